@@ -73,7 +73,7 @@ slow: $(STAMP)
 demo-calls: $(STAMP)
 	$(BIN)/python -m tests.calls.demonstration
 
-# Needs root, Go, and Debian's containerd, runc, CNI plug-ins, buildah and debootstrap.
+# Needs root, Go, and packages of Debian: what is missing is told, with the line that installs it.
 ## demo-cluster: a query as an object on a throw-away cluster of real nodes, served by pods
 demo-cluster: $(STAMP)
 	$(BIN)/python -m tests.cluster.demonstration
@@ -86,7 +86,7 @@ cluster: $(STAMP)
 cluster-stop: $(STAMP)
 	@$(BIN)/python -m tests.cluster stop
 
-# Needs Go; the first time takes some ten minutes, on two cores.
+# Needs Go; the first time takes ten to fifteen minutes, on two cores.
 ## cluster-programs: build the programs of the throw-away cluster
 cluster-programs: $(STAMP)
 	$(BIN)/python -m tests.cluster.programs

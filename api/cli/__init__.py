@@ -13,6 +13,7 @@ from typer.main import get_group
 
 from circinus.api.cli import (
     composing,
+    credentials,
     datasets,
     deploying,
     doctor,
@@ -89,7 +90,8 @@ for _body in (
     *(queries.explain, queries.whatif, queries.replan),
     composing.render,
     *(serving.schedule, serving.capacity, serving.request, serving.undeploy, serving.emulate),
-    *(service.operator, machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
+    *(service.operator, credentials.credentials),
+    *(machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
 ):
     command(app, _body)
 _DEPLOY = (deploying.render, deploying.diff, deploying.apply)

@@ -24,6 +24,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.scheduler.problem import Slice
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it
+    from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan
     from circinus.deploy.kubernetes.outcome import RolloutOutcome
     from circinus.deploy.kubernetes.rollout import Rollout
@@ -46,11 +47,16 @@ class ClusterOptions:
 
     def rollout(self, screen: Screen, *, timeout_s: float = 300.0, force: bool = False) -> Rollout:
         """Give what acts on the cluster."""
-        from circinus.deploy.kubernetes.api import Cluster, connect
         from circinus.deploy.kubernetes.rollout import Rollout
 
-        cluster = Cluster(connect(self.kubeconfig))
-        return Rollout(cluster, self.namespace, SystemClock(), timeout_s, force, screen.note)
+        server, clock = self.server(), SystemClock()
+        return Rollout(server, self.namespace, clock, timeout_s, force, screen.note)
+
+    def server(self) -> Cluster:
+        """Give the cluster's API server; InvalidInput if there is no way to it."""
+        from circinus.deploy.kubernetes.api import Cluster, connect
+
+        return Cluster(connect(self.kubeconfig))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`circinus doctor`: whether this machine has what Circinus needs."""
+"""`circinus doctor`: whether this machine, or a cluster, has what Circinus needs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import platformdirs
 from rich.text import Text
 
 from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.deploying import ClusterOptions
 from circinus.api.cli.machine import is_prepared
 from circinus.api.cli.options import Token, Url, connect
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
+from circinus.api.operator.definition import definition
+from circinus.api.query_file import read_document
 from circinus.api.schemas.planning import method_view
 from circinus.api.settings import DEFAULT_URL, Settings
 from circinus.api.store.engine import connect as open_database
@@ -45,13 +48,48 @@ class Check:
     name: str
     state: State
     detail: str
+    remedy: str = ""  # what to do; empty: nothing, or the detail says it
+
+    @property
+    def told(self) -> str:
+        """All of it in words."""
+        return f"{self.detail} -> {self.remedy}" if self.remedy else self.detail
 
 
-def doctor(screen: Screen, url: Url = DEFAULT_URL, token: Token = None) -> None:
-    """Check this machine: Python, packages, folders, cores, shares, ports, pipelines, service."""
-    checks = [*_checks(), _service(url, token)]
+def doctor(
+    screen: Screen,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    cluster: Annotated[bool, "Check the Kubernetes cluster in place of this machine."] = False,
+    values: Annotated[
+        Path | None, "Of the chart, as helm takes them: what they need; default: all of it."
+    ] = None,
+    *,
+    way: ClusterOptions,
+) -> None:
+    """Check this machine: Python, packages, folders, cores, shares, ports, pipelines, service.
+
+    With --cluster: the API server, rights, definition, nodes of tiers, GPUs, DNS, storage.
+    """
+    if not cluster:
+        _show(screen, [*_checks(), _service(url, token)])
+        return
+    from circinus.deploy.kubernetes.fitness.looking import look
+    from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds, needs_of, runs_as_pod
+
+    installs = not (way.kubeconfig is None and runs_as_pod())
+    if values is None:
+        needs = ClusterNeeds(namespace=way.namespace, installs=installs)
+    else:
+        document = read_document(values)
+        needs = needs_of(document, namespace=way.namespace, installs=installs)
+    found = look(way.server(), needs, definition())
+    _show(screen, [Check(one.name, one.state, one.detail, one.remedy) for one in found])
+
+
+def _show(screen: Screen, checks: Sequence[Check]) -> None:
     failed = sum(check.state == "fail" for check in checks)
-    rows = ((one.name, Text(one.state, _STYLES[one.state]), one.detail) for one in checks)
+    rows = ((one.name, Text(one.state, _STYLES[one.state]), one.told) for one in checks)
     screen.show(
         tables.table(None, "check", "", "what was found", rows=rows),
         f"{failed} problems." if failed else "Ready.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -149,6 +149,7 @@ def calibrate(
     known = {name: pool for tier in tiers.tiers for name, pool in tier.pools.items()}
     for name in addresses:
         checks.among("tier", name, known)
+    calls_s: dict[str, float] = {}  # of the pipeline whose calls are dearest
     for reference in pipeline or all_here(screen):
         screen.note(f"calibrating with {reference} ...")
         tiers = calibrated_infrastructure(
@@ -159,6 +160,11 @@ def calibrate(
             addresses=addresses,
             logs=Settings().worker_logs,
         )
+        calls_s = {
+            tier.name: max(tier.call_s, calls_s.get(tier.name, 0.0)) for tier in tiers.tiers
+        }
+    dearest = (replace(t, call_s=calls_s.get(t.name, t.call_s)) for t in tiers.tiers)
+    tiers = replace(tiers, tiers=tuple(dearest))
     document = infrastructure_to_dict(tiers)
     target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     for name, pool in ((n, p) for tier in tiers.tiers for n, p in tier.pools.items()):

@@ -131,6 +131,7 @@ def verify(
     image: Annotated[str, "Of the service, for the Job."] = "circinus/service:latest",
     pull_policy: Annotated[str, "IfNotPresent, Always or Never."] = "IfNotPresent",
     environment: Annotated[str | None, "Folder of the nodes with the Python packages."] = None,
+    token_secret: Annotated[str | None, "Secret with the token; default: RELEASE-token."] = None,
 ) -> None:
     """Send requests to a deployed plan; show what it promised beside what was observed.
 
@@ -150,7 +151,7 @@ def verify(
             pull_policy=pull_policy,
             environment=environment,
             service_url=url if url != DEFAULT_URL else f"http://{release}.{namespace}.svc:8350",
-            token_secret=f"{release}-token",
+            token_secret=token_secret or f"{release}-token",
         )
         screen.document(benchmark_job(settings))
         return

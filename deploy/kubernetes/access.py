@@ -7,7 +7,7 @@ that a missing verb is a sentence at the start and not a failure in the middle o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from circinus.deploy.kubernetes.api import Cluster
 from circinus.pipelines.errors import CircinusError
@@ -86,6 +86,11 @@ DEPLOYER = (
 )
 """Of a service whose plans run in its cluster, in their namespace."""
 
+CREDENTIALS = (
+    Permission("", "secrets", ("get", "update"), "to fill in a release's own, and no others"),
+)
+"""Of `circinus credentials`, for the Secrets that the chart names."""
+
 
 def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]) -> None:
     """Return if the account may do everything that is needed.
@@ -93,8 +98,30 @@ def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]
     NotAllowed names all that is missing; ClusterRefused if it may not even ask, or Unavailable.
     """
     missing = []
-    for need, verb in [(each, verb) for each in needs for verb in each.verbs]:
-        resource, _, subresource = need.resource.partition("/")
+    for need in lacking(cluster, namespace, needs):
+        group = f".{need.group}" if need.group else ""
+        where = "" if need.of_cluster else f" in namespace {namespace}"
+        told = f"{need.resource}{group}{where} ({need.purpose})"
+        missing += [f"{verb} {told}" for verb in need.verbs]
+    if missing:
+        raise NotAllowed(missing)
+
+
+def lacking(
+    cluster: Cluster, namespace: str, needs: Iterable[Permission]
+) -> tuple[Permission, ...]:
+    """Give what the account may not do of what is needed, with the verbs that it lacks.
+
+    ClusterRefused if it may not even ask, or Unavailable.
+    """
+    found = ((need, _refused(cluster, namespace, need)) for need in needs)
+    return tuple(replace(need, verbs=verbs) for need, verbs in found if verbs)
+
+
+def _refused(cluster: Cluster, namespace: str, need: Permission) -> tuple[str, ...]:
+    resource, _, subresource = need.resource.partition("/")
+    refused = []
+    for verb in need.verbs:
         asked = {
             "group": need.group,
             "resource": resource,
@@ -108,8 +135,5 @@ def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]
             "spec": {"resourceAttributes": asked},
         }
         if not cluster.create(_REVIEWS, review)["status"]["allowed"]:
-            group = f".{need.group}" if need.group else ""
-            where = "" if need.of_cluster else f" in namespace {namespace}"
-            missing.append(f"{verb} {need.resource}{group}{where} ({need.purpose})")
-    if missing:
-        raise NotAllowed(missing)
+            refused.append(verb)
+    return tuple(refused)

@@ -39,6 +39,7 @@ VERSIONS = {
     "EndpointSlice": "discovery.k8s.io/v1",
     "Lease": "coordination.k8s.io/v1",
     "Pod": "v1",
+    "Secret": "v1",
 }
 """API version of every kind that is read or written in a namespace."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 
 from circinus.deploy.kubernetes.api import Cluster, Expired, Object
+from circinus.deploy.kubernetes.capacity.paging import in_pages
 from circinus.pipelines.errors import CircinusError, Unavailable
 
 Heard = Callable[[Mapping[str, Object]], None]
@@ -61,7 +62,7 @@ class Mirror:
         """List if nothing is known, then follow one watch to its end; raises as `Cluster` does."""
         query = {"labelSelector": self.selector} if self.selector else {}
         if self._version is None:
-            found = self.cluster.listed(self.path, **query)
+            found = in_pages(self.cluster.listed, self.path, **query)
             self._objects = {o["metadata"]["name"]: o for o in found["items"]}
             self._version = found["metadata"]["resourceVersion"]
             self._tell()

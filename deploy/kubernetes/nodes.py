@@ -1,55 +1,79 @@
 """The nodes of a cluster: which machines of tiers they are, and whether they have room for pods.
 
-A node with the label of a tier is a machine. It counts while it is ready, takes new pods and is
-not being removed; what it may give (`allocatable`) has to reach the least of a machine.
+A node with the label of a tier is a machine. It counts while it is ready, takes our pods (it is
+not cordoned, and they tolerate its taints) and is not being removed; what it may give
+(`allocatable`) has to reach the least of a machine.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.capacity.requests import Amounts, amounts_of, requested
+from circinus.deploy.kubernetes.capacity.taints import tolerates, untolerated
 from circinus.deploy.kubernetes.mirror import Heard, Mirror
 from circinus.deploy.kubernetes.names import GROUP, MACHINE_TYPE, TIER
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
-NODES = "/api/v1/nodes"
-Amounts = defaultdict[str, Decimal]
+NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _OVER = ("Succeeded", "Failed")
 
 _log = logging.getLogger(__name__)
 
 
 def machines_of(
-    nodes: Iterable[Object], tiers: Iterable[str], least: Mapping[str, str] | None = None
+    nodes: Iterable[Object],
+    tiers: Iterable[str],
+    least: Mapping[str, str] | None = None,
+    tolerations: Sequence[Object] = (),
 ) -> dict[str, int]:
     """Give how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`.
 
     A tier may be a type of one, `TIER/TYPE`: of that are the nodes with the labels of both.
+    `tolerations` are those of the pods that would run there.
     """
     found = dict.fromkeys(tiers, 0)
-    needed = {resource: quantity(asked) for resource, asked in (least or {}).items()}
     for node in nodes:
-        labels = node["metadata"].get("labels") or {}
-        tier = labels.get(TIER)
-        tier = tier if tier in found else f"{tier}/{labels.get(MACHINE_TYPE)}"
-        there = node.get("status", {}).get("allocatable") or {}
-        if tier in found and is_usable(node):
-            found[tier] += all(quantity(there.get(r, "0")) >= n for r, n in needed.items())
+        tier = pool_of(node, found)
+        if tier is not None:
+            found[tier] += not why_no_machine(node, least, tolerations)
     return found
 
 
-def is_usable(node: Object) -> bool:
-    """Give whether a node takes new pods: ready, not cordoned, not on its way out."""
-    if node["metadata"].get("deletionTimestamp") or node.get("spec", {}).get("unschedulable"):
-        return False
-    conditions = node.get("status", {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+def pool_of(node: Object, tiers: Container[str]) -> str | None:
+    """Give which of the tiers, or types `TIER/TYPE`, a node is of by its labels; None: of none."""
+    labels = node["metadata"].get("labels") or {}
+    tier = labels.get(TIER)
+    both = f"{tier}/{labels.get(MACHINE_TYPE)}"
+    return next((pool for pool in (tier, both) if pool in tiers), None)
+
+
+def why_no_machine(
+    node: Object, least: Mapping[str, str] | None = None, tolerations: Sequence[Object] = ()
+) -> str:
+    """Say why a node is no machine for pods with these tolerations; empty: it is one."""
+    spec = node.get("spec") or {}
+    if node["metadata"].get("deletionTimestamp"):
+        return "is being removed"
+    if spec.get("unschedulable"):
+        return "is cordoned"
+    conditions = (node.get("status") or {}).get("conditions") or []
+    if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+        return "is not ready"
+    if kept_away := untolerated(_taints(node), tolerations):
+        return f"has the taint {', '.join(kept_away)}, which our pods do not tolerate"
+    there = (node.get("status") or {}).get("allocatable") or {}
+    short = [
+        f"{there.get(resource, '0')} {resource} to give where {asked} is asked for"
+        for resource, asked in (least or {}).items()
+        if quantity(there.get(resource, "0")) < quantity(asked)
+    ]
+    return f"has {', '.join(short)}" if short else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +86,7 @@ class Discovery(Mirror):
     # Hears of every change, in the mirror's thread; if it fails, again with any node's next event
     told: Callable[[Mapping[str, int]], object]
     least: Mapping[str, str] = field(default_factory=dict)  # see `machines_of`
+    tolerations: tuple[Object, ...] = ()  # likewise
     _last: dict[str, int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +94,7 @@ class Discovery(Mirror):
 
     def hear(self, nodes: Mapping[str, Object]) -> None:
         """Take the nodes as they are now."""
-        machines = machines_of(nodes.values(), self.tiers, self.least)
+        machines = machines_of(nodes.values(), self.tiers, self.least, self.tolerations)
         if machines == self._last:
             return
         try:
@@ -86,17 +111,21 @@ class Discovery(Mirror):
 def free_of(
     nodes: Iterable[Object], pods: Iterable[Object], *, without: Collection[str] = ()
 ) -> dict[str, Amounts]:
-    """Give what usable nodes have left beside all pods but those whose group is in `without`."""
+    """Give what nodes that are not cordoned have left, by name, beside all pods.
+
+    But those pods whose group is in `without`. Taints keep away some pods and not others, so
+    `shortage` looks at them.
+    """
     free = {
-        node["metadata"]["name"]: _amounts(node["status"].get("allocatable") or {})
+        _name(node): amounts_of(node["status"].get("allocatable"))
         for node in nodes
-        if _takes_pods(node.get("spec") or {})
+        if not (node.get("spec") or {}).get("unschedulable")
     }
     for pod in pods:
         node = pod.get("spec", {}).get("nodeName")
         gone = (pod["metadata"].get("labels") or {}).get(GROUP) in without
         if node in free and not gone and pod.get("status", {}).get("phase") not in _OVER:
-            _take(free[node], _asked(pod["spec"]))
+            _take(free[node], requested(pod["spec"]))
     return free
 
 
@@ -109,22 +138,21 @@ def shortage(
     for may fit by a luckier packing of the tier; what is bound to machines has no choice anyway.
     """
     left = {name: amounts.copy() for name, amounts in free.items()}
-    labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
+    by_name = {_name(node): node for node in nodes}
     for deployment in sorted(deployments, key=_size, reverse=True):
         pod = deployment["spec"]["template"]["spec"]
         rules = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         terms = rules["nodeSelectorTerms"][0]["matchExpressions"]
         wanted = {term["key"]: term["values"] for term in terms}
-        fitting = [
-            node
-            for node in left
-            if all(labels[node].get(key) in values for key, values in wanted.items())
-        ]
+        labelled = [by_name[name] for name in left if _carries(by_name[name], wanted)]
+        fitting = [_name(node) for node in labelled if tolerates(_taints(node), _tolerated(pod))]
         told = ", ".join(f"{key}={'|'.join(values)}" for key, values in wanted.items())
         name = deployment["metadata"]["name"]
         if not fitting:
-            return f"no node that takes pods carries {told} (for {name})."
-        asked = _asked(pod)
+            taints = {_name(n): untolerated(_taints(n), _tolerated(pod)) for n in labelled}
+            why = "".join(f" {n} has the taint {', '.join(t)}." for n, t in taints.items())
+            return f"no node that takes pods carries {told} (for {name}).{why}"
+        asked = requested(pod)
         for _ in range(deployment["spec"]["replicas"]):
             chosen = max(fitting, key=lambda node: left[node]["cpu"])
             there = left[chosen]
@@ -138,29 +166,25 @@ def shortage(
     return ""
 
 
-def _takes_pods(spec: Object) -> bool:
-    """Whether it takes new pods that tolerate nothing, as workers do."""
-    taints = [taint.get("effect") for taint in spec.get("taints") or []]
-    return not spec.get("unschedulable") and not {"NoSchedule", "NoExecute"} & {*taints}
+def _carries(node: Object, wanted: Mapping[str, Sequence[str]]) -> bool:
+    labels = node["metadata"].get("labels") or {}
+    return all(labels.get(key) in values for key, values in wanted.items())
+
+
+def _name(node: Object) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _taints(node: Object) -> Sequence[Object]:
+    return (node.get("spec") or {}).get("taints") or ()
+
+
+def _tolerated(pod: Object) -> Sequence[Object]:
+    return pod.get("tolerations") or ()
 
 
 def _size(deployment: Object) -> Decimal:
-    return _asked(deployment["spec"]["template"]["spec"])["cpu"]
-
-
-def _asked(pod: Object) -> Amounts:
-    """Give what a pod asks for; its place among the pods of the node comes last."""
-    total = _amounts({})
-    for container in pod.get("containers") or []:
-        requests = (container.get("resources") or {}).get("requests") or {}
-        for name, amount in _amounts(requests).items():
-            total[name] += amount
-    total["pods"] = Decimal(1)
-    return total
-
-
-def _amounts(given: Mapping[str, str]) -> Amounts:
-    return defaultdict(Decimal, {name: quantity(str(value)) for name, value in given.items()})
+    return requested(deployment["spec"]["template"]["spec"])["cpu"]
 
 
 def _take(left: Amounts, asked: Amounts) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object, collection_of, path_of
+from circinus.deploy.kubernetes.capacity.paging import in_pages
 from circinus.deploy.kubernetes.inventory import (
     KEPT,
     Difference,
@@ -24,7 +25,7 @@ from circinus.deploy.kubernetes.inventory import (
 )
 from circinus.deploy.kubernetes.manifests import Rendered
 from circinus.deploy.kubernetes.names import GROUP, QUERY, label_value, selector_of
-from circinus.deploy.kubernetes.nodes import free_of, shortage
+from circinus.deploy.kubernetes.nodes import NODES, PODS, free_of, shortage
 from circinus.deploy.kubernetes.outcome import (
     RolloutOutcome,
     State,
@@ -214,7 +215,7 @@ class Rollout:
         if not new:
             return
         try:
-            nodes, pods = (work.listed(f"/api/v1/{k}")["items"] for k in ("nodes", "pods"))
+            nodes, pods = (in_pages(work.listed, path)["items"] for path in (NODES, PODS))
         except Forbidden as error:
             self.tell(f"room on the nodes is not checked: {error}")
             return

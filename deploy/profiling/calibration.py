@@ -15,12 +15,16 @@ Blocks of profiling and of serving take turns, so that what else the machine doe
 `v = sum s(r) q(t) / sum q(u)` over the samples and the operators of a class, with q the lower
 quartile over the repetitions: what else the machine does with the same sample can only add
 seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
+
+What calling costs a worker, `Tier.call_s`, is the CPU time of its process that was not its
+operators', over the calls, less what `Tier.call_s_per_byte` charges for their inputs. It is not
+measured where operators take batches: theirs is not told apart.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import product
@@ -37,13 +41,14 @@ from circinus.deploy.runtime.instances import (
 )
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Tier
 from circinus.pipelines.latency import stretch_of
-from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.payload import Payload, encode, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, inputs_of
 from circinus.pipelines.profile import FloatArray
 from circinus.profiler.execution import FailedRun, InProcess
@@ -103,6 +108,7 @@ async def calibrated(
     settings = settings or CalibrationSettings()
     profiled: list[FloatArray] = []  # R times (S, O)
     served: list[FloatArray] = []
+    calls = _Calls()
     spec = InstanceSpec(
         key=InstanceKey("calibration", workload.pipeline.name, tier.name, 0),
         pipeline_reference=workload.reference,
@@ -113,26 +119,30 @@ async def calibrated(
     )
     async with opened(launcher, spec) as (_, client):
         executor = InProcess(clock)
-        await _serve(workload, client, 0, warm_up=True)
+        await _serve(workload, client, 0, _Calls(), warm_up=True)
         for _ in range(settings.repetitions):
             profiled.append(await _profile(workload, executor, settings.pause_s))
-            served.append(await _serve(workload, client, settings.pause_s))
+            served.append(await _serve(workload, client, settings.pause_s, calls))
     graph = workload.pipeline.graph
     share = np.array([settings.share])
     stretch = np.array([stretch_of(op, share)[0] for op in graph.operators])
     expected, taken = np.array(profiled) * stretch, np.array(served)
     classes = np.array(graph.classes)
-    return tier.calibrated(
+    factor = tier.speed_factor if tier.emulated else _factor(expected, taken)
+    found = tier.calibrated(
         Calibration(
             date=datetime.fromtimestamp(clock.timestamp(), UTC).date().isoformat(),
             share=settings.share,
-            tier_factor=tier.speed_factor if tier.emulated else _factor(expected, taken),
+            tier_factor=factor,
             speeds={
                 name: _speed(expected[:, :, classes == name], taken[:, :, classes == name])
                 for name in dict.fromkeys(graph.classes)
             },
         )
     )
+    if any(operator.run_batch for operator in workload.pipeline.operators):
+        return found
+    return _called(found, calls.cpu_s * factor, workload)
 
 
 async def all_calibrated(
@@ -151,22 +161,43 @@ async def all_calibrated(
     found = {name: pool for tier in tiers for name, pool in tier.pools.items() if pool.machines}
     here = [name for name in found if name not in launcher.addresses]
     if here:
-        computer = replace(found[here[0]], emulated=False, calibration=None)
-        own = (await calibrated(computer, workload, launcher, clock, settings)).calibration
-        if own is not None:
-            found |= {name: _on_this_computer(found[name], own) for name in here}
+        computer = replace(
+            found[here[0]], emulated=False, calibration=None, call_s=0.0, call_s_per_byte=0.0
+        )
+        measured = await calibrated(computer, workload, launcher, clock, settings)
+        found |= {name: _on_this_computer(found[name], measured, workload) for name in here}
     for name in found.keys() & launcher.addresses.keys():
         # A worker of a type goes by its tier, as its instances do.
         its = replace(launcher, addresses={found[name].name: launcher.addresses[name]})
         found[name] = await calibrated(found[name], workload, its, clock, settings)
-    return [tier.changed(lambda name, pool: found.get(name, pool)) for tier in tiers]
+    return [_changed(tier, found) for tier in tiers]
 
 
-def _on_this_computer(tier: Tier, own: Calibration) -> Tier:
+def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
+    """Give the tier with what was found of its pools; a call costs what it does at most."""
+    pools = [found.get(name, pool) for name, pool in tier.pools.items()]
+    call_s = max((pool.call_s for pool in pools), default=tier.call_s)
+    return replace(tier.changed(lambda name, pool: found.get(name, pool)), call_s=call_s)
+
+
+def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
+    """Give a tier whose workers are started here, as this computer was measured."""
+    own = computer.calibration
+    if own is None:
+        return tier
     if not tier.emulated:
-        return tier.calibrated(own)
+        return _called(tier.calibrated(own), computer.call_s, workload)
     waiting = replace(own, tier_factor=1.0).at(emulated_speed(tier))
-    return tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
+    found = tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
+    # Waiting stretches operators, and no calls.
+    slower = tier.speed_factor / computer.speed_factor
+    return _called(found, computer.call_s * slower, workload)
+
+
+def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
+    """Give the tier whose calls take so long on the reference machine, bytes included."""
+    mean_bytes = float(np.mean([payload_bytes(each) for each in workload.inputs]))
+    return replace(tier, call_s=max(call_s - tier.call_s_per_byte * mean_bytes, 0.0))
 
 
 def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O) each
@@ -209,8 +240,37 @@ def _run(
     return seconds
 
 
+@dataclass(slots=True)
+class _Calls:
+    """What calls cost a worker besides its operators, as far as they went."""
+
+    _first_s: float | None = None  # of the worker when the first was answered
+    _since_s: float = 0.0  # CPU seconds of the worker without its operators', since then
+    _operators_s: float = 0.0  # those of its operators
+    _count: int = 0
+
+    def take(self, reply: RunReply) -> None:
+        """Count a call in."""
+        if self._first_s is None:
+            self._first_s = reply.worker_cpu_s
+            return
+        self._operators_s += reply.operators_cpu_s
+        self._since_s = reply.worker_cpu_s - self._first_s - self._operators_s
+        self._count += 1
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds a call, `>= 0`; 0 of fewer than two calls."""
+        return max(self._since_s / self._count, 0.0) if self._count else 0.0
+
+
 async def _serve(
-    workload: Workload, client: WorkerClient, pause_s: float, *, warm_up: bool = False
+    workload: Workload,
+    client: WorkerClient,
+    pause_s: float,
+    calls: _Calls,
+    *,
+    warm_up: bool = False,
 ) -> FloatArray:  # (S, O)
     """Send every sample as a request, with pauses."""
     rows = []
@@ -225,5 +285,6 @@ async def _serve(
             warm_up=warm_up,
             configuration=configuration,
         )
+        calls.take(reply)
         rows.append([reply.seconds[name] for name in names])
     return np.array(rows)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import grpc
@@ -28,19 +30,28 @@ from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, Operat
 from circinus.pipelines.payload import decode, encode
 
 
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A channel, and the certificates that it was opened with."""
+
+    channel: grpc.aio.Channel
+    version: tuple[int, int] | None  # of `TlsFiles`
+    calls: int = 0  # in hand
+
+
 class WorkerClient:
     """A channel to one worker; made and used within one event loop.
 
-    A call, and its answer, have at most `largest` bytes.
+    A call, and its answer, have at most `largest` bytes. Once our certificates were replaced the
+    next call opens another channel: the old one could not connect again when they are over.
     """
 
     def __init__(
         self, address: str, tls: TlsFiles | None = None, largest: int = LARGEST_MESSAGE
     ) -> None:
-        self.address, self._largest = address, largest
-        self._channel = open_channel(address, tls, largest)
-        self._worker = worker_pb2_grpc.WorkerStub(self._channel)
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        self.address, self._tls, self._largest = address, tls, largest
+        self._before: set[_Line] = set()  # with calls in hand
+        self._open()
         self._calls = 0  # in hand
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,6 +91,8 @@ class WorkerClient:
             attempt=attempt,
         )
         self._check_size(request)
+        line = await self._newest()
+        line.calls += 1
         self._calls += 1
         self._idle.clear()
         try:
@@ -93,9 +106,13 @@ class WorkerClient:
             # Nobody cancelled the caller: the channel was closed under the call.
             raise InstanceLost(self.address, "it was given up") from None
         finally:
+            line.calls -= 1
             self._calls -= 1
             if not self._calls:
                 self._idle.set()
+            if line in self._before and not line.calls:
+                self._before.discard(line)
+                await line.channel.close(None)
         return reply
 
     def _check_size(self, request: worker_pb2.RunRequest) -> None:
@@ -124,6 +141,7 @@ class WorkerClient:
 
     async def healthy(self, *, timeout_s: float) -> bool:
         """Give whether the worker says that it serves."""
+        await self._newest()
         try:
             answer = await self._health.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
@@ -132,7 +150,30 @@ class WorkerClient:
 
     async def close(self) -> None:
         """Close the channel; calls in hand are cancelled."""
-        await self._channel.close(None)
+        lines = (*self._before, self._line)
+        self._before.clear()
+        for line in lines:
+            await line.channel.close(None)
+
+    def _open(self) -> None:
+        version = None if self._tls is None else self._tls.version()
+        channel = open_channel(self.address, self._tls, self._largest)
+        self._line = _Line(channel, version)
+        self._worker = worker_pb2_grpc.WorkerStub(channel)
+        self._health = health_pb2_grpc.HealthStub(channel)
+
+    async def _newest(self) -> _Line:
+        """Give the channel for the next call; calls in hand keep theirs until they are over."""
+        before = self._line
+        if self._tls is None or self._tls.version() in (before.version, None):
+            return before
+        with contextlib.suppress(InvalidInput):  # cannot be read just now: the next call looks
+            self._open()
+            if before.calls:
+                self._before.add(before)
+            else:
+                await before.channel.close(None)
+        return self._line
 
     def _error(self, error: grpc.aio.AioRpcError, timeout_s: float) -> CircinusError:
         cause = error.details() or error.code().name

@@ -83,6 +83,7 @@ class Execution:
         known = dict(inputs)
         seconds: dict[str, float] = {}
         used: dict[str, Mapping[str, Usage]] = {}
+        operators_cpu_s = 0.0
         meter = ShareMeter(pace or self.pace)
         for name in operators:
             pause(0)
@@ -99,6 +100,7 @@ class Execution:
                     raise
                 raise _with_used(error, used) from error
             seconds[name] = meter.ran(operator.spec, elapsed, cpu_s)
+            operators_cpu_s += cpu_s
         pause(meter.wait_s)
         return RunReply(
             outputs={name: _encoded(name, known[name]) for name in wants},
@@ -106,6 +108,7 @@ class Execution:
             sizes={name: payload_bytes(known[name]) for name in wants},
             concurrency=self.concurrency,
             used=to_wire(used),
+            operators_cpu_s=operators_cpu_s,
         )
 
     def _calls(self, operator: Operator) -> bool:

@@ -141,8 +141,12 @@ def _attempts(endpoints: Sequence[Endpoint], clock: SystemClock) -> Attempts:
 
 def _cpu_seconds() -> float:
     """Give those of this thread (gRPC's own are not the operator's) and of ended programs."""
+    return time.thread_time() + _programs_cpu_seconds()
+
+
+def _programs_cpu_seconds() -> float:
     programs = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.thread_time() + programs.ru_utime + programs.ru_stime
+    return programs.ru_utime + programs.ru_stime
 
 
 def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None) -> str:
@@ -213,6 +217,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             due,
             max(request.attempt, 1),
         )
+        reply.worker_cpu_s = time.process_time() + _programs_cpu_seconds()
         if (size := reply.ByteSize()) > self._largest:
             name = max(reply.outputs, key=lambda output: len(reply.outputs[output]))
             told = too_large("outputs", self._largest, size)

@@ -6,7 +6,9 @@ without TLS there is no port, and a socket is its user's alone.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,7 @@ LARGEST_MESSAGE = 64 * 2**20
 """Bytes of a call or an answer, unless the operator of the service says otherwise."""
 _BESIDE = 2**16  # bytes that gRPC may count besides: who is over the limit is told by us
 
+_log = logging.getLogger(__name__)
 _UNIX = "unix:"
 _LONGEST_SOCKET = 107  # bytes of its path
 
@@ -50,6 +53,17 @@ class TlsFiles:
             return key.read_bytes(), certificate.read_bytes(), authority.read_bytes()
         except OSError as error:
             raise InvalidInput.of("tls", "must name readable PEM files", str(error)) from error
+
+    def version(self) -> tuple[int, int] | None:
+        """Give what differs once the files were replaced; None: they cannot be read now.
+
+        Only the certificate is looked at: a mounted Secret is replaced as a whole.
+        """
+        try:
+            found = self.certificate.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
 
 def files_in(folder: Path) -> TlsFiles:
@@ -103,9 +117,41 @@ def message_options(largest: int) -> list[tuple[str, str | int]]:
 
 
 def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    """Give credentials that demand a certificate of the caller."""
+    """Give credentials that demand a certificate of the caller; files that change are read again.
+
+    InvalidInput if they cannot be read now. What cannot be read later leaves things as they are.
+    """
+    return grpc.dynamic_ssl_server_credentials(
+        _for_server(tls),
+        _changed(tls),  # type: ignore[arg-type]  # None is no change: its stubs do not know
+        require_client_authentication=True,
+    )
+
+
+def _for_server(tls: TlsFiles) -> grpc.ServerCertificateConfiguration:
     key, certificate, authority = tls.read()
-    return grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+
+def _changed(tls: TlsFiles) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+    """Give what is asked before every handshake: what to use from now on; None: as before."""
+    known = tls.version()
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal known
+        version = tls.version()
+        if version in (known, None):
+            return None
+        try:
+            found = _for_server(tls)
+        except InvalidInput as error:
+            _log.warning("certificates_unreadable reason=%s", error)
+            return None
+        known = version
+        _log.info("certificates_read_again certificate=%s", tls.certificate)
+        return found
+
+    return fetch
 
 
 def open_channel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -24,7 +25,8 @@ from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.slo import LatencyStatistic, SloState
+from circinus.pipelines.plan import Outlook
+from circinus.pipelines.slo import Estimate, LatencyStatistic, SloState
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"
@@ -41,14 +43,19 @@ class Verified:
         self._told: list[int] = []
 
     def report(
-        self, *, by: int = 1, serving: bool = True, slo: Mapping[str, object] = SLO
+        self,
+        *,
+        by: int = 1,
+        serving: bool = True,
+        slo: Mapping[str, object] = SLO,
+        future: Outlook | None = None,
     ) -> Report:
         deployer = FakeDeployer()
-        deployed = DesiredDeployment(pipeline_reference="add", plan=plan(by=by))
-        deployer.desired["q-1"] = deployed
+        served = replace(plan(by=by), future=future)
+        deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=served)
         service = Service(parts(self._folder, {}), deployer)
         store = service.parts.store
-        add_planned(store, "q-1", plan(by=by), slo=slo)
+        add_planned(store, "q-1", served, slo=slo)
         if serving:
             store.move("q-1", QueryPhase.SERVING, at=1.0)
         try:
@@ -153,6 +160,17 @@ def test_a_plan_that_holds_is_told_with_both_figures(verified: Verified) -> None
     assert verified.told == list(range(1, REQUESTS + 1))
 
 
+def test_inputs_that_were_not_planned_on_are_held_against_what_is_expected_of_such(
+    verified: Verified,
+) -> None:
+    ahead = Estimate(value=0.24, low=0.2, high=0.28, confidence=0.95, inputs=10)
+    report = verified.report(future=Outlook(accuracy=ahead, latency_s=ahead))
+    (query,) = json.loads(json_text(report.document()))["queries"]
+    assert query["observed"]["planned_on"] == REQUESTS / 2
+    assert query["predicted"]["latency_s"]["value"] == 0.24
+    assert (query["predicted"]["latency_s"]["low"], query["off"]) == (0.2, [])
+
+
 def test_a_job_is_printed_without_a_service() -> None:
     options = ["--namespace", "lab", "--release", "r", "--image", "i:1", "--requests", "50"]
     done = CliRunner().invoke(app, ["verify", "q-1", "--job", *options])
@@ -164,6 +182,9 @@ def test_a_job_is_printed_without_a_service() -> None:
     url, token = container["env"]
     assert url["value"] == "http://r.lab.svc:8350"
     assert token["valueFrom"]["secretKeyRef"] == {"name": "r-token", "key": "token"}
+    done = CliRunner().invoke(app, ["verify", "q-1", "--job", *options, "--token-secret", "mine"])
+    (container,) = yaml.safe_load(done.stdout)["spec"]["template"]["spec"]["containers"]
+    assert container["env"][1]["valueFrom"]["secretKeyRef"]["name"] == "mine"
 
 
 def test_nobody_answers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

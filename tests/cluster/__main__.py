@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.cluster import programs, real_nodes
+from tests.cluster import debian, programs, real_nodes
 from tests.cluster.cluster import running
 
 _STATE = Path(tempfile.gettempdir()) / f"circinus-cluster-{os.getuid()}"
@@ -37,8 +37,15 @@ def start() -> int:
     """Start a cluster unless one runs; print its kubeconfig."""
     if _serving() is None:
         _KUBECONFIG.unlink(missing_ok=True)
-        for program in programs.ALL:
-            programs.build(program)
+        lacking = debian.lacking(*debian.CONTROL_PLANE)
+        try:
+            if not lacking:
+                programs.build_all()
+        except programs.NotBuilt as error:
+            lacking = str(error)
+        if lacking:
+            print(f"error: {lacking}", file=sys.stderr)
+            return 1
         command = [sys.executable, "-m", "tests.cluster", "serve"]
         with _LOG.open("wb") as log:
             process = subprocess.Popen(

@@ -25,11 +25,15 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
 
 
+def template(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Give how rendering a release of the chart ended."""
+    version = ("--kube-version", VERSION)
+    return helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *version, *flags)
+
+
 def rendered(*values: str) -> list[dict[str, Any]]:
     """Give the objects of a release of the chart, with values as of `--set`."""
-    flags = [word for value in values for word in ("--set", value)]
-    version = ("--kube-version", VERSION)
-    done = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *version, *flags)
+    done = template(*(word for value in values for word in ("--set", value)))
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
@@ -41,6 +45,6 @@ def of_kind(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, 
 
 def definition() -> dict[str, Any]:
     """Give the definition of PipelineQuery that the chart brings."""
-    (file,) = (CHART / "crds").iterdir()
+    (file,) = (CHART / "files" / "crds").iterdir()
     found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return found

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from circinus.pipelines.catalog.digits.classifying import prepare_models, user_folder
-from tests.cluster import programs, real_nodes
+from tests.cluster import debian, programs, real_nodes
 from tests.cluster.real_nodes import RealNode
 
 BASE = "localhost/circinus-base:test"
@@ -37,10 +37,10 @@ class NoImages(RuntimeError):
 
 def missing() -> str:
     """Say what this machine lacks for building images; empty: nothing."""
-    lacking = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
     if sys.version_info[:2] != _PYTHON:
-        lacking.append("Python {}.{} as in the images".format(*_PYTHON))
-    return f"images need {', '.join(lacking)}." if lacking else ""
+        return "images need Python {}.{}, as is in them, here, too.".format(*_PYTHON)
+    lacking = debian.lacking(*debian.IMAGES)
+    return f"images need more: {lacking}" if lacking else ""
 
 
 def load(nodes: Sequence[RealNode], folder: Path) -> None:

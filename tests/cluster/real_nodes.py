@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cluster import networks, node_cgroups, programs, sandbox_image
+from tests.cluster import debian, networks, node_cgroups, programs, sandbox_image
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.networks import NodeNetwork
 from tests.cluster.simulated import MACHINE, MACHINE_TYPE, TIER, is_ready
@@ -22,7 +21,6 @@ TIERS = ("device", "edge", "cloud")
 TYPES = {"cloud": "small"}
 """Machine types of the nodes of tiers that have some."""
 _PLUGINS = Path("/usr/lib/cni")
-_COMMANDS = ("containerd", "ctr", "runc", "ip", "iptables", "nsenter")
 _START_S = 120.0
 
 
@@ -30,10 +28,8 @@ def missing() -> str:
     """Say what this machine lacks for real nodes; empty: nothing."""
     if os.getuid() != 0:
         return "real nodes need root."
-    lacking = [name for name in _COMMANDS if shutil.which(name) is None]
-    if not (_PLUGINS / "bridge").exists():
-        lacking.append("containernetworking-plugins")
-    return f"real nodes need {', '.join(lacking)}." if lacking else ""
+    lacking = debian.lacking(*debian.NODES)
+    return f"real nodes need more: {lacking}" if lacking else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,7 +120,7 @@ def _values(environment: Path, settings: Mapping[str, str]) -> dict[str, Any]:
         "image": {"repository": _REPOSITORY, "tag": _TAG, "pullPolicy": "Never"},
         "environment": {"hostPath": str(environment)},
         "persistence": {"storageClass": "-", "size": "1Gi"},
-        "infrastructure": INFRASTRUCTURE,
+        "infrastructure": {"document": INFRASTRUCTURE},
         "deployment": {
             "target": "kubernetes",
             "machine": {"cpu": "500m", "memory": "1Gi"},

@@ -22,6 +22,7 @@ from tests.cluster.cluster import Cluster
 
 _HANDED_ON = ("Authorization", "Content-Type", "Accept")
 _BUSY = {"kind": "Status", "reason": "ServiceUnavailable", "message": "too much to do"}
+_STALE = {"kind": "Status", "reason": "Expired", "message": "the continue token is too old"}
 
 
 class Manner(Enum):
@@ -31,6 +32,7 @@ class Manner(Enum):
     BUSY = "503, and nothing is done"
     FORGETFUL = "it is done, and the answer is lost; a watch is cut after its first event"
     SILENT = "nothing, and no answer"
+    STALE = "410 to what goes on with a list, else it is answered"
 
 
 Manners = Callable[[int, str], Manner]
@@ -83,6 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.over.wait(60.0)
             elif manner is Manner.BUSY:
                 self._answer(503, json.dumps(_BUSY).encode())
+            elif manner is Manner.STALE and "continue" in parse_qs(urlsplit(self.path).query):
+                self._answer(410, json.dumps(_STALE).encode())
             elif "watch" in parse_qs(urlsplit(self.path).query):
                 self._hand_on_watch(lose=manner is Manner.FORGETFUL)
             else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from circinus.deploy.kubernetes.access import DEPLOYER, OPERATOR, Permission
-from tests.cluster.chart import CHART, VERSION, helm, of_kind, rendered
+from circinus.deploy.kubernetes.access import CREDENTIALS, DEPLOYER, OPERATOR, Permission
+from tests.cluster.chart import CHART, definition, helm, of_kind, rendered, template
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 pytestmark = pytest.mark.cluster
@@ -40,12 +41,91 @@ def needs(table: tuple[Permission, ...]) -> set[tuple[str, str, str]]:
         ("operator.replicas=0", "at '/operator/replicas'"),
         ("environment.hostPath=relative", "at '/environment/hostPath'"),
         ("persistence.size=much", "at '/persistence/size'"),
+        ("infrastructure=three-tier", "at '/infrastructure': got string, want object"),
+        ("infrastructure.document.name=lab", "missing property 'tiers'"),
+        ("ingress.enabled=true", "at '/ingress/hosts': minItems: got 0, want 1"),
+        ("ingress.hosts={Upper}", "at '/ingress/hosts/0'"),
+        ("httpRoute.enabled=true", "at '/httpRoute/parentRefs': minItems: got 0, want 1"),
+        ("serviceMonitor.interval=often", "at '/serviceMonitor/interval'"),
+        ("operator.healthPort=80", "at '/operator/healthPort'"),
+        ("operator.podDisruptionBudget.maxUnavailable=101%", "at '/operator/podDisruptionBudget"),
+        ("tls.certManager.issuerRef.kind=Issuer", "at '/tls/certManager/issuerRef'"),
+        ("credentials.days=0", "at '/credentials/days': minimum: got 0, want 1"),
+        ("credentials.schedule=daily", "at '/credentials/schedule'"),
+        ("crds.install=maybe", "at '/crds/install': got string, want boolean"),
     ],
 )
 def test_a_wrong_value_is_named(value: str, told: str) -> None:
-    done = helm("template", "c", str(CHART), "--kube-version", VERSION, "--set", value)
+    done = template("--set", value)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            "settings.CIRCINUS_TARGET=local",
+            "settings.CIRCINUS_TARGET must not be set: the chart makes it of deployment.target.",
+        ),
+        (
+            "settings.CIRCINUS_TOKEN=x",
+            "settings.CIRCINUS_TOKEN must not be set: the chart makes it of token.existingSecret.",
+        ),
+        (
+            "infrastructure.preset=local,infrastructure.document.name=a,"
+            "infrastructure.document.tiers[0].name=b",
+            "infrastructure.preset and infrastructure.document must not both be set",
+        ),
+        (
+            "tls.existingSecret=mine,tls.certManager.enabled=true",
+            'tls.existingSecret must be empty where tls.certManager.enabled is true, got "mine".',
+        ),
+        (
+            "tls.existingClientSecret=mine",
+            "tls.existingClientSecret must be empty where tls.existingSecret is",
+        ),
+    ],
+)
+def test_values_that_clash_are_refused_with_what_to_set(values: str, told: str) -> None:
+    done = template("--set", values)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_what_the_chart_sets_is_what_it_refuses_among_settings() -> None:
+    everything = "deployment.target=kubernetes,environment.hostPath=/e,discovery.enabled=true"
+    pod = of_kind(rendered(everything), "Deployment", "c")["spec"]["template"]["spec"]
+    set_by_it = {variable["name"] for variable in pod["containers"][0]["env"]}
+    checks = (CHART / "templates" / "_checks.tpl").read_text(encoding="utf-8")
+    reserved = set(re.findall(r"^(CIRCINUS_[A-Z_]+): ", checks, re.MULTILINE))
+    # Those of a namespace and a folder that the chart leaves at their defaults.
+    assert reserved - set_by_it == {"CIRCINUS_NAMESPACE", "CIRCINUS_WORKER_TLS"}
+    assert set_by_it <= reserved
+    taken = rendered("settings.CIRCINUS_LOG_LEVEL=debug")
+    pod = of_kind(taken, "Deployment", "c")["spec"]["template"]["spec"]
+    assert {"name": "CIRCINUS_LOG_LEVEL", "value": "debug"} in pod["containers"][0]["env"]
+
+
+def test_large_numbers_of_a_file_are_written_out(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("settings: {CIRCINUS_BODY_LIMIT_BYTES: 2097152, CIRCINUS_DRIFT_S: 0.5}\n")
+    done = template("--values", str(file))
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    assert variables["CIRCINUS_BODY_LIMIT_BYTES"] == "2097152"
+    assert variables["CIRCINUS_DRIFT_S"] == "0.5"
+
+
+@pytest.mark.parametrize("target", ["local", "kubernetes"])
+def test_equal_values_give_equal_bytes_and_nothing_secret(target: str) -> None:
+    first, second = (template("--set", f"deployment.target={target}") for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    secrets = [d for d in yaml.safe_load_all(first.stdout) if d and d["kind"] == "Secret"]
+    assert secrets
+    assert all(not {"data", "stringData"} & document.keys() for document in secrets)
 
 
 def test_the_chart_lints_strictly() -> None:
@@ -67,6 +147,17 @@ def test_every_value_is_in_the_schema() -> None:
     assert known(VALUES, schema) == []
 
 
+def test_every_value_is_in_the_table_of_the_page_and_that_has_no_other() -> None:
+    page = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    table = page.partition("| value | meaning |")[2].partition("\n\n")[0]
+    named = re.findall(r"`([a-zA-Z.]+)(?:\.\*)?`", "\n".join(re.findall(r"^\|[^|]*", table, re.M)))
+    assert {name.partition(".")[0] for name in named} == set(VALUES)
+    for name in named:
+        found = VALUES
+        for part in name.split("."):
+            found = found[part]  # KeyError: there is no such value
+
+
 def test_the_operators_role_is_what_it_needs_and_no_more() -> None:
     assert rights(of_kind(rendered(), "Role", "c-operator")) == needs(OPERATOR)
 
@@ -76,8 +167,122 @@ def test_the_services_role_is_what_it_needs_and_no_more() -> None:
     assert rights(of_kind(documents, "Role", "c")) == needs(DEPLOYER)
 
 
+def test_the_account_that_fills_in_secrets_may_do_so_with_those_of_the_release_alone() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    role = of_kind(documents, "Role", "c-credentials")
+    assert rights(role) == needs(CREDENTIALS)
+    (rule,) = role["rules"]
+    made = {d["metadata"]["name"] for d in documents if d["kind"] == "Secret"}
+    assert set(rule["resourceNames"]) == made
+    (job,) = [d for d in documents if d["kind"] == "Job"]
+    told = set(job["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert made <= told
+
+
+def test_what_is_given_is_not_made() -> None:
+    given = ("deployment.target=kubernetes", "token.existingSecret=t")
+    for tls in ("tls.existingSecret=w", "tls.certManager.enabled=true"):
+        kinds = {d["kind"] for d in rendered(*given, tls)}
+        assert not {"Secret", "Job", "CronJob"} & kinds
+    of_token = rendered("deployment.target=kubernetes", "tls.existingSecret=w")
+    made = [d["metadata"]["name"] for d in of_token if d["kind"] == "Secret"]
+    assert made == ["c-token"]
+    assert not [d for d in of_token if d["kind"] == "CronJob"]  # a token is not over by itself
+
+
+def test_another_job_has_another_name_and_the_same_one_the_same() -> None:
+    def name(*values: str) -> str:
+        (job,) = [d for d in rendered(*values) if d["kind"] == "Job"]
+        return str(job["metadata"]["name"])
+
+    assert name() == name("resources.requests.cpu=1")
+    assert len({name(), name("image.tag=v2"), name("deployment.target=kubernetes")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "workers", "service"),
+    [
+        ("", "c-workers-tls", "c-service-tls"),
+        ("tls.existingSecret=a", "a", "a"),
+        ("tls.existingSecret=a,tls.existingClientSecret=b", "a", "b"),
+        ("tls.certManager.enabled=true", "c-workers-cert", "c-service-cert"),
+    ],
+)
+def test_service_and_workers_have_each_the_certificate_of_its_role(
+    values: str, workers: str, service: str
+) -> None:
+    documents = rendered("deployment.target=kubernetes", *filter(None, [values]))
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    assert variables["CIRCINUS_WORKER_TLS_SECRET"] == workers
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "tls"]
+    assert volume["secret"]["secretName"] == service
+    # A Secret that has no data yet would be mounted without them.
+    assert [item["key"] for item in volume["secret"]["items"]] == ["tls.crt", "tls.key", "ca.crt"]
+
+
+def test_cert_manager_issues_for_the_roles_by_an_authority_of_the_release_or_an_issuer() -> None:
+    given = ("deployment.target=kubernetes", "tls.certManager.enabled=true")
+    own = rendered(*given)
+    uses = {
+        name: of_kind(own, "Certificate", name)["spec"]["usages"]
+        for name in ("c-workers", "c-service")
+    }
+    assert uses["c-workers"] == ["digital signature", "server auth"]
+    assert uses["c-service"] == ["digital signature", "client auth"]
+    signer = of_kind(own, "Certificate", "c-workers")["spec"]["issuerRef"]["name"]
+    secret = of_kind(own, "Issuer", signer)["spec"]["ca"]["secretName"]
+    authority = of_kind(own, "Certificate", "c-workers-authority")["spec"]
+    assert authority["isCA"]
+    assert authority["secretName"] == secret
+    assert "selfSigned" in of_kind(own, "Issuer", authority["issuerRef"]["name"])["spec"]
+
+    named = "tls.certManager.issuerRef.name=corp,tls.certManager.issuerRef.kind=ClusterIssuer"
+    theirs = rendered(*given, named)
+    assert not [d for d in theirs if d["kind"] == "Issuer"]
+    asked = of_kind(theirs, "Certificate", "c-service")["spec"]["issuerRef"]
+    assert asked == {"name": "corp", "kind": "ClusterIssuer", "group": "cert-manager.io"}
+
+
+def test_the_definition_is_rendered_as_it_is_and_kept_at_the_end() -> None:
+    found = of_kind(rendered(), "CustomResourceDefinition", "pipelinequeries.circinus.io")
+    assert found["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert found == definition()
+    assert not [d for d in rendered("crds.install=false") if "Definition" in d["kind"]]
+
+
+def test_the_operator_is_probed_at_the_port_that_it_is_told() -> None:
+    def container(*values: str) -> dict[str, Any]:
+        pod = of_kind(rendered(*values), "Deployment", "c-operator")["spec"]["template"]["spec"]
+        found: dict[str, Any] = pod["containers"][0]
+        return found
+
+    probed = container("operator.healthPort=9999")
+    at = probed["args"].index("--health")
+    assert probed["args"][at + 1] == "9999"
+    assert probed["ports"] == [{"name": "health", "containerPort": 9999}]
+    paths = {kind: probed[f"{kind}Probe"]["httpGet"]["path"] for kind in ("liveness", "readiness")}
+    assert paths == {"liveness": "/healthz", "readiness": "/readyz"}
+    silent = container("operator.healthPort=0")
+    assert "--health" not in silent["args"]
+    assert not [key for key in silent if key.endswith("Probe")]
+
+
+def test_monitors_budgets_and_workers_each_find_their_own_pods() -> None:
+    more = ("serviceMonitor.enabled=true", "service.podDisruptionBudget.enabled=true")
+    documents = rendered("deployment.target=kubernetes", *more)
+    service = of_kind(documents, "Service", "c")
+    chosen = of_kind(documents, "ServiceMonitor", "c")["spec"]["selector"]["matchLabels"]
+    assert chosen.items() <= service["metadata"]["labels"].items()
+    for name in ("c", "c-operator"):
+        budget = of_kind(documents, "PodDisruptionBudget", name)["spec"]
+        pods = of_kind(documents, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
+        assert budget["selector"]["matchLabels"] == pods
+        assert budget["maxUnavailable"] == 1  # a drained node is never held up
+
+
 def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluster() -> None:
-    documents = rendered()
+    documents = rendered("token.existingSecret=mine")
     assert [d["metadata"]["name"] for d in documents if d["kind"] == "Role"] == ["c-operator"]
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
@@ -89,17 +294,23 @@ def test_the_cluster_sets_no_variables_that_could_be_settings(name: str) -> None
     assert pod["enableServiceLinks"] is False  # they would set CIRCINUS_PORT in a release so named
 
 
-@pytest.mark.parametrize("name", ["c", "c-operator"])
-def test_nothing_runs_as_root_or_writes_its_image(name: str) -> None:
-    pod = of_kind(rendered(), "Deployment", name)["spec"]["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    for container in pod["containers"]:
-        assert container["securityContext"]["readOnlyRootFilesystem"]
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+def test_nothing_runs_as_root_or_writes_its_image() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    specs = {d["kind"]: d["spec"] for d in documents if d["kind"] in {"Job", "CronJob"}}
+    pods = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment"]
+    pods += [specs["Job"]["template"]["spec"]]
+    pods += [specs["CronJob"]["jobTemplate"]["spec"]["template"]["spec"]]
+    assert len(pods) == 4
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"]
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def test_an_infrastructure_document_becomes_the_services_file() -> None:
-    document = "infrastructure.name=lab,infrastructure.tiers[0].name=cloud"
+    at = "infrastructure.document"
+    document = f"{at}.name=lab,{at}.tiers[0].name=cloud"
     documents = rendered(document)
     config = of_kind(documents, "ConfigMap", "c-infrastructure")
     assert yaml.safe_load(config["data"]["infrastructure.yaml"]) == {
@@ -129,9 +340,11 @@ def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
 
 
 def test_the_service_answers_to_its_names_in_the_cluster_and_to_those_given() -> None:
-    documents = rendered("service.hosts={plans.example.org}")
+    routes = ("ingress.enabled=true,ingress.hosts={*.in.org}", "httpRoute.enabled=true")
+    gateway = "httpRoute.parentRefs[0].name=g,httpRoute.hostnames={route.org}"
+    documents = rendered("service.hosts={plans.example.org}", *routes, gateway)
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
     hosts = variables["CIRCINUS_ALLOWED_HOSTS"].split(",")
-    assert {"c", "plans.example.org"} <= set(hosts)
+    assert {"c", "plans.example.org", ".in.org", "route.org"} <= set(hosts)
     assert any(re.fullmatch(r"c\.[a-z-]+\.svc", host) for host in hosts)

@@ -44,8 +44,10 @@ def test_what_a_killed_cluster_left_is_killed_by_its_mark(tmp_path: Path) -> Non
 
 
 def marked(mark: str) -> subprocess.Popen[str]:
-    """A sleeper with this mark, which says that it runs: before, the kernel may show no
-    environment of it yet."""
+    """Start a sleeper with this mark; give it once it runs.
+
+    Before, the kernel may show no environment of it yet.
+    """
     process = subprocess.Popen(
         ["sh", "-c", "echo runs; exec sleep 60"],
         env={**os.environ, MARK: mark},

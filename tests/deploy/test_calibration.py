@@ -156,6 +156,24 @@ def test_tiers_of_this_computer_are_measured_once(tmp_path: Path) -> None:
     assert fast.speed_of("chain.slower") == pytest.approx(own)  # nothing is faster by waiting
 
 
+def test_what_calling_a_worker_costs_is_measured(tmp_path: Path) -> None:
+    tiers = [
+        Tier(name="cloud"),
+        EMULATED,
+        Tier(name="bytes", call_s_per_byte=1.0),
+        Tier(name="none", machines=0, call_s=0.5),
+    ]
+    known = AttachedLauncher({}, launcher(tmp_path))
+    cloud, edge, by_bytes, none = asyncio.run(
+        all_calibrated(tiers, WORK, known, SystemClock(), QUICK)
+    )
+    # The operators sleep: what a worker's process uses is what calls cost it.
+    assert 1e-4 < cloud.call_s < 2e-2
+    assert edge.call_s / edge.speed_factor == pytest.approx(cloud.call_s / cloud.speed_factor)
+    assert by_bytes.call_s == 0.0  # all of it is charged by the byte
+    assert none.call_s == 0.5
+
+
 def test_a_tier_with_types_is_measured_type_by_type(tmp_path: Path) -> None:
     half = MachineType(name="half", speed_factor=0.5)
     none = MachineType(name="none", machines=0)

@@ -98,7 +98,7 @@ def test_the_values_keep_to_the_schema_of_the_chart_and_to_settings_there_are() 
     found = values()
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(found, schema)
-    infrastructure_from_dict(found["infrastructure"])
+    infrastructure_from_dict(found["infrastructure"]["document"])
     known = {f"CIRCINUS_{name.upper()}" for name in Settings.model_fields}
     assert set(found["settings"]) <= known
 

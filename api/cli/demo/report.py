@@ -17,7 +17,7 @@ from circinus.api.cli.rendering import tables
 from circinus.api.client import Client
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import MethodView
-from circinus.api.schemas.plans import PlanView
+from circinus.api.schemas.plans import OutlookView, PlanView
 from circinus.api.schemas.progress import QueryView
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput
@@ -57,9 +57,20 @@ class ServedQuery:
         latency_s = self.query.request.slo.latency_s
         return ANY_LATENCY_S if latency_s is None else latency_s
 
+    @property
+    def predicted(self) -> PlanView | OutlookView:
+        """What to expect of these inputs.
+
+        Where at least half were not planned on, what the plan says of future ones: its
+        intervals are wider.
+        """
+        ahead, observed = self.plan.future, self.observed
+        were_met = 2 * observed.planned_on > len(observed.latency_s)
+        return self.plan if ahead is None or were_met else ahead
+
     def document(self) -> dict[str, object]:
         """Give what `--json` tells of it."""
-        plan, observed = self.plan, self.observed
+        plan, observed, predicted = self.plan, self.observed, self.predicted
         return {
             "name": self.name,
             "query_id": self.query.id,
@@ -68,7 +79,7 @@ class ServedQuery:
             "cost_usd_per_hour": plan.cost_usd_per_hour,
             "planning": self.query.planning,
             "objectives": self.query.request.slo,
-            "predicted": {"accuracy": plan.accuracy, "latency_s": plan.latency_s},
+            "predicted": {"accuracy": predicted.accuracy, "latency_s": predicted.latency_s},
             "observed": {
                 "requests": len(observed.latency_s),
                 "failed": len(observed.failures),
@@ -168,7 +179,7 @@ def _unsure(served: ServedQuery) -> Iterator[str]:
 
 def _off(served: ServedQuery) -> Iterator[str]:
     """Give the predictions that are off, and why that may be."""
-    predicted, observed = served.plan.latency_s, served.observed.latency(served.statistic)
+    predicted, observed = served.predicted.latency_s, served.observed.latency(served.statistic)
     if observed is None or not predicted.value or not observed.value:
         return
     apart = (predicted.low or 0.0) > observed.high or (predicted.high or inf) < observed.low
@@ -211,19 +222,19 @@ def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
 
 
 def _compared(item: ServedQuery) -> Iterator[Sequence[RenderableType]]:
-    slo, plan, bound_s = item.query.request.slo, item.plan, item.bound_s
+    slo, predicted, bound_s = item.query.request.slo, item.predicted, item.bound_s
     accuracy, statistic = item.observed.accuracy, item.statistic
     yield (
         item.name,
         f"accuracy >= {slo.accuracy:g}",
-        formats.accuracy(plan.accuracy),
+        formats.accuracy(predicted.accuracy),
         formats.accuracy(accuracy),
         _state(None if accuracy is None else accuracy.at_least(slo.accuracy)),
     )
     yield (
         "",
         f"{statistic.value} latency <= {formats.seconds(bound_s)}",
-        formats.latency(plan.latency_s),
+        formats.latency(predicted.latency_s),
         formats.latency(item.observed.latency(statistic)),
         _state(item.observed.latency_state(statistic, bound_s)),
     )

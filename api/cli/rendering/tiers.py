@@ -69,7 +69,7 @@ def _speeds(name: str, tier: Tier) -> Iterator[Cells]:
     if found is None:
         yield name, "", _factor(tier), "not measured"
         return
-    yield name, "(tier)", _factor(tier)
+    yield name, "(tier)", _factor(tier), f"a call {1000 * tier.call_s:.2g} ms"
     for name, speed in found.speeds.items():
         spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
         yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date

@@ -16,20 +16,45 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/* A value as text; a number, which YAML has as a float, without an exponent. */}}
+{{- define "circinus.text" -}}
+{{ ternary . (toJson .) (kindIs "string" .) }}
+{{- end -}}
+
 {{- define "circinus.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
-{{/* Names by which clients in the cluster and, of `service.hosts`, elsewhere call the service. */}}
+{{/* Names by which clients in the cluster and, as values say, elsewhere call the service. */}}
 {{- define "circinus.hosts" -}}
 {{- $name := include "circinus.name" . -}}
 {{- $inside := printf "%s.%s" $name .Release.Namespace -}}
 {{- $names := list $name $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
-{{- concat $names .Values.service.hosts | join "," -}}
+{{- $names = concat $names .Values.service.hosts }}
+{{- $outside := list }}
+{{- if .Values.ingress.enabled }}{{ $outside = concat $outside .Values.ingress.hosts }}{{ end }}
+{{- if .Values.httpRoute.enabled }}{{ $outside = concat $outside .Values.httpRoute.hostnames }}{{ end }}
+{{- range $outside }}{{ $names = append $names (trimPrefix "*" .) }}{{ end }}
+{{- $names | uniq | join "," -}}
 {{- end -}}
 
 {{- define "circinus.tokenSecret" -}}
 {{ .Values.token.existingSecret | default (printf "%s-token" (include "circinus.name" .)) }}
+{{- end -}}
+
+{{/* Whether workers' certificates are made in the cluster, as nobody gives them; empty: no. */}}
+{{- define "circinus.makesTls" -}}
+{{- if and (eq .Values.deployment.target "kubernetes") (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) }}true{{ end }}
+{{- end -}}
+
+{{/* Secrets with what workers, and the service that calls them, show each other. */}}
+{{- define "circinus.workersSecret" -}}
+{{ .Values.tls.existingSecret | default (printf "%s-workers-%s" (include "circinus.name" .) (ternary "cert" "tls" .Values.tls.certManager.enabled)) }}
+{{- end -}}
+
+{{- define "circinus.serviceSecret" -}}
+{{- $made := printf "%s-service-%s" (include "circinus.name" .) (ternary "cert" "tls" .Values.tls.certManager.enabled) -}}
+{{ .Values.tls.existingClientSecret | default (.Values.tls.existingSecret | default $made) }}
 {{- end -}}
 
 {{/* What the pods of service and operator share. */}}
@@ -84,4 +109,15 @@ imagePullSecrets:
   - name: {{ . }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/*
+The other release, NAMESPACE/NAME, that installed the definition of PipelineQuery; empty: none did, or this one. A tool
+that renders without a cluster is told of none.
+*/}}
+{{- define "circinus.definitionsOwner" -}}
+{{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "pipelinequeries.circinus.io" -}}
+{{- $notes := dig "metadata" "annotations" (dict) $there -}}
+{{- $owner := printf "%s/%s" (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") -}}
+{{- if not (has $owner (list "/" (printf "%s/%s" .Release.Namespace .Release.Name))) }}{{ $owner }}{{ end }}
 {{- end -}}

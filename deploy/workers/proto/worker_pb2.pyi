@@ -81,7 +81,7 @@ class FailedCall(_message.Message):
     def __init__(self, used: _Optional[_Mapping[str, OperatorUsage]] = ..., again_in_s: _Optional[float] = ...) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("outputs", "seconds", "sizes", "concurrency", "used")
+    __slots__ = ("outputs", "seconds", "sizes", "concurrency", "used", "operators_cpu_s", "worker_cpu_s")
     class OutputsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -115,9 +115,13 @@ class RunReply(_message.Message):
     SIZES_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
+    OPERATORS_CPU_S_FIELD_NUMBER: _ClassVar[int]
+    WORKER_CPU_S_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.ScalarMap[str, bytes]
     seconds: _containers.ScalarMap[str, float]
     sizes: _containers.ScalarMap[str, int]
     concurrency: int
     used: _containers.MessageMap[str, OperatorUsage]
-    def __init__(self, outputs: _Optional[_Mapping[str, bytes]] = ..., seconds: _Optional[_Mapping[str, float]] = ..., sizes: _Optional[_Mapping[str, int]] = ..., concurrency: _Optional[int] = ..., used: _Optional[_Mapping[str, OperatorUsage]] = ...) -> None: ...
+    operators_cpu_s: float
+    worker_cpu_s: float
+    def __init__(self, outputs: _Optional[_Mapping[str, bytes]] = ..., seconds: _Optional[_Mapping[str, float]] = ..., sizes: _Optional[_Mapping[str, int]] = ..., concurrency: _Optional[int] = ..., used: _Optional[_Mapping[str, OperatorUsage]] = ..., operators_cpu_s: _Optional[float] = ..., worker_cpu_s: _Optional[float] = ...) -> None: ...

@@ -39,6 +39,46 @@ def test_doctor_tells_the_method_and_refuses_an_unknown_one(
     )
 
 
+def kubeconfig(folder: Path, server: str) -> Path:
+    """Write the way to an API server."""
+    named = {"name": "x"}
+    file = folder / "kubeconfig"
+    document = {
+        "current-context": "x",
+        "clusters": [{**named, "cluster": {"server": server}}],
+        "users": [{**named, "user": {"token": "t"}}],
+        "contexts": [{**named, "context": {"cluster": "x", "user": "x"}}],
+    }
+    file.write_text(json.dumps(document))
+    return file
+
+
+def test_doctor_says_that_a_cluster_does_not_answer_and_what_to_see_to(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path, NOWHERE)
+
+    result = invoke("doctor", "--cluster", "--json", "--kubeconfig", str(file))
+    (found,) = json.loads(result.stdout)["checks"]
+    shown = invoke("doctor", "--cluster", "--kubeconfig", str(file))
+
+    assert result.exit_code == shown.exit_code == 1
+    assert (found["name"], found["state"]) == ("API server", "fail")
+    assert "the cluster does not answer" in found["detail"]
+    assert "KUBECONFIG" in found["remedy"]
+    assert "Traceback" not in result.output + shown.output
+    assert "-> see to the way there" in " ".join(shown.stdout.split())
+
+
+def test_doctor_refuses_values_and_ways_that_are_wrong(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("deployment: {target: moon}")
+    file = str(kubeconfig(tmp_path, NOWHERE))
+
+    result = invoke("doctor", "--cluster", "--kubeconfig", file, "--values", str(values))
+    assert_refused(result, Wrong("", None, "deployment.target", "must be among local", "moon"))
+    result = invoke("doctor", "--cluster", "--kubeconfig", f"{file}-not-there")
+    assert_refused(result, Wrong("", None, "kubeconfig", "must lead to a cluster", "not-there"))
+
+
 def test_preparing_an_unknown_pipeline_ends_in_2() -> None:
     result = invoke("prepare", "cats")
     assert_refused(result, Wrong("", None, "pipeline", "must be registered", "cats"))

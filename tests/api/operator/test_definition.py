@@ -13,7 +13,7 @@ from circinus.api.operator.definition import definition, structural
 from circinus.api.query_file import query_schema
 from circinus.deploy.methods import METHODS
 
-CHART = Path("deploy/chart/crds/pipelinequery.yaml")
+CHART = Path("deploy/chart/files/crds/pipelinequery.yaml")
 
 
 def schema() -> dict[str, Any]:

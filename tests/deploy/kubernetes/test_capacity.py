@@ -29,13 +29,14 @@ def pod(on: str, cpu: str, *, group: str = "others", phase: str = "Running") -> 
     }
 
 
-def deployment(cpu: str, labels: Mapping[str, str], replicas: int = 1) -> Object:
+def deployment(cpu: str, labels: Mapping[str, str], replicas: int = 1, **more: object) -> Object:
     terms = [{"key": k, "operator": "In", "values": [v]} for k, v in labels.items()]
     chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
     spec = {
         "affinity": {"nodeAffinity": affinity},
         "containers": [{"resources": {"requests": {"cpu": cpu}}}],
+        **more,
     }
     return {"metadata": {"name": "d"}, "spec": {"replicas": replicas, "template": {"spec": spec}}}
 
@@ -72,6 +73,36 @@ def test_a_taint_that_only_asks_to_stay_away_leaves_room() -> None:
     taint = {"key": "mine", "effect": "PreferNoSchedule"}
 
     assert short([deployment("1", on("edge"))], [node("edge-0", {"taints": [taint]})]) == ""
+
+
+def test_a_taint_is_named_and_no_hindrance_for_pods_that_tolerate_it() -> None:
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    nodes = [node("edge-0", {"taints": [taint]})]
+    tolerated = [{"key": "gpu", "operator": "Exists"}]
+
+    told = short([deployment("1", on("edge"))], nodes)
+    assert told == (
+        "no node that takes pods carries circinus.io/tier=edge (for d). "
+        "edge-0 has the taint gpu=yes:NoSchedule."
+    )
+    assert short([deployment("1", on("edge"), tolerations=tolerated)], nodes) == ""
+    # What the one pod tolerates lets no other one in.
+    both = [deployment("2", on("edge"), tolerations=tolerated), deployment("1", on("edge"))]
+    assert "edge-0 has the taint" in short(both, nodes)
+
+
+def test_init_containers_and_overhead_of_others_take_room() -> None:
+    nodes, wanted = [node("edge-0")], [deployment("2", on("edge"))]
+    other = pod("edge-0", "1")
+    init = {"resources": {"requests": {"cpu": "3"}}}
+    sidecar = {"resources": {"requests": {"cpu": "1500m"}}, "restartPolicy": "Always"}
+
+    assert short(wanted, nodes, other) == ""
+    for more in ({"initContainers": [init]}, {"initContainers": [sidecar]}):
+        taken = {**other, "spec": {**other["spec"], **more}}
+        assert "has 1" in short(wanted, nodes, taken)
+    heavy = {**other, "spec": {**other["spec"], "overhead": {"cpu": "1001m"}}}
+    assert "edge-0 has 1.999 left" in short(wanted, nodes, heavy)
 
 
 def test_what_runs_counts_and_what_ended_or_goes_does_not() -> None:

@@ -9,7 +9,7 @@ from kubernetes.client import ApiClient, Configuration
 
 from circinus.deploy.kubernetes.api import Cluster, Object
 from circinus.deploy.kubernetes.names import MACHINE_TYPE, TIER
-from circinus.deploy.kubernetes.nodes import Discovery, is_usable, machines_of
+from circinus.deploy.kubernetes.nodes import Discovery, machines_of, why_no_machine
 from circinus.pipelines.errors import Unavailable
 
 
@@ -37,19 +37,35 @@ def node(
     }
 
 
+def tainted() -> Object:
+    taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    return {**node("t"), "spec": {"taints": [taint]}}
+
+
 @pytest.mark.parametrize(
-    "lost",
+    ("lost", "why"),
     [
-        node("n", ready="False"),
-        node("n", ready="Unknown"),
-        node("n", cordoned=True),
-        {"metadata": {"name": "n"}},
-        {**node("n"), "metadata": {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        (node("n", ready="False"), "is not ready"),
+        (node("n", ready="Unknown"), "is not ready"),
+        (node("n", cordoned=True), "is cordoned"),
+        ({"metadata": {"name": "n", "labels": {TIER: "edge"}}}, "is not ready"),
+        (
+            {**node("n"), "metadata": {**node("n")["metadata"], "deletionTimestamp": "2026"}},
+            "is being removed",
+        ),
+        (tainted(), "has the taint gpu=yes:NoSchedule, which our pods do not tolerate"),
     ],
-    ids=["not ready", "silent", "cordoned", "new", "leaving"],
+    ids=["not ready", "silent", "cordoned", "new", "leaving", "tainted"],
 )
-def test_a_node_that_takes_no_pods_is_no_machine(lost: Object) -> None:
-    assert not is_usable(lost)
+def test_a_node_that_takes_no_pods_is_no_machine_and_says_why(lost: Object, why: str) -> None:
+    assert why_no_machine(lost) == why
+    assert machines_of([lost, node("good")], ["edge"]) == {"edge": 1}
+
+
+def test_a_tainted_node_is_a_machine_for_pods_that_tolerate_it() -> None:
+    tolerated = [{"key": "gpu", "operator": "Exists"}]
+    assert machines_of([tainted(), node("n")], ["edge"], tolerations=tolerated) == {"edge": 2}
+    assert machines_of([tainted()], ["edge"], {"cpu": "2"}, tolerated) == {"edge": 0}  # too small
 
 
 def test_machines_are_counted_by_tier_and_strangers_are_not() -> None:
@@ -89,3 +105,13 @@ def test_a_change_is_told_once_and_again_until_it_was_taken() -> None:
     discovery.hear({"a": node("a")})
     discovery.hear({"a": node("a", cordoned=True)})
     assert told == [{"edge": 1}, {"edge": 1}, {"edge": 0}]
+
+
+def test_what_is_told_counts_what_our_pods_tolerate() -> None:
+    told: list[Mapping[str, int]] = []
+    nowhere = Cluster(ApiClient(Configuration(host="http://x")))
+    for tolerations in ((), ({"key": "gpu", "operator": "Exists"},)):
+        Discovery(
+            cluster=nowhere, tiers=("edge",), told=told.append, tolerations=tolerations
+        ).hear({"t": tainted(), "n": node("n")})
+    assert told == [{"edge": 1}, {"edge": 2}]

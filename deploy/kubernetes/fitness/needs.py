@@ -1,0 +1,144 @@
+"""What an installation asks of its cluster, as the chart's values say, and a check of one need.
+
+A check fails only where something is surely missing; what installing makes, and what this account
+may not look at, is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from kubernetes.client import V1Toleration
+from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME
+from pydantic import ValidationError
+
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.resources import quantity
+from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.presets import PRESETS
+
+State = Literal["ok", "note", "fail"]
+Values = Mapping[str, Any]
+"""Values of the chart."""
+TOLERATIONS = "deployment.podTemplate.spec.tolerations"
+_ON, _OFF = True, False
+_WORDS = {
+    bool: "true or false",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a mapping",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCheck:
+    """What was found of one need, in words."""
+
+    name: str
+    state: State  # `fail`: something needed is missing
+    detail: str
+    remedy: str = ""  # what to do; empty: nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNeeds:
+    """What is needed. As it is made here: everything that the chart can turn on."""
+
+    namespace: str = "default"  # of the installation
+    installs: bool = True  # whether the account is to install, not only to run
+    deploys: bool = True  # whether plans run as pods
+    discovers: bool = True  # whether machines are counted from nodes
+    operates: bool = True  # whether PipelineQuery objects are followed
+    # Machines that are stated of each shared tier or type `TIER/TYPE`, of others 1; None: the
+    # tiers that labels of nodes name
+    tiers: Mapping[str, int] | None = None
+    least: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
+    tolerations: tuple[Object, ...] = ()  # of the pods of plans
+    claims: bool = True  # whether a volume is claimed for the state
+    storage_class: str = ""  # of it; empty: the cluster's default; `-`: none
+    existing_claim: str = ""  # in place of one; empty: a new one
+    has_url: bool = False  # whether operators are told where the service is, without DNS
+
+
+def runs_as_pod() -> bool:
+    """Give whether this process has the account of a pod, as what is installed has."""
+    return Path(SERVICE_TOKEN_FILENAME).exists()
+
+
+def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
+    """Give what is needed with these values of the chart, which has defaults for what is left out.
+
+    InvalidInput if a value that is looked at here breaks a rule; helm checks the others.
+    """
+    target = _at(values, "deployment.target", "local")
+    checks.among("deployment.target", target, ("local", "kubernetes"))
+    machine = {
+        name: str(_at(values, f"deployment.machine.{name}", default, int, float))
+        for name, default in (("cpu", "1"), ("memory", "2Gi"))
+    }
+    for name, asked in machine.items():
+        checks.require(quantity(asked) > 0, f"deployment.machine.{name}", "must be > 0", asked)
+    return ClusterNeeds(
+        namespace=namespace,
+        installs=installs,
+        deploys=target == "kubernetes",
+        discovers=_at(values, "discovery.enabled", _OFF),
+        operates=_at(values, "operator.enabled", _ON),
+        tiers=_stated(_infrastructure(values)),
+        least=machine,
+        tolerations=tuple(map(_toleration, _at(values, TOLERATIONS, []))),
+        claims=_at(values, "persistence.enabled", _ON),
+        storage_class=_at(values, "persistence.storageClass", ""),
+        existing_claim=_at(values, "persistence.existingClaim", ""),
+        has_url=bool(_at(values, "operator.serviceUrl", "")),
+    )
+
+
+def _at(values: Values, path: str, default: Any, *more: type) -> Any:  # noqa: ANN401 - of YAML
+    """Give what is at a dotted path, of the default's kind or more; where nothing is, that."""
+    found: Any = values
+    for name in path.split("."):
+        if not isinstance(found, Mapping):
+            raise InvalidInput.of(path, "must be below a mapping", found)
+        found = found.get(name)
+        if found is None:
+            return default
+    kinds = (type(default), *more)
+    rule = f"must be {' or '.join(_WORDS[kind] for kind in kinds)}"
+    checks.require(type(found) in kinds, path, rule, found)  # a truth is no number here
+    return found
+
+
+def _toleration(given: Object) -> Object:
+    try:
+        V1Toleration.model_validate(given)
+    except ValidationError as error:
+        rule = f"must each be a toleration of Kubernetes ({error.errors()[0]['msg']})"
+        raise InvalidInput.of(TOLERATIONS, rule, given) from error
+    return given
+
+
+def _infrastructure(values: Values) -> Infrastructure:
+    given = _at(values, "infrastructure", "local", dict)
+    if isinstance(given, dict) and not {"preset", "document"}.isdisjoint(given):
+        given = given.get("document") or given.get("preset") or "local"
+    if isinstance(given, str):
+        checks.among("infrastructure", given, PRESETS)
+        return PRESETS[given]
+    return infrastructure_from_dict(given)
+
+
+def _stated(infrastructure: Infrastructure) -> dict[str, int]:
+    return {
+        name: 1 if tier.dedicated else pool.machines
+        for tier in infrastructure.tiers
+        for name, pool in tier.pools.items()
+    }

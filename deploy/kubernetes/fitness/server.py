@@ -1,0 +1,155 @@
+"""The API server itself: its version, what the account may do, namespace and definition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from circinus.deploy.kubernetes.access import (
+    DEPLOYER,
+    DISCOVERY,
+    OPERATOR,
+    Permission,
+    lacking,
+)
+from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object
+from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
+from circinus.deploy.kubernetes.inventory import difference, key_of
+
+OLDEST = (1, 29)
+"""Version of Kubernetes: the chart asks for the same."""
+_DEFINE = "circinus operator --definition | kubectl apply --server-side -f -"
+
+_VERBS = ("get", "create", "patch", "delete")
+_RBAC = "rbac.authorization.k8s.io"
+_MADE = (
+    ("", "serviceaccounts"),
+    ("", "configmaps"),
+    ("", "services"),
+    ("", "persistentvolumeclaims"),
+    ("apps", "deployments"),
+    ("networking.k8s.io", "networkpolicies"),
+    (_RBAC, "roles"),
+    (_RBAC, "rolebindings"),
+)
+_CHART = "that the chart makes"
+INSTALLER = (
+    Permission("", "secrets", ("list", *_VERBS), "of the release, its token and certificates"),
+    *(Permission(group, resource, _VERBS, _CHART) for group, resource in _MADE),
+)
+"""Of who installs the chart, in its namespace, besides what its accounts are granted."""
+INSTALLER_OF_DISCOVERY = tuple(
+    Permission(_RBAC, resource, _VERBS, "for discovery", of_cluster=True)
+    for resource in ("clusterroles", "clusterrolebindings")
+)
+_DEFINITIONS = "customresourcedefinitions"
+_DEFINES = Permission("apiextensions.k8s.io", _DEFINITIONS, ("create",), "", of_cluster=True)
+_SPACES = Permission("", "namespaces", ("create",), "", of_cluster=True)
+
+
+def version(cluster: Cluster) -> ClusterCheck:
+    """Check that it answers and is new enough; Unavailable or ClusterRefused if it does not."""
+    found = cluster.listed("/version")
+    told = str(found.get("gitVersion") or f"{found.get('major')}.{found.get('minor')}")
+    # Some clusters add a sign: `29+`.
+    numbers = re.match(r"(\d+)\.(\d+)", f"{found.get('major')}.{found.get('minor')}")
+    fits = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST
+    host = cluster.client.configuration.host
+    remedy = "" if fits else f"take a cluster of {OLDEST[0]}.{OLDEST[1]} or newer"
+    return ClusterCheck("API server", "ok" if fits else "fail", f"{told} at {host}", remedy)
+
+
+def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+    """Check the namespace; installing may make it."""
+    name = needs.namespace
+    found = cluster.get(f"/api/v1/namespaces/{name}")
+    if found is None:
+        makes = not lacking(cluster, "", [_SPACES])
+        remedy = f"kubectl create namespace {name}, or helm install --create-namespace"
+        words = f"{name} is not there"
+        if not makes:
+            words += ", and this account may not make it"
+        yield ClusterCheck("namespace", "note" if makes else "fail", words, remedy)
+    elif found["metadata"].get("deletionTimestamp"):
+        remedy = "wait until it is gone, or take another"
+        yield ClusterCheck("namespace", "fail", f"{name} is being deleted", remedy)
+    else:
+        yield ClusterCheck("namespace", "ok", name)
+
+
+def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+    """Check what the account may do: install, and what it grants to the accounts that run."""
+    if needs.installs:
+        more = INSTALLER_OF_DISCOVERY if needs.discovers else ()
+        yield _right("install", cluster, needs, (*INSTALLER, *more))
+    if needs.deploys:
+        yield _right("run plans as pods", cluster, needs, DEPLOYER)
+    if needs.discovers:
+        yield _right("count nodes", cluster, needs, DISCOVERY)
+    if needs.operates:
+        yield _right("follow PipelineQuery objects", cluster, needs, OPERATOR)
+
+
+def _right(
+    doing: str, cluster: Cluster, needs: ClusterNeeds, permissions: Iterable[Permission]
+) -> ClusterCheck:
+    name, missing = f"rights to {doing}", lacking(cluster, needs.namespace, permissions)
+    if not missing:
+        return ClusterCheck(name, "ok", "this account has them")
+    told = "; ".join(
+        f"{', '.join(one.verbs)} {one.resource}{f'.{one.group}' if one.group else ''}"
+        f"{' of the cluster' if one.of_cluster else ''} ({one.purpose})"
+        for one in missing
+    )
+    # Kubernetes lets nobody grant what he does not have.
+    remedy = (
+        "install with an account that has them: it can grant only what it has"
+        if needs.installs
+        else "the chart's roles grant them (docs/kubernetes.md)"
+    )
+    return ClusterCheck(name, "fail", f"it may not {told}", remedy)
+
+
+def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[ClusterCheck]:
+    """Check the definition of PipelineQuery: `wanted` is that of this release."""
+    if not needs.operates:
+        return
+    names, group = wanted["spec"]["names"], wanted["spec"]["group"]
+    version = wanted["spec"]["versions"][0]["name"]
+    name, told = f"{names['kind']} ({group}/{version})", f"{names['plural']}.{group}"
+    there = cluster.get(f"/apis/{group}/{version}")
+    if there is None:
+        makes = needs.installs and not lacking(cluster, "", [_DEFINES])
+        if makes:
+            yield ClusterCheck(name, "note", f"{told} is not defined", "helm install does it")
+        else:
+            words = f"{told} is not defined, and this account may not do it"
+            yield ClusterCheck(name, "fail", words, f"let an administrator: {_DEFINE}")
+        return
+    try:
+        live = cluster.get(f"/apis/apiextensions.k8s.io/v1/{_DEFINITIONS}/{told}")
+    except Forbidden:
+        yield ClusterCheck(name, "ok", "is served; this account may not look at its fields")
+        return
+    stored = _as_stored(wanted)
+    changes = difference([stored], {key_of(wanted): live} if live else {}).change.values()
+    if fields := [field for change in changes for field in change]:
+        words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
+        yield ClusterCheck(name, "fail", words, _DEFINE)
+    else:
+        yield ClusterCheck(name, "ok", "is that of this release")
+
+
+def _as_stored(wanted: Object) -> Object:
+    """Give a definition as a server gives it back: without the priority of columns, where zero."""
+    versions = [
+        {
+            **version,
+            "additionalPrinterColumns": [
+                {name: value for name, value in column.items() if (name, value) != ("priority", 0)}
+                for column in version.get("additionalPrinterColumns", ())
+            ],
+        }
+        for version in wanted["spec"]["versions"]
+    ]
+    return {**wanted, "spec": {**wanted["spec"], "versions": versions}}

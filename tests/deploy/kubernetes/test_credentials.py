@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from circinus.deploy.kubernetes.certificates import NotMade, Pair, Role, authority, signed
+from circinus.deploy.kubernetes.credentials import CredentialNames
+from circinus.pipelines.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ({"days": 0}, "days must be >= 1, got 0."),
+        ({"token": ""}, "token must be the name of a Secret, got ''."),
+        ({"token": "a/b"}, "token must be the name of a Secret, got 'a/b'."),
+        ({"authority": "a" * 254}, "authority must be the name of a Secret"),
+        ({"workers": "w"}, "authority must be given with workers or service, got None."),
+        ({"service": "s"}, "authority must be given with workers or service, got None."),
+    ],
+)
+def test_names_that_cannot_be_are_told(names: dict[str, str | int], told: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(told)):
+        CredentialNames(**names)  # type: ignore[arg-type]  # wrong on purpose
+    CredentialNames(token="a" * 253, authority="a", workers="w", service="s.t", days=1)
+
+
+def test_without_openssl_no_certificate_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NotMade, match="certificates are made by the program openssl: "):
+        authority()
+
+
+def test_what_signs_nothing_is_told() -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    with pytest.raises(NotMade, match="OpenSSL made no certificate of circinus-worker: "):
+        signed(Role.WORKERS, Pair(certificate=b"none", key=b"none"), 1)
