@@ -20,6 +20,7 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
@@ -169,7 +170,12 @@ class Settings(BaseSettings):
     interrupted: Path = Field(default_factory=lambda: _data("interrupted"))
     target: Literal["local", "kubernetes"] = "local"  # where plans run
     namespace: str | None = None  # of the pods; None: the service's own
-    worker_image: str = "circinus/worker:latest"
+    # Whose the pods are, as `helm install` named it: two services of a namespace differ in it.
+    release: str = Field(default="circinus", pattern=r"^[a-z0-9]([a-z0-9.-]{0,51}[a-z0-9])?$")
+    # Deployment of the namespace with which the cluster deletes the pods; None: they stay.
+    owner: str | None = None
+    worker_image: str = WORKER_IMAGE  # with a tag other than latest, or a digest
+    worker_pod_template: str = ""  # a YAML file, or the document; see `read_pod_template`
     worker_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     worker_environment: str | None = None  # folder of the nodes with the packages; None: no need
     worker_tls: Path = Path("/etc/circinus-tls")  # `tls.crt`, `tls.key`, `ca.crt` of the service

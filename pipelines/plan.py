@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import inf
 from typing import NamedTuple
@@ -131,6 +131,17 @@ class Plan:
     # of machines and calls, for 1,000 requests at that rate; 0 also where it was not worked out
     cost_usd_per_1000_requests: float = 0.0
     requests_per_s: float | None = None  # that it is made for; None: one after the other
+    # operator -> most memory resident in a process that ran it so; those not measured are left out
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def memory_on(self, tier: str) -> int | None:
+        """Give the bytes that a worker of its operators there needs; None: not all were measured.
+
+        They are run one at a time by a process that has loaded the whole pipeline, as those were.
+        """
+        needed = [self.memory_bytes.get(name) for name in self.deployment.operators_on(tier)]
+        known = [each for each in needed if each is not None]
+        return max(known) if known and len(known) == len(needed) else None
 
     @property
     def id(self) -> str:
@@ -250,3 +261,22 @@ class Plan:
             eased = slo.throughput_per_s * (1 - _ROUNDING)
             states["throughput"] = self.throughput_per_s.at_least(eased)
         return states
+
+
+def with_known_memory(plans: Iterable[Plan], earlier: Iterable[Plan]) -> tuple[Plan, ...]:
+    """Give plans that also know what earlier ones do of the memory of the same operators.
+
+    So what is found among earlier measurements, without running anything, is not forgotten.
+    """
+    known: dict[tuple[str, str], int] = {}
+    for plan in earlier:
+        for name, size in plan.memory_bytes.items():
+            key = (name, str(plan.configuration.of(name)))
+            known[key] = max(size, known.get(key, 0))
+    found = []
+    for plan in plans:
+        placed = plan.deployment.placement
+        keys = {name: (name, str(plan.configuration.of(name))) for name in placed}
+        of_others = {name: known[key] for name, key in keys.items() if key in known}
+        found.append(replace(plan, memory_bytes=of_others | dict(plan.memory_bytes)))
+    return tuple(found)

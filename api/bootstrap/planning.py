@@ -128,7 +128,14 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         called=partial(calls_of, gate.spending),
         audit=labelling,
     )
-    return replace(result, remarks=load.remarks(evaluator.width))
+    plans = result.plans
+    if isinstance(executor, WorkerPool):
+        memory_of = executor.memory_of
+        plans = tuple(
+            replace(plan, memory_bytes=memory_of(plan.deployment.placement, plan.configuration))
+            for plan in plans
+        )
+    return replace(result, plans=plans, remarks=load.remarks(evaluator.width))
 
 
 def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:

@@ -18,6 +18,7 @@ from circinus.api.store.bills import SqlBills
 from circinus.api.store.engine import Durability, connect, migrate
 from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.history import SqlLatencies
+from circinus.api.store.keys import SqlKeys
 from circinus.api.store.ownership import owned
 from circinus.api.store.store import Store
 from circinus.api.use_cases.examples import ExamplesHere, ExampleSource
@@ -112,8 +113,9 @@ def make_orchestrator(
     `sockets` is a folder of its own for those of local workers, which it empties. The gate gives
     leave to call endpoints; None: always.
 
-    InvalidInput if there is no way to the cluster in which they should run, NotAllowed if the
-    account lacks a permission there, Unavailable if the cluster does not answer.
+    InvalidInput if there is no way to the cluster in which they should run, or their owner is
+    not there, NotAllowed if the account lacks a permission there, Unavailable if the cluster does
+    not answer.
     """
     here = LocalLauncher(
         logs=settings.worker_logs,
@@ -129,12 +131,22 @@ def make_orchestrator(
     from circinus.deploy.kubernetes.api import Cluster, own_namespace
     from circinus.deploy.kubernetes.api import connect as connect_cluster
     from circinus.deploy.kubernetes.launcher import ClusterLauncher, ClusterOrchestrator
+    from circinus.deploy.kubernetes.ownership import WorkerOwners, deployment_named
+    from circinus.deploy.kubernetes.pod_template import read_pod_template
     from circinus.deploy.kubernetes.pods import RenderSettings
     from circinus.deploy.kubernetes.resources import MachineShape
 
     cluster = Cluster(connect_cluster())
     namespace = settings.namespace or own_namespace()
     require_access(cluster, namespace, DEPLOYER)
+    own = settings.owner and deployment_named(cluster, namespace, settings.owner)
+    owners = WorkerOwners(
+        cluster=cluster,
+        namespace=namespace,
+        release=settings.release,
+        key_of=SqlKeys(connect(settings.database_url)).key_of,
+        service=own or None,
+    )
     shape = RenderSettings(
         namespace=namespace,
         image=settings.worker_image,
@@ -144,9 +156,13 @@ def make_orchestrator(
         machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
         allow_import=bool(settings.extra_pipelines),
         message_bytes=settings.message_limit_bytes,
+        template=read_pod_template(settings.worker_pod_template),
     )
     # What calls endpoints needs no machine: it runs here, where the keys of endpoints are.
-    pods = ClusterLauncher(cluster, shape, files_in(settings.worker_tls), callers=here)
+    tls = files_in(settings.worker_tls)
+    pods = ClusterLauncher(
+        cluster, shape, tls, callers=here, release=settings.release, owner_of=owners.of
+    )
     return _orchestrator(settings, pods, gate or UnlimitedCalls(), ClusterOrchestrator)
 
 
@@ -170,6 +186,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.api import connect as connect_cluster
     from circinus.deploy.kubernetes.nodes import Discovery
+    from circinus.deploy.kubernetes.pod_template import read_pod_template
 
     cluster = Cluster(connect_cluster())
     require_access(cluster, "", DISCOVERY)
@@ -179,6 +196,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
         tiers=tuple(name for tier in shared for name in tier.pools),
         told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
+        tolerations=read_pod_template(settings.worker_pod_template).tolerations,
     )
 
 

@@ -21,6 +21,7 @@ from circinus.deploy.compose.rendering import (
     compact,
 )
 from circinus.deploy.compose.rendering import render as file_of
+from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import DesiredDeployment, instances_of
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
@@ -32,7 +33,7 @@ def render(
     client: Client,
     plan: PlanSource,
     target: Annotated[Literal["compose"], Option(help="What the file is for.")] = "compose",
-    image: Annotated[str, "Of all services, with the pipeline in it."] = "circinus/worker:latest",
+    image: Annotated[str, "Of all services, with the pipeline in it."] = WORKER_IMAGE,
     machine_cpu: Annotated[str, "CPU that stands for one machine."] = "1",
     machine_memory: Annotated[str, "Memory of one machine."] = "2Gi",
     infrastructure: InfrastructureName = "local",

@@ -18,6 +18,7 @@ from circinus.api.schemas.faults import checked
 from circinus.api.schemas.plans import PlanView, to_plan
 from circinus.api.schemas.query import SloRequest
 from circinus.api.schemas.schedule import MachineShare
+from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
@@ -63,7 +64,7 @@ class ClusterOptions:
 class RenderOptions:
     """Options of the commands that render a plan: its workers, and where it is described."""
 
-    image: Annotated[str, "Of the workers."] = "circinus/worker:latest"
+    image: Annotated[str, "Of the workers, with a tag or digest."] = WORKER_IMAGE
     pin: Annotated[
         Literal["machine", "tier"], "Bind workers to the scheduled machine, or to its tier only."
     ] = "machine"
@@ -75,11 +76,15 @@ class RenderOptions:
         "How a share of a machine's GPUs is asked for.",
     ] = "none"
     standby: Annotated[int, "Warm replicas per tier beyond the schedule."] = 0
+    pod_template: Annotated[
+        Path | None, "YAML file of a PodTemplateSpec that is merged into every pod of workers."
+    ] = None
     infrastructure: InfrastructureName = "local"
 
     def rendered(self, client: Client, source: str, namespace: str) -> Rendered:
         """Give the objects of a plan, in a file or of a query of the service."""
         from circinus.deploy.kubernetes.manifests import render as objects_of
+        from circinus.deploy.kubernetes.pod_template import read_pod_template
         from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
         from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape
 
@@ -97,6 +102,7 @@ class RenderOptions:
             pinning=Pinning(self.pin),
             machine=shape,
             standby=self.standby,
+            template=read_pod_template(str(self.pod_template or "")),
         )
         return objects_of(_scheduled(found, tiers), settings)
 

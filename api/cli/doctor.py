@@ -92,7 +92,7 @@ def _show(screen: Screen, checks: Sequence[Check]) -> None:
     rows = ((one.name, Text(one.state, _STYLES[one.state]), one.told) for one in checks)
     screen.show(
         tables.table(None, "check", "", "what was found", rows=rows),
-        f"{failed} problems." if failed else "Ready.",
+        f"{failed} problem{'s' if failed > 1 else ''}." if failed else "Ready.",
         document={"ready": not failed, "checks": checks},
     )
     leave(ExitCode.INTERNAL if failed else ExitCode.OK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -17,7 +17,12 @@ from circinus.api.event_log import start_event_log
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import method_view
 from circinus.deploy.methods import method_of
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.needs import package, require
+
+if TYPE_CHECKING:  # the Kubernetes client: only when asked to
+    from circinus.deploy.kubernetes.ownership import ObjectOwner
 
 
 def demo(
@@ -83,20 +88,66 @@ def operator(
     kubeconfig: Annotated[Path | None, "The way to the cluster; default: the pod's own."] = None,
     lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 15.0,
     every: Annotated[float, "Seconds between two looks at an object."] = 1.0,
+    release: Annotated[
+        str, Option(envvar="CIRCINUS_RELEASE", help="For which objects are taken.")
+    ] = "circinus",
+    pod: Annotated[
+        str | None, "NAME/UID of the pod that this runs in: the lease goes with it."
+    ] = None,
+    retire: Annotated[
+        bool, "Delete the release's objects, once nothing runs for them; end."
+    ] = False,
     definition: Annotated[bool, "Print the custom resource definition and end."] = False,
 ) -> None:
     """Follow the PipelineQuery objects of a Kubernetes namespace until interrupted.
 
     Each becomes a query of the service, and its status tells how that fares. Several operators
-    may run: one leads, the others wait for its lease to end.
+    may run: one leads, the others wait for its lease to end. Objects with the label
+    circinus.io/release are for the release that it names; others are for whoever takes them first.
     """
     from circinus.api.operator import definition as custom  # the rest: only when asked to
 
     if definition:
         screen.document(custom.definition())
         return
+    if retire:
+        _retire(screen, namespace, kubeconfig, release)
+        return
     require("operator", "kopf", [package("kopf", extra="kubernetes")])
-    from circinus.api.operator.controller import run
+    from circinus.api.operator.controller import OperatorSettings, run
 
+    settings = OperatorSettings(
+        namespace=namespace,
+        kubeconfig=kubeconfig,
+        release=release,
+        pod=_pod(pod),
+        lease_s=lease,
+        look_s=every,
+    )
     start_event_log("info")
-    asyncio.run(run(client, namespace, kubeconfig, lease_s=lease, look_s=every))
+    asyncio.run(run(client, settings))
+
+
+def _retire(screen: Screen, namespace: str | None, kubeconfig: Path | None, release: str) -> None:
+    from circinus.api.operator.retiring import Retirement
+    from circinus.deploy.kubernetes.access import RETIREMENT, require_access
+    from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
+
+    cluster, where = Cluster(connect(kubeconfig)), namespace or own_namespace()
+    require_access(cluster, where, RETIREMENT)
+    clock = SystemClock()
+    ending = Retirement(
+        cluster=cluster, namespaces=(where,), release=release, clock=clock, tell=screen.note
+    )
+    ending.run()
+
+
+def _pod(told: str | None) -> ObjectOwner | None:
+    if told is None:
+        return None
+    from circinus.deploy.kubernetes.ownership import ObjectOwner
+
+    name, _, uid = told.partition("/")
+    if not name or not uid:
+        raise InvalidInput.of("--pod", "must be NAME/UID", told)
+    return ObjectOwner(api_version="v1", kind="Pod", name=name, uid=uid)

@@ -19,6 +19,7 @@ from circinus.api.client import Client
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, Late, RequestBody
 from circinus.api.settings import DEFAULT_URL
+from circinus.deploy.kubernetes.images import SERVICE_IMAGE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
@@ -128,7 +129,7 @@ def verify(
     job: Annotated[bool, "Print a Kubernetes Job that does it in the cluster."] = False,
     namespace: Annotated[str, "Of the Job."] = "default",
     release: Annotated[str, "Of the chart, whose service and token the Job uses."] = "circinus",
-    image: Annotated[str, "Of the service, for the Job."] = "circinus/service:latest",
+    image: Annotated[str, "Of the service, for the Job."] = SERVICE_IMAGE,
     pull_policy: Annotated[str, "IfNotPresent, Always or Never."] = "IfNotPresent",
     environment: Annotated[str | None, "Folder of the nodes with the Python packages."] = None,
     token_secret: Annotated[str | None, "Secret with the token; default: RELEASE-token."] = None,

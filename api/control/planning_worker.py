@@ -51,6 +51,7 @@ from circinus.deploy.profiling.fresh_process import taken
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.plan import with_known_memory
 from circinus.pipelines.query import PlanningLimits
 from circinus.planner.search.result import (
     PlanningOutcome,
@@ -156,6 +157,7 @@ def _ending(
 ) -> PlanningEnding:
     try:
         result, told = _planned(parts, record, heart, patience)
+        before = patience(lambda: [each.plan for each in parts.store.plans(record.id)])
         shortfall = result.shortfall
         words = result.stopped_because if shortfall is None else shortfall.sentence
         feasible = result.outcome is PlanningOutcome.FEASIBLE
@@ -163,7 +165,7 @@ def _ending(
             phase=QueryPhase.WAITING if feasible else QueryPhase(result.outcome.value),
             message=told + words,
             result=to_document(PlanningSummary.of(result)),
-            plans=plan_documents(result.plans),
+            plans=plan_documents(with_known_memory(result.plans, before)),
         )
     except CircinusError as error:
         trouble(_LOG, "query.refused", query_id=record.id, error=error)

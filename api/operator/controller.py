@@ -14,7 +14,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,47 +23,70 @@ import kopf
 
 from circinus.api.client import Client, Refused
 from circinus.api.event_log import trouble
+from circinus.api.operator.claims import FINALIZER, Claims, Whose, whose
 from circinus.api.operator.definition import GROUP, PLURAL, VERSION
 from circinus.api.operator.following import SeenQuery, Status, follow, release, transition
 from circinus.api.operator.leadership import ClusterLeases, Contender, lead
 from circinus.deploy.kubernetes.access import OPERATOR, require_access
 from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
+from circinus.deploy.kubernetes.ownership import ObjectOwner, check_release
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.errors import CircinusError, Unavailable
 
-FINALIZER = f"{GROUP}/finalizer"
 _RENEWALS = 5
 _RETRY_S = 1.0
 
 _LOG = logging.getLogger(__name__)
 
 
-async def run(
-    service: Client, namespace: str | None, kubeconfig: Path | None, lease_s: float, look_s: float
-) -> None:
-    """Follow the objects of a namespace, None: the pod's own, until SIGTERM or an interrupt.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """What an operator is told."""
 
-    A leader that is silent for `lease_s` is replaced. InvalidInput if there is no way to the
-    cluster or a figure breaks a rule, NotAllowed (naming all of them) if the account lacks
-    permissions, Unavailable if the cluster does not answer.
+    namespace: str | None  # whose objects; None: the pod's own
+    kubeconfig: Path | None  # the way to the cluster; None: the pod's own
+    release: str  # for which it takes objects, and whose operators share a lease
+    pod: ObjectOwner | None  # in which it runs; None: outside of the cluster
+    lease_s: float  # after which a silent leader is replaced, `> 0`
+    look_s: float  # between two looks at an object, `> 0`
+
+    def __post_init__(self) -> None:
+        check_release(self.release)
+
+
+async def run(service: Client, settings: OperatorSettings) -> None:
+    """Follow the objects of a namespace until SIGTERM or an interrupt.
+
+    InvalidInput if there is no way to the cluster or a figure breaks a rule, NotAllowed (naming
+    all of them) if the account lacks permissions, Unavailable if the cluster does not answer.
     """
-    namespace = namespace or own_namespace()
-    cluster = Cluster(connect(kubeconfig))
+    namespace, release = settings.namespace or own_namespace(), settings.release
+    cluster = Cluster(connect(settings.kubeconfig))
     await asyncio.to_thread(require_access, cluster, namespace, OPERATOR)
     clock = SystemClock()
-    leases = ClusterLeases(cluster=cluster, namespace=namespace, duration_s=lease_s)
+    leases = ClusterLeases(
+        cluster=cluster,
+        namespace=namespace,
+        release=release,
+        pod=settings.pod,
+        duration_s=settings.lease_s,
+    )
     identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-    pause_s = lease_s / _RENEWALS
+    pause_s = settings.lease_s / _RENEWALS
     contender = Contender(identity=identity, leases=leases, clock=clock, renew_s=pause_s)
-    handlers = Handlers(service=service, clock=clock)
+    claims = Claims(cluster=cluster, release=release)
+    handlers = Handlers(service=service, clock=clock, claims=claims)
 
     async def act(over: asyncio.Event) -> None:
         """Follow the objects of the namespace until the event is set."""
         registry = kopf.OperatorRegistry()
         kind = (GROUP, VERSION, PLURAL)
         kopf.on.login(registry=registry, id="login")(lambda **_: connection_of(cluster))
-        kopf.timer(*kind, registry=registry, id="look", interval=look_s)(handlers.look)
-        kopf.on.delete(*kind, registry=registry, id="release")(handlers.delete)
+        ours, free = handlers.when(Whose.OURS), handlers.when(Whose.NOBODYS)
+        every = settings.look_s
+        kopf.on.event(*kind, registry=registry, id="claim", when=free)(handlers.claim)
+        kopf.timer(*kind, registry=registry, id="look", interval=every, when=ours)(handlers.look)
+        kopf.on.delete(*kind, registry=registry, id="release", when=ours)(handlers.delete)
         await kopf.operator(
             registry=registry,
             settings=_kopf_settings(identity),
@@ -85,6 +108,19 @@ class Handlers:
 
     service: Client
     clock: Clock
+    claims: Claims
+
+    def when(self, wanted: Whose) -> Callable[..., bool]:
+        """Give the filter of objects that are so, seen from the release."""
+        release = self.claims.release
+        return lambda meta, **_: whose(meta, release) is wanted
+
+    def claim(self, meta: kopf.Meta, **_: Any) -> None:  # noqa: ANN401 - kopf's own
+        """Take an object that is nobody's."""
+        try:
+            self.claims.ours(meta)
+        except CircinusError as error:
+            trouble(_LOG, "operator.not_claimed", uid=meta["uid"], reason=str(error))
 
     def look(self, body: kopf.Body, patch: kopf.Patch, **_: Any) -> None:  # noqa: ANN401 - kopf's own
         """Look at one object: call the service, write the status if it changed."""

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 
 from circinus.api.event_log import event, trouble
 from circinus.deploy.kubernetes.api import Clash, Cluster, Object, collection_of, path_of
+from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, ObjectOwner, owned_metadata
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 
-_NAME = "circinus-operator"  # of the lease
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,24 +35,35 @@ class Lease:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ClusterLeases:
-    """The operators' lease in a namespace. Calls block, and raise as `Cluster` does."""
+    """The lease of a release's operators in a namespace. Calls block, and raise as `Cluster` does.
+
+    It belongs to the pod that wrote it last, so that none is left when the release is gone.
+    """
 
     cluster: Cluster  # that keeps it
     namespace: str  # where
+    release: str = DEFAULT_RELEASE  # whose
+    pod: ObjectOwner | None = None  # in which this runs; None: outside of the cluster
     # A lease not renewed for so long is anybody's, `> 0`. 15: as Kubernetes' own controllers
     duration_s: float = 15.0
 
     def __post_init__(self) -> None:
         checks.positive("duration_s", self.duration_s)
 
+    @property
+    def name(self) -> str:
+        """Its name in the cluster."""
+        return f"{self.release}-operator"
+
     def read(self) -> Lease:
         """Give the lease; one without version if there is none."""
-        found = self.cluster.get(path_of(self.namespace, f"Lease/{_NAME}"))
+        found = self.cluster.get(path_of(self.namespace, f"Lease/{self.name}"))
         return Lease() if found is None else _lease(found)
 
     def write(self, lease: Lease, holder: str, *, at: float) -> Lease | None:
         """Put a holder into the lease that was read; None: somebody else was faster."""
-        metadata = {"name": _NAME, "namespace": self.namespace}
+        own = owned_metadata(self.pod)
+        metadata = {"name": self.name, "namespace": self.namespace, **own}
         if lease.version is not None:
             metadata["resourceVersion"] = lease.version
         body = {
@@ -68,7 +79,8 @@ class ClusterLeases:
         try:
             if lease.version is None:
                 return _lease(self.cluster.create(collection_of("Lease", self.namespace), body))
-            return _lease(self.cluster.replace(path_of(self.namespace, f"Lease/{_NAME}"), body))
+            path = path_of(self.namespace, f"Lease/{self.name}")
+            return _lease(self.cluster.replace(path, body))
         except Clash:
             return None
 

@@ -82,7 +82,7 @@ def scale_facts(query_id: str, found: ObjectivesView | None) -> Mapping[str, obj
     if found is None or found.scaled_tier is None:
         return {"replicas": None, "selector": None}
     labels = {names.QUERY: query_id, names.TIER: found.scaled_tier}
-    selector = ",".join(f"{name}={value}" for name, value in labels.items())
+    selector = ",".join(f"{name}={names.label_value(text)}" for name, text in labels.items())
     return {"replicas": found.replicas.get(found.scaled_tier, 0), "selector": selector}
 
 

@@ -96,6 +96,8 @@ class PlanView(View):
     """The same for future inputs; none: not worked out."""
     emulated: list[str] = Field(default_factory=list)
     """Tiers of the plan whose speed is put on by waiting."""
+    memory_bytes: dict[str, int] = Field(default_factory=dict)
+    """Operator -> most memory that a process which ran it had; those not measured are left out."""
 
 
 class PlanList(View):
@@ -147,6 +149,7 @@ def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
         calls_usd_per_hour=view.calls_usd_per_hour,
         cost_usd_per_1000_requests=view.cost_usd_per_1000_requests or 0.0,
         requests_per_s=view.requests_per_s,
+        memory_bytes=view.memory_bytes,
     )
 
 

@@ -13,7 +13,7 @@ from circinus.api.use_cases.changes import changed_query
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.plan import Plan, with_known_memory
 from circinus.pipelines.query import Query, fitted
 from circinus.planner.answers.drift import Drift, ObservedRequests, as_observed, eased, parts_of
 from circinus.planner.answers.known import Answer, result_of
@@ -102,8 +102,9 @@ def _store(
     if found is not None and found.plans:
         seen = record.planned.seen_to_draw if record.planned else ()
         summary = replace(PlanningSummary.of(result_of(found)), seen_to_draw=seen)
-        result, plans = to_document(summary), plan_documents(found.plans)
-        replan = replace(replan, result=result, plans=plans)
+        earlier = [each.plan for each in parts.store.plans(record.id)]
+        plans = plan_documents(with_known_memory(found.plans, earlier))
+        replan = replace(replan, result=to_document(summary), plans=plans)
     if not parts.store.replan(replan):
         rule = "must be planned and not retired to be planned again"
         raise Conflict("phase", rule, record.phase.value)

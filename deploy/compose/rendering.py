@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceSpec, refuse_callers
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
@@ -41,7 +42,7 @@ _AT = f"127.0.0.1:${{CIRCINUS_PORT:-{PORT}}}:{PORT}"
 class ComposeSettings:
     """What all services of a file have in common."""
 
-    image: str = "circinus/worker:latest"  # of all of them, with the pipeline in it
+    image: str = WORKER_IMAGE  # of all of them, with the pipeline in it
     machine: MachineShape = field(default_factory=MachineShape)  # of every tier; without GPUs
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 

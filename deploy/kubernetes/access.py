@@ -56,6 +56,16 @@ OPERATOR = (
 )
 """Of `circinus operator`, in its namespace."""
 
+RETIREMENT = (
+    Permission(
+        _GROUP,
+        "pipelinequeries",
+        ("list", "delete", "update"),
+        "to delete the release's PipelineQuery objects, and let those go that nobody releases",
+    ),
+)
+"""Of `circinus operator --retire`, in its namespace."""
+
 DISCOVERY = (
     Permission(
         "", "nodes", ("list", "watch"), "to count the machines of each tier", of_cluster=True
@@ -77,12 +87,21 @@ DEPLOYER = (
         "to let the cluster tell which workers are ready",
     ),
     Permission(
+        "policy",
+        "poddisruptionbudgets",
+        ("create", "patch", "list", "delete"),
+        "to let nodes be drained one worker of a tier at a time",
+    ),
+    Permission(
         "discovery.k8s.io",
         "endpointslices",
         ("list", "watch"),
         "to find the workers that are ready",
     ),
     Permission("", "pods", ("list",), "to say why one does not start"),
+    Permission(
+        _GROUP, "pipelinequeries", ("list",), "to let workers go with their query's object"
+    ),
 )
 """Of a service whose plans run in its cluster, in their namespace."""
 

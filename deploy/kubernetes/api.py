@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
 import kubernetes.client
 import kubernetes.config
+import kubernetes.watch
 import urllib3
 import urllib3.exceptions
 from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTResponse
 
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
@@ -25,7 +26,7 @@ Object: TypeAlias = dict[str, Any]
 
 FIELD_MANAGER = "circinus"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_TIMEOUT_S = 30.0
+_TIMEOUT_S, _CONNECT_S = 30.0, 5.0
 _RETRY_AFTER_S = 1.0
 _TOO_MANY, _SERVER_ERROR = 429, 500
 _JSON = "application/json"
@@ -91,6 +92,7 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
     None: by the pod's service account, else by what `KUBECONFIG` names, else by `~/.kube/config`.
     """
     chosen = kubernetes.client.Configuration()
+    chosen.retries = False  # whoever calls says what may be tried again
     try:
         if kubeconfig is None and _NAMESPACE_FILE.exists():
             kubernetes.config.load_incluster_config(client_configuration=chosen)  # type: ignore[no-untyped-call]
@@ -100,7 +102,9 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
     except (kubernetes.config.ConfigException, OSError) as error:
         value = str(kubeconfig or "the pod's service account, KUBECONFIG or ~/.kube/config")
         raise InvalidInput.of("kubeconfig", f"must lead to a cluster ({error})", value) from error
-    return kubernetes.client.ApiClient(chosen)
+    client = kubernetes.client.ApiClient(chosen)
+    client.user_agent = FIELD_MANAGER
+    return client
 
 
 def own_namespace() -> str:
@@ -169,16 +173,16 @@ class Cluster:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(for_s),
         }
-        doing = f"watch {path}"
-        response = self._response("GET", path, asked, more_s=for_s)
-        try:
-            for line in _lines(response, doing):
-                event: Object = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise _refusal(doing, int(event["object"].get("code", 500)), event["object"])
-                yield event
-        finally:
-            response.close()
+
+        def opened(**_: object) -> urllib3.BaseHTTPResponse:
+            raw: urllib3.BaseHTTPResponse
+            raw = self._response("GET", path, asked, more_s=for_s).response
+            return raw
+
+        # With a time-out it asks once: whoever watches decides how to go on.
+        events = kubernetes.watch.Watch().stream(opened, timeout_seconds=for_s)  # type: ignore[no-untyped-call]
+        with _heard(f"watch {path}"), closing(events):
+            yield from filter(None, events)
 
     def _call(
         self,
@@ -190,8 +194,8 @@ class Cluster:
         content: str = _JSON,
     ) -> Object:
         response = self._response(method, path, query or {}, body, content=content)
-        with _read(f"{method} {path}"):
-            data = response.data
+        with _heard(f"{method} {path}"):
+            data = response.read()  # type: ignore[no-untyped-call]
         answer: Object = json.loads(data) if data else {}
         return answer
 
@@ -204,36 +208,23 @@ class Cluster:
         *,
         content: str = _JSON,
         more_s: float = 0.0,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> RESTResponse:
         doing = f"{method} {path}"
-        text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-        auth = self.client.configuration.auth_settings().values()
-        shown = [s for s in auth if s["in"] == "header" and s["value"]]
-        headers = {"Accept": _JSON, "User-Agent": "circinus"}
-        headers |= {str(setting["key"]): str(setting["value"]) for setting in shown}
-        headers |= {} if body is None else {"Content-Type": content}
-        with _read(doing):
-            response = self.client.rest_client.pool_manager.request(
-                method,
-                f"{self.client.configuration.host}{path}{'?' if text else ''}{text}",
-                body=None if body is None else json.dumps(body),
-                headers=headers,
-                timeout=urllib3.Timeout(connect=5.0, read=self._timeout_s + more_s),
-                retries=False,
-                preload_content=False,
-            )
+        request = self.client.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params={"Accept": _JSON} | ({} if body is None else {"Content-Type": content}),
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        with _heard(doing):
+            timeout = (_CONNECT_S, self._timeout_s + more_s)
+            response = self.client.call_api(*request, _request_timeout=timeout)
             if response.status < 400:
                 return response
-            data = response.data
+            data = response.read()  # type: ignore[no-untyped-call]
         raise _refusal(doing, response.status, _status(data))
-
-
-def _lines(response: urllib3.BaseHTTPResponse, doing: str) -> Iterator[bytes]:
-    rest = b""
-    with _read(doing):
-        for chunk in response.stream(None):
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (line for line in lines if line)
 
 
 def _status(data: bytes) -> Object:
@@ -256,10 +247,12 @@ def _refusal(doing: str, status: int, document: Mapping[str, Any]) -> ClusterRef
 
 
 @contextmanager
-def _read(doing: str) -> Iterator[None]:
-    """Let what the connection raises be Unavailable."""
+def _heard(doing: str) -> Iterator[None]:
+    """Let what the connection raises be Unavailable, and what a watch is told a refusal."""
     try:
         yield
     except (urllib3.exceptions.HTTPError, ApiException) as error:
+        if isinstance(error, ApiException) and error.status:
+            raise _refusal(doing, error.status, {"message": error.reason}) from error
         told = f"the cluster does not answer ({doing}: {error})"
         raise Unavailable(told, retry_after_s=_RETRY_AFTER_S) from error

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.images import version_of
+from circinus.deploy.kubernetes.locked_down import locked_down
 from circinus.deploy.kubernetes.names import COMPONENT, MANAGED_BY, QUERY
-from circinus.deploy.kubernetes.pods import locked_down
 from circinus.pipelines import checks
 
 _KEPT_S = 3600
@@ -27,7 +28,7 @@ class BenchmarkSettings:
     requests: int  # how many are sent, at least 2
     seed: int  # of their inputs
     namespace: str  # of the Job
-    image: str  # of the service
+    image: str  # of the service, with a tag or digest
     pull_policy: str = "IfNotPresent"  # of the image
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
     service_url: str  # where the service is found from a pod
@@ -37,6 +38,7 @@ class BenchmarkSettings:
         checks.require(self.requests > 1, "requests", "must be at least 2", self.requests)
         rule = f"must be one of {', '.join(_PULL_POLICIES)}"
         checks.require(self.pull_policy in _PULL_POLICIES, "pull_policy", rule, self.pull_policy)
+        version_of(self.image)
 
 
 def name_of(settings: BenchmarkSettings) -> str:
@@ -55,7 +57,7 @@ def benchmark_job(settings: BenchmarkSettings) -> Object:
         "backoffLimit": 0,
         "activeDeadlineSeconds": _LONGEST_S,
         "ttlSecondsAfterFinished": _KEPT_S,
-        "template": {"metadata": {"labels": labels}, "spec": pod},
+        "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
     }
     return {
         "apiVersion": "batch/v1",

@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes import names
 from circinus.deploy.kubernetes.api import VERSIONS, Object, collection_of
 from circinus.deploy.kubernetes.manifests import PLAN_ID, QUERY_ID, Rendered
+from circinus.deploy.kubernetes.resources import quantity
+from circinus.pipelines.errors import InvalidInput
 
 KINDS = ("ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
 """Of the objects of a plan."""
@@ -25,6 +28,7 @@ KEPT = 10
 _HISTORY = "history"
 _REVISION = "circinus.io/revision"
 _OBJECTS = "objects.json.gz"
+_QUANTITY = re.compile(r"\.resources\.(requests|limits)\.|\.sizeLimit$")  # paths of amounts
 
 
 def deployed(
@@ -67,7 +71,7 @@ def record_of(rendered: Rendered, number: int) -> Object:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": names.object_name(_HISTORY, rendered.query_id, str(number)),
+            "name": names.object_name(rendered.query_id, _HISTORY, str(number)),
             "namespace": rendered.namespace,
             "labels": labels,
             "annotations": {
@@ -151,8 +155,18 @@ def _differences(wanted: object, live: object, path: str) -> Iterator[str]:
     elif isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
         for number, (value, there) in enumerate(zip(wanted, live, strict=True)):
             yield from _differences(value, there, f"{path}[{number}]")
-    elif wanted != live:
+    elif wanted != live and not _same_quantity(path, wanted, live):
         yield f"{path}: {_shown(live)} -> {_shown(wanted)}"
+
+
+def _same_quantity(path: str, wanted: object, live: object) -> bool:
+    """Whether the server only writes an amount otherwise: 1024Mi as 1Gi."""
+    if not _QUANTITY.search(path):
+        return False
+    try:
+        return quantity(str(wanted)) == quantity(str(live))
+    except InvalidInput:
+        return False
 
 
 def _shown(value: object) -> str:

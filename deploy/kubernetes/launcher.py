@@ -10,20 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
 from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.mirror import Mirror
-from circinus.deploy.kubernetes.names import COMPONENT, INSTANCE, PLAN, QUERY, selector_of
+from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY, label_value
 from circinus.deploy.kubernetes.outcome import why_not_ready
+from circinus.deploy.kubernetes.ownership import (
+    DEFAULT_RELEASE,
+    ObjectOwner,
+    belonging,
+    selector_of_workers,
+)
 from circinus.deploy.kubernetes.pods import (
     PORT_NAME,
-    WORKERS,
     RenderSettings,
     name_of,
+    tier_budget,
     worker_objects,
 )
 from circinus.deploy.runtime.instances import (
@@ -41,25 +47,26 @@ from circinus.deploy.workers.transport import TlsFiles
 from circinus.pipelines.errors import CircinusError
 
 SERVICE_LABEL = "kubernetes.io/service-name"
-_SELECTOR = selector_of({COMPONENT: WORKERS[COMPONENT]})
 _GONE_S = 5.0  # that the pod of a deleted Deployment may take requests: a moment, as a rule
 
 _log = logging.getLogger(__name__)
 
 
 class ReadyWorkers:
-    """The addresses of ready workers by Service, from its EndpointSlices. In one event loop.
+    """The addresses of a release's ready workers, by Service. Used within one event loop.
 
-    Slices that are split, or name an address twice while the cluster moves it, change nothing.
+    From its EndpointSlices: those that are split, or name an address twice while the cluster moves
+    it, change nothing.
     """
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, release: str) -> None:
         """Listen from now on; the Services' labels are on their slices, too."""
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
         path = collection_of("EndpointSlice", namespace)
-        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=_SELECTOR)
+        chosen = selector_of_workers(release)
+        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=chosen)
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
@@ -150,6 +157,9 @@ class ClusterLauncher:
     tls: TlsFiles  # with what to call workers
     start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
     callers: Launcher | None = None  # starts what calls endpoints; None: such are refused
+    release: str = DEFAULT_RELEASE  # whose the pods are; what others made is not touched
+    # who owns the workers of a query; None: nobody. Blocks, and raises as `Cluster` does
+    owner_of: Callable[[str], ObjectOwner | None] = lambda _: None
     ready: ReadyWorkers = field(init=False)
     leaving: bool = field(default=False, init=False)  # what runs stays, for the service's next run
     # name -> the number of its latest start; another's instance is that start's by now
@@ -159,7 +169,7 @@ class ClusterLauncher:
     _removals: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.ready = ReadyWorkers(self.cluster, self.shape.namespace)
+        self.ready = ReadyWorkers(self.cluster, self.shape.namespace, self.release)
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""
@@ -175,9 +185,12 @@ class ClusterLauncher:
                 # An instance of that name may be on its way out, and would be taken for this one.
                 while service in self._removals:
                     await asyncio.wait({self._removals[service]})
-                for document in worker_objects(spec, self.shape):
+                owner = await asyncio.to_thread(self.owner_of, spec.key.query_id)
+                budget = tier_budget(spec, self.shape)
+                for document in (budget, *worker_objects(spec, self.shape)):
                     path = path_of(self.shape.namespace, key_of(document))
-                    await asyncio.to_thread(self.cluster.apply, path, document)
+                    ours = belonging(document, self.release, owner)
+                    await asyncio.to_thread(self.cluster.apply, path, ours)
                 pod, address = await self._healthy(service)
         except TimeoutError as error:
             cause = f"not ready within {self.start_timeout_s:g} s"
@@ -227,19 +240,29 @@ class ClusterLauncher:
 
         Of one that serves those stay that are named there: others were of an earlier run.
         """
-        path = collection_of("Deployment", self.shape.namespace)
-        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=_SELECTOR)
-        spare = []
-        for metadata in (item["metadata"] for item in found["items"]):
-            labels = metadata.get("labels") or {}
-            owner = (labels.get(QUERY, ""), labels.get(PLAN, ""))
-            name = metadata["name"]
-            stays = owner in wanted and name in serving.get(owner, (name,))
-            if not stays and not metadata.get("deletionTimestamp"):
-                spare.append(name)
+        owners = {_labels(*owner) for owner in wanted}
+        names = {_labels(*owner): found for owner, found in serving.items()}
+        spare = [
+            name
+            for name, owner in await self._owners("Deployment")
+            if owner not in owners or name not in names.get(owner, (name,))
+        ]
         for name in spare:
             await self.remove(name)
+        for name, owner in await self._owners("PodDisruptionBudget"):
+            if owner not in owners:
+                await self._deleted("PodDisruptionBudget", name)
         return tuple(spare)
+
+    async def _owners(self, kind: str) -> list[tuple[str, tuple[str, str]]]:
+        """Give name and owner, by labels, of objects of ours that are not on their way out."""
+        path = collection_of(kind, self.shape.namespace)
+        chosen = selector_of_workers(self.release)
+        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)
+        each = [item["metadata"] for item in found["items"]]
+        there = [metadata for metadata in each if not metadata.get("deletionTimestamp")]
+        labelled = [(metadata["name"], metadata.get("labels") or {}) for metadata in there]
+        return [(name, (found.get(QUERY, ""), found.get(PLAN, ""))) for name, found in labelled]
 
     async def _removed(self, service: str) -> None:
         await self._deleted("Deployment", service)
@@ -273,6 +296,10 @@ class ClusterLauncher:
         except CircinusError as error:
             return f"(its pods cannot be read: {error})"
         return why_not_ready(pods["items"])
+
+
+def _labels(query_id: str, plan_id: str) -> tuple[str, str]:
+    return label_value(query_id), label_value(plan_id)
 
 
 class ClusterOrchestrator(Orchestrator):

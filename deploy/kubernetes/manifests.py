@@ -18,14 +18,17 @@ import yaml
 
 from circinus.deploy.kubernetes import names
 from circinus.deploy.kubernetes.api import VERSIONS, Object
+from circinus.deploy.kubernetes.images import version_of
 from circinus.deploy.kubernetes.pods import (
     HEALTH_PORT,
     PORT,
-    WORKERS,
     Pinning,
     RenderSettings,
-    pod_template,
+    WorkerGroup,
+    budget_spec,
+    deployment_spec,
     service_spec,
+    tier_selector,
 )
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
@@ -82,7 +85,15 @@ class Rendered:
 
     def as_yaml(self) -> str:
         """Give the objects as one YAML stream."""
-        return yaml.safe_dump_all(self.objects, sort_keys=False)
+        return yaml.dump_all(self.objects, Dumper=WithoutAliases, sort_keys=False)
+
+
+class WithoutAliases(yaml.SafeDumper):
+    """Writes everything out: people read and edit what is printed."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Give True."""
+        return True
 
 
 def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
@@ -97,7 +108,9 @@ def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
         *chain(*zip(*(_around(scheduled, tier) for tier in tiers), strict=True)),  # by kind
         *(_deployment(scheduled, group, settings) for group in groups),
     ]
+    recommended = names.recommended(scheduled.query_id, version_of(settings.image))
     for document in documents:
+        document["metadata"]["labels"] = {**recommended, **document["metadata"]["labels"]}
         document["metadata"]["namespace"] = settings.namespace
         document["metadata"]["annotations"][names.CONTENT] = names.content_hash(document)
     return Rendered(
@@ -111,7 +124,7 @@ def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
 def helm_values(rendered: Iterable[Rendered]) -> str:
     """Give the objects of plans as a values file, for a chart that writes out `manifests`."""
     found = {"manifests": [document for each in rendered for document in each.objects]}
-    text: str = yaml.safe_dump(found, sort_keys=False)
+    text: str = yaml.dump(found, Dumper=WithoutAliases, sort_keys=False)
     return text
 
 
@@ -134,17 +147,17 @@ def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[_Group]:
 
 
 def _of_tier(scheduled: ScheduledPlan, tier: str) -> dict[str, str]:
-    own = names.labels_of(scheduled.query_id, scheduled.plan.id)
-    return {**own, **WORKERS, names.TIER: names.label_value(tier)}
+    return tier_selector(scheduled.query_id, scheduled.plan.id, tier)
 
 
 def _object(
     scheduled: ScheduledPlan, kind: str, labels: Mapping[str, str], *parts: str, **content: object
 ) -> Object:
-    """Give an object with its content; the parts of its name are its use first."""
+    """Give an object with its content; the parts of its name are its tier or use first."""
     plan = scheduled.plan
+    use, *others = parts
     metadata = {
-        "name": names.object_name(plan.pipeline, scheduled.query_id, plan.id, *parts),
+        "name": names.object_name(scheduled.query_id, use, plan.pipeline, plan.id, *others),
         "labels": dict(labels),
         "annotations": {
             "circinus.io/pipeline": plan.pipeline,
@@ -178,12 +191,11 @@ def _plan_document(scheduled: ScheduledPlan) -> Object:
 def _around(scheduled: ScheduledPlan, tier: str) -> tuple[Object, Object, Object]:
     """Give what a tier's workers share: who may call them, how they are found, and drained."""
     labels, policy = _of_tier(scheduled, tier), _ingress(scheduled, tier)
-    # One at a time: a least number available would forbid draining the node of an only one.
-    budget = {"maxUnavailable": 1, "selector": {"matchLabels": dict(labels)}}
+    service, budget = service_spec(labels), budget_spec(labels)
     return (
-        _object(scheduled, "NetworkPolicy", labels, "policy", tier, spec=policy),
-        _object(scheduled, "Service", labels, "service", tier, spec=service_spec(labels)),
-        _object(scheduled, "PodDisruptionBudget", labels, "budget", tier, spec=budget),
+        _object(scheduled, "NetworkPolicy", labels, tier, spec=policy),
+        _object(scheduled, "Service", labels, tier, spec=service),
+        _object(scheduled, "PodDisruptionBudget", labels, tier, spec=budget),
     )
 
 
@@ -208,18 +220,12 @@ def _ingress(scheduled: ScheduledPlan, tier: str) -> Object:
 
 def _deployment(scheduled: ScheduledPlan, group: _Group, settings: RenderSettings) -> Object:
     tier = group.spec.tier.name
-    spread = _of_tier(scheduled, tier)
     where = ["any" if group.machine is None else str(group.machine)]
     if group.spec.machine_type is not None:
         where.append(f"type {group.spec.machine_type}")
-    found = _object(scheduled, "Deployment", spread, "workers", tier, *where, group.role)
-    labels = {**spread, names.ROLE: group.role, names.GROUP: found["metadata"]["name"]}
-    found["metadata"]["labels"] = labels
-    template = pod_template(group.spec, group.machine, settings, labels=labels, spread=spread)
-    spec = {
-        "replicas": group.replicas,
-        "progressDeadlineSeconds": 600,
-        "selector": {"matchLabels": labels},
-        "template": template,
-    }
-    return {**found, "spec": spec}
+    labels = _of_tier(scheduled, tier)
+    found = _object(scheduled, "Deployment", labels, tier, *where, group.role)
+    own = {names.ROLE: group.role, names.GROUP: found["metadata"]["name"]}
+    found["metadata"]["labels"] |= own
+    workers = WorkerGroup(spec=group.spec, own=own, machine=group.machine, replicas=group.replicas)
+    return {**found, "spec": deployment_spec(workers, settings)}

@@ -21,8 +21,16 @@ INSTANCE = "circinus.io/instance"
 CONTENT = "circinus.io/content"
 """Annotation: hash of the object as it was rendered."""
 
+NAME, VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
+PART_OF, OF_QUERY = "app.kubernetes.io/part-of", "app.kubernetes.io/instance"
+"""Labels that Kubernetes recommends, beside those above; an instance of workers is a query's."""
+WORKER_APP = "circinus-worker"
+"""Name of the application that workers are; that of the service may call them, so is another."""
+
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_READABLE = 24
+_SLUG = 24
+_SHORT = 5  # bytes of the hash in a name
+_READABLE = (16, 14)  # of the first parts of a name: with prefix and hash at most 45 characters
 
 
 def label_value(text: str) -> str:
@@ -37,13 +45,25 @@ def labels_of(query_id: str, plan_id: str) -> dict[str, str]:
     return {MANAGED_BY: FIELD_MANAGER, QUERY: label_value(query_id), PLAN: label_value(plan_id)}
 
 
-def object_name(*parts: str) -> str:
-    """Give a name that is valid for every kind (at most 63 of `[a-z0-9-]`, a letter first).
+def recommended(query_id: str, version: str) -> dict[str, str]:
+    """Give the labels that Kubernetes recommends, of workers of a query: none to select by."""
+    return {
+        NAME: WORKER_APP,
+        OF_QUERY: label_value(query_id),
+        PART_OF: FIELD_MANAGER,
+        VERSION: label_value(version),
+    }
 
-    Unlike parts have unlike names but for collisions of 80-bit hashes; the slug is for people.
+
+def object_name(query_id: str, use: str, *more: str) -> str:
+    """Give a name that is valid for every kind (at most 45 of `[a-z0-9-]`, a letter first).
+
+    It begins with what tells people what it is: the query, and the tier or other use. Unlike parts
+    have unlike names but for collisions of 40-bit hashes among objects of one query and use. A
+    Deployment's leaves room for what the cluster adds to it for its pods.
     """
-    slug = _slug(parts[0])
-    return f"cq-{slug}-{_hash(parts)}" if slug else f"cq-{_hash(parts)}"
+    told = [_slug(part, most) for part, most in zip((query_id, use), _READABLE, strict=True)]
+    return "-".join(["cq", *filter(None, told), _hash([query_id, use, *more], _SHORT)])
 
 
 def content_hash(document: Object) -> str:
@@ -58,9 +78,9 @@ def selector_of(labels: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in given.items())
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_READABLE].strip("-")
+def _slug(text: str, most: int = _SLUG) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:most].strip("-")
 
 
-def _hash(parts: Iterable[str]) -> str:
-    return blake2b(json.dumps(list(parts)).encode(), digest_size=10).hexdigest()
+def _hash(parts: Iterable[str], size: int = 10) -> str:
+    return blake2b(json.dumps(list(parts)).encode(), digest_size=size).hexdigest()

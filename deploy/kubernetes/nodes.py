@@ -141,12 +141,11 @@ def shortage(
     by_name = {_name(node): node for node in nodes}
     for deployment in sorted(deployments, key=_size, reverse=True):
         pod = deployment["spec"]["template"]["spec"]
-        rules = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        terms = rules["nodeSelectorTerms"][0]["matchExpressions"]
-        wanted = {term["key"]: term["values"] for term in terms}
+        # A revision that was kept by an earlier version has none: the cluster then says what fits.
+        wanted: Mapping[str, str] = pod.get("nodeSelector") or {}
         labelled = [by_name[name] for name in left if _carries(by_name[name], wanted)]
         fitting = [_name(node) for node in labelled if tolerates(_taints(node), _tolerated(pod))]
-        told = ", ".join(f"{key}={'|'.join(values)}" for key, values in wanted.items())
+        told = ", ".join(f"{key}={value}" for key, value in wanted.items())
         name = deployment["metadata"]["name"]
         if not fitting:
             taints = {_name(n): untolerated(_taints(n), _tolerated(pod)) for n in labelled}
@@ -166,9 +165,8 @@ def shortage(
     return ""
 
 
-def _carries(node: Object, wanted: Mapping[str, Sequence[str]]) -> bool:
-    labels = node["metadata"].get("labels") or {}
-    return all(labels.get(key) in values for key, values in wanted.items())
+def _carries(node: Object, wanted: Mapping[str, str]) -> bool:
+    return wanted.items() <= (node["metadata"].get("labels") or {}).items()
 
 
 def _name(node: Object) -> str:

@@ -1,8 +1,8 @@
-"""Pods of workers: the same program and options as a local one, locked down.
+"""Workers as objects: the same program and options as a local one, locked down.
 
-Pure: equal specs and settings give equal documents. A scheduled plan has a template for each tier
-and machine (`manifests`); the launcher has a Deployment of one pod, and a Service beside it, for
-each instance. Each call gives new documents: what is shared would be an alias in YAML.
+Pure: equal specs and settings give equal documents. This is the one renderer: a scheduled plan
+(`manifests`) has a Deployment for each tier and machine, the launcher one of a single pod for each
+instance, and what stands around the pods is the same in both.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from hashlib import blake2b
-from pathlib import Path
+from math import ceil
 
 from circinus.deploy.kubernetes import names
 from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object
+from circinus.deploy.kubernetes.images import WORKER_IMAGE, version_of
+from circinus.deploy.kubernetes.locked_down import TLS_FOLDER, locked_down
+from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.workers.shares import enforcement_for
@@ -26,11 +28,15 @@ WORKERS = {names.MANAGED_BY: FIELD_MANAGER, names.COMPONENT: "worker"}
 PORT_NAME = "worker"
 PORT, HEALTH_PORT = 50051, 50052
 
-_TLS_FOLDER = Path("/etc/circinus-tls")
-_USER = 10001
-_GRACE_S = 15
+# Takes no more requests for 3 s before it is told to end, as callers hear of that a moment later;
+# then the calls in hand may finish, which takes 10 s at most.
+_LEAVE_S, _GRACE_S = 3, 15
 # A pod on its limit from the start: what takes 6 s alone takes 120 s on a share of 0.05.
 _START_S, _START_LIMITED_S = 180, 300
+_PROGRESS_S = 600
+# Of what was measured while profiling, for inputs that are larger; and what serving takes beside
+# the operators: the server's libraries, and messages.
+_HEADROOM, _SERVING_MIB = 1.25, 64
 
 
 class Pinning(StrEnum):
@@ -45,7 +51,7 @@ class RenderSettings:
     """What all workers of a cluster have in common."""
 
     namespace: str = "default"  # where they run
-    image: str = "circinus/worker:latest"  # of their container
+    image: str = WORKER_IMAGE  # of their container, with a tag or digest
     pull_policy: str = "IfNotPresent"  # of the image
     pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
     machine: MachineShape = field(default_factory=MachineShape)  # of every tier
@@ -54,135 +60,50 @@ class RenderSettings:
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
     allow_import: bool = False  # whether workers may load `module:attribute`
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
+    template: PodTemplate = field(default_factory=PodTemplate)  # the user's, of every pod
 
     def __post_init__(self) -> None:
         checks.require(self.standby >= 0, "standby", "must be >= 0", self.standby)
         checks.require(bool(self.namespace), "namespace", "must not be empty", self.namespace)
+        version_of(self.image)
 
 
-def locked_down(
-    container: Object,
-    *,
-    environment: str | None,
-    tls_secret: str | None = None,
-    more: Mapping[str, object],
-) -> Object:
-    """Give the pod of one container, which may do as little as runs, with `more` fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerGroup:
+    """Workers that are alike: the pods of a Deployment."""
 
-    Its own files are read-only. `environment` as in `RenderSettings`; without a `tls_secret` it
-    has no certificates.
-    """
-    mounts: list[Object] = [{"name": "scratch", "mountPath": "/tmp"}]
-    volumes: list[Object] = [{"name": "scratch", "emptyDir": {}}]
-    if tls_secret is not None:
-        mounts.insert(0, {"name": "tls", "mountPath": str(_TLS_FOLDER), "readOnly": True})
-        # Not root, so the group of the pod has to be able to read the key.
-        secret = {"secretName": tls_secret, "defaultMode": 0o440}
-        volumes.insert(0, {"name": "tls", "secret": secret})
-    if environment is not None:
-        mounts.append({"name": "environment", "mountPath": "/opt/environment", "readOnly": True})
-        path = {"path": environment, "type": "Directory"}
-        volumes.append({"name": "environment", "hostPath": path})
-    rights = {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    spec: InstanceSpec  # of each of them
+    own: Mapping[str, str]  # labels of these pods alone
+    machine: int | None = None  # that they are bound to; None: to the tier
+    # None: left to whoever scales it, so that applying again sets nothing back; one to begin with
+    replicas: int | None = 1
+    # Whether a CPU limit keeps each to its share; else it does so itself, and starts free of it
+    limited: bool = True
+
+
+def tier_selector(query_id: str, plan_id: str, tier: str) -> dict[str, str]:
+    """Give the labels of all workers of a plan on a tier, and of nothing else."""
+    own = names.labels_of(query_id, plan_id)
+    return {**own, **WORKERS, names.TIER: names.label_value(tier)}
+
+
+def labels_of_workers(spec: InstanceSpec, settings: RenderSettings) -> dict[str, str]:
+    """Give the labels of what stands for workers like this one on its tier."""
+    key = spec.key
+    recommended = names.recommended(key.query_id, version_of(settings.image))
+    return {**recommended, **tier_selector(key.query_id, key.plan_id, spec.tier.name)}
+
+
+def deployment_spec(group: WorkerGroup, settings: RenderSettings) -> Object:
+    """Give what a Deployment of workers is, with what the user's template adds to its pods."""
+    labels = {**labels_of_workers(group.spec, settings), **group.own}
+    template = {"metadata": {"labels": labels}, "spec": _pod(group, settings)}
     return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            **({} if tls_secret is None else {"fsGroup": _USER}),
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        **more,
-        "containers": [{**container, "securityContext": rights, "volumeMounts": mounts}],
-        "volumes": volumes,
+        **({} if group.replicas is None else {"replicas": group.replicas}),
+        "progressDeadlineSeconds": _PROGRESS_S,
+        "selector": {"matchLabels": dict(group.own)},
+        "template": settings.template.merged_into(template),
     }
-
-
-def pod_template(
-    spec: InstanceSpec,
-    machine: int | None,
-    settings: RenderSettings,
-    *,
-    labels: Mapping[str, str],
-    spread: Mapping[str, str],
-) -> Object:
-    """Give the template of a scheduled plan's pods, bound to a machine; None: to the tier.
-
-    Pods with the labels `spread` should be on unlike nodes.
-    """
-    tier, shape = spec.tier.name, settings.machine
-    wanted = _nodes(spec, names.label_value(tier))
-    if machine is not None:
-        wanted[names.MACHINE] = str(machine)
-    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in wanted.items()]
-    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-    constraint = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": dict(spread)},
-    }
-    placing = {
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": chosen}},
-        "topologySpreadConstraints": [constraint],
-    }
-    pod = _pod(spec, settings, placing, shape.resources(spec.share, tier), limited=True)
-    percent = shape.threads_percent(spec.share)
-    if percent is not None:
-        limit = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": str(percent)}
-        pod["containers"][0]["env"] = [limit]
-    return {"metadata": {"labels": dict(labels)}, "spec": pod}
-
-
-def name_of(key: InstanceKey) -> str:
-    """Give the name of an instance's objects: a hash, valid and the same for equal keys."""
-    return "cq-" + blake2b(str(key).encode(), digest_size=12).hexdigest()
-
-
-def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object, ...]:
-    """Give the objects of an instance, in the order in which they are to be applied."""
-    name = name_of(spec.key)
-    labels = {
-        **WORKERS,
-        names.INSTANCE: name,
-        names.QUERY: spec.key.query_id,
-        names.PLAN: spec.key.plan_id,
-        names.TIER: spec.tier.name,
-    }
-    metadata = {
-        "name": name,
-        "namespace": settings.namespace,
-        "labels": labels,
-        "annotations": {names.INSTANCE: str(spec.key)},
-    }
-    selector = {names.INSTANCE: name}
-    shape = settings.machine
-    # No CPU limit: a worker starts free of its share, and keeps to it by itself afterwards.
-    resources = {
-        "requests": {
-            "cpu": f"{shape.milli_cpu(spec.share)}m",
-            "memory": f"{shape.mebibytes(spec.share)}Mi",
-        },
-        "limits": {"memory": shape.memory},
-    }
-    placing = {"nodeSelector": _nodes(spec, spec.tier.name)}
-    pod = _pod(spec, settings, placing, resources, limited=False)
-    # One replica by default; how many is left to whoever scales it: applying again sets none back.
-    deployment = {
-        "selector": {"matchLabels": selector},
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
-    content = {"Service": service_spec(selector), "Deployment": deployment}
-    return tuple(
-        {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": content[kind]}
-        for kind in content
-    )
 
 
 def service_spec(selector: Mapping[str, str]) -> Object:
@@ -191,47 +112,124 @@ def service_spec(selector: Mapping[str, str]) -> Object:
     return {"clusterIP": "None", "selector": dict(selector), "ports": ports}
 
 
-def _nodes(spec: InstanceSpec, tier: str) -> dict[str, str]:
-    """Give the labels of the nodes that it may run on: those of its tier, and of its type."""
-    if spec.machine_type is None:
-        return {names.TIER: tier}
-    return {names.TIER: tier, names.MACHINE_TYPE: names.label_value(spec.machine_type)}
+def budget_spec(selector: Mapping[str, str]) -> Object:
+    """Give what a disruption budget is: of the workers of a tier one goes at a time.
+
+    A least number available would forbid draining the node of an only one.
+    """
+    return {"maxUnavailable": 1, "selector": {"matchLabels": dict(selector)}}
 
 
-def _pod(
-    spec: InstanceSpec,
-    settings: RenderSettings,
-    placing: Mapping[str, object],
-    resources: Object,
-    *,
-    limited: bool,
-) -> Object:
-    """Give a worker's pod; with `limited` its limit keeps it to its share, else it does itself."""
-    enforcement = enforcement_for(spec.operators, spec.share, cgroups=limited)
-    tls = replace(files_in(_TLS_FOLDER), server_name=None)
+def name_of(key: InstanceKey) -> str:
+    """Give the name of an instance's objects: valid, and the same for equal keys alone."""
+    others = (key.plan_id, str(key.replica), key.machine_type or "")
+    return names.object_name(key.query_id, key.tier, *others)
+
+
+def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object, ...]:
+    """Give the objects of an instance, in the order in which they are to be applied."""
+    name = name_of(spec.key)
+    own = {names.INSTANCE: name}
+    metadata = {
+        "name": name,
+        "namespace": settings.namespace,
+        "labels": {**labels_of_workers(spec, settings), **own},
+        "annotations": {names.INSTANCE: str(spec.key)},
+    }
+    group = WorkerGroup(spec=spec, own=own, replicas=None, limited=False)
+    content = {"Service": service_spec(own), "Deployment": deployment_spec(group, settings)}
+    return tuple(
+        {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": content[kind]}
+        for kind in content
+    )
+
+
+def tier_budget(spec: InstanceSpec, settings: RenderSettings) -> Object:
+    """Give the disruption budget that an instance shares with the others of its plan and tier."""
+    key = spec.key
+    metadata = {
+        "name": names.object_name(key.query_id, key.tier, key.plan_id, "budget"),
+        "namespace": settings.namespace,
+        "labels": labels_of_workers(spec, settings),
+    }
+    chosen = budget_spec(tier_selector(key.query_id, key.plan_id, spec.tier.name))
+    kind = "PodDisruptionBudget"
+    return {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": chosen}
+
+
+def _nodes(group: WorkerGroup) -> dict[str, str]:
+    """Give the labels of the nodes that they may run on: of tier, type and machine."""
+    spec = group.spec
+    found = {names.TIER: names.label_value(spec.tier.name)}
+    if spec.machine_type is not None:
+        found[names.MACHINE_TYPE] = names.label_value(spec.machine_type)
+    if group.machine is not None:
+        found[names.MACHINE] = str(group.machine)
+    return found
+
+
+def _pod(group: WorkerGroup, settings: RenderSettings) -> Object:
+    key = group.spec.key
+    together = tier_selector(key.query_id, key.plan_id, group.spec.tier.name)
+    spread = {  # workers of a tier are on unlike nodes where they can be
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": together},
+    }
+    placing = {
+        "nodeSelector": _nodes(group),
+        "topologySpreadConstraints": [spread],
+        "terminationGracePeriodSeconds": _GRACE_S,
+    }
+    return locked_down(
+        _container(group, settings),
+        environment=settings.environment,
+        tls_secret=settings.tls_secret,
+        more=placing,
+    )
+
+
+def _container(group: WorkerGroup, settings: RenderSettings) -> Object:
+    spec = group.spec
+    enforcement = enforcement_for(spec.operators, spec.share, cgroups=group.limited)
+    tls = replace(files_in(TLS_FOLDER), server_name=None)
     options = replace(
         spec.options(enforcement, f"0.0.0.0:{PORT}", tls),
         allow_import=settings.allow_import,
         health=f"0.0.0.0:{HEALTH_PORT}",
         message_bytes=settings.message_bytes,
     )
-    ports = {PORT_NAME: PORT, "health": HEALTH_PORT} if limited else {PORT_NAME: PORT}
-    start_s = _START_LIMITED_S if limited else _START_S
+    ports = {PORT_NAME: PORT, "health": HEALTH_PORT}
+    start_s = _START_LIMITED_S if group.limited else _START_S
     probe = {"grpc": {"port": HEALTH_PORT}}
-    container = {
+    return {
         "name": "worker",
         "image": settings.image,
         "imagePullPolicy": settings.pull_policy,
         "args": options.arguments(),
         "ports": [{"name": n, "containerPort": p, "protocol": "TCP"} for n, p in ports.items()],
-        "resources": resources,
+        **_granted(group, settings),
         "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": start_s},
         "readinessProbe": {**probe, "periodSeconds": 2, "timeoutSeconds": 2},
         "livenessProbe": {**probe, "periodSeconds": 20, "timeoutSeconds": 5},
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_S}}},
     }
-    return locked_down(
-        container,
-        environment=settings.environment,
-        tls_secret=settings.tls_secret,
-        more={**placing, "terminationGracePeriodSeconds": _GRACE_S},
-    )
+
+
+def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
+    """Give the fields of a container that say what it may use."""
+    spec, shape = group.spec, settings.machine
+    resources = shape.resources(spec.share, spec.tier.name)
+    if not group.limited:
+        del resources["limits"]["cpu"]
+    if spec.memory_bytes is not None:
+        asked = ceil(spec.memory_bytes * _HEADROOM / 2**20) + _SERVING_MIB
+        most = max(asked, min(2 * asked, shape.mebibytes(1.0)))
+        resources["requests"]["memory"] = f"{asked}Mi"
+        resources["limits"]["memory"] = f"{most}Mi"
+    percent = shape.threads_percent(spec.share)
+    if percent is None:
+        return {"resources": resources}
+    limit = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": str(percent)}
+    return {"resources": resources, "env": [limit]}

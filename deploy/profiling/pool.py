@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from threading import BoundedSemaphore, Event, Thread
 from typing import Protocol, Self
@@ -86,13 +86,20 @@ class ProfilingWorker(Protocol):
         """End it, whatever it does; it may have ended already."""
 
 
+_Settings = tuple[str, tuple[tuple[str, KnobValue], ...]]
+
+
+def _settings_of(name: str, configuration: Configuration) -> _Settings:
+    return name, tuple(configuration.of(name).items())
+
+
 @dataclass(slots=True)
 class _Place:
     """Where a worker is, or will be, and the operators and settings that it ran already."""
 
     worker: ProfilingWorker | None = None
     running: str = ""  # the operator; empty: none
-    warm: set[tuple[str, tuple[tuple[str, KnobValue], ...]]] = field(default_factory=set)
+    warm: set[_Settings] = field(default_factory=set)
 
     def empty(self) -> None:
         if self.worker is not None:
@@ -123,6 +130,7 @@ class WorkerPool(ABC):
         self._closed = Event()
         self._over: Callable[[], bool] = lambda: False
         self._stopped = False  # whether it was over
+        self._peaks: dict[_Settings, int] = {}
         self.deaths: list[str] = []
         """Causes of the workers that died or were killed, oldest first."""
 
@@ -131,6 +139,16 @@ class WorkerPool(ABC):
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+    def heard_peak(self, run: WorkerRun, peak_bytes: int) -> None:
+        """Learn that a worker had so much memory at most while it made a run."""
+        key = _settings_of(run.operator.name, run.configuration)
+        self._peaks[key] = max(peak_bytes, self._peaks.get(key, 0))
+
+    def memory_of(self, names: Iterable[str], configuration: Configuration) -> dict[str, int]:
+        """Give operator -> most bytes that a worker had; what did not run so is left out."""
+        keys = {name: _settings_of(name, configuration) for name in names}
+        return {name: self._peaks[key] for name, key in keys.items() if key in self._peaks}
 
     @abstractmethod
     def start(self) -> ProfilingWorker:
@@ -193,7 +211,7 @@ class WorkerPool(ABC):
     def _run(
         self, place: _Place, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
-        key = (operator.name, tuple(configuration.of(operator.name).items()))
+        key = _settings_of(operator.name, configuration)
         spent_s, cause, used = 0.0, "", NOTHING_USED
         calling = calls(operator, configuration)
         runs = min(operator.retries.attempts, _RUNS) if calling else _RUNS  # calls were paid for

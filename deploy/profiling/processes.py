@@ -5,7 +5,8 @@ times what it runs itself, so that waiting for it is not counted. Requests and a
 payloads: nothing is unpickled.
 
     request   {operator, settings of the operator, inputs}
-    answer    the fields of `Completed` or `FailedRun`
+    answer    the fields of `Completed` or `FailedRun`, and `peak_bytes`: the most memory that the
+              process had while it ran the operator or loaded the pipeline
 
 Between the two an operator that calls endpoints asks for leave, see `asking`.
 """
@@ -35,7 +36,7 @@ from circinus.deploy.profiling.asking import (
 from circinus.deploy.profiling.fresh_process import started_under, taken
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
-from circinus.deploy.workers.process import limit_memory
+from circinus.deploy.workers.process import forget_peak, limit_memory, peak_bytes
 from circinus.deploy.workers.settings import operator_environment, without_secrets
 from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
@@ -108,7 +109,8 @@ class ProcessPool(WorkerPool):
                 process.wait(timeout_s)
             return process.returncode
 
-        return _Process(process.pid, wait, pipe, self._reaper, self._calling.gate)
+        gate, heard = self._calling.gate, self.heard_peak
+        return _Process(process.pid, wait, pipe, self._reaper, gate, heard)
 
 
 class ForkedPool(ProcessPool):
@@ -153,7 +155,10 @@ class ForkedPool(ProcessPool):
             process.join(timeout_s)
             return process.exitcode
 
-        return _Process(process.pid or 0, wait, ours, self._reaper, self._calling.gate)
+        def heard(_run: WorkerRun, _peak_bytes: int) -> None:
+            """Forget it: what this process has is in it, and would be in no deployed worker."""
+
+        return _Process(process.pid or 0, wait, ours, self._reaper, self._calling.gate, heard)
 
 
 @contextlib.contextmanager
@@ -174,6 +179,7 @@ class _Process:
     pipe: Connection
     reaper: Reaper
     gate: LeaveGate  # gives leave to call
+    heard_peak: Callable[[WorkerRun, int], None]  # hears of the memory that a run took
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
@@ -184,6 +190,7 @@ class _Process:
             while True:
                 told = cast("dict[str, Any]", decode(self.receive(calling.limit_s)))
                 if "ask" not in told:
+                    self.heard_peak(run, told["peak_bytes"])
                     return _done(told)
                 calling.answer(told, self.pipe.send_bytes)
         except (EOFError, OSError) as error:
@@ -239,6 +246,7 @@ def read_answer(data: bytes) -> Completed | FailedRun:
 
 def _done(answer: dict[str, Any]) -> Completed | FailedRun:
     answer["used"] = Usage(*answer["used"])
+    answer.pop("peak_bytes", None)
     return FailedRun(**answer) if "cause" in answer else Completed(**answer)
 
 
@@ -267,6 +275,7 @@ class Answering:
             torch.set_num_threads(1)
         if memory_bytes is not None:
             limit_memory(memory_bytes)
+        self._loading_bytes = peak_bytes()
         self._clock = SystemClock()
 
     def ready(self) -> bool:
@@ -278,6 +287,7 @@ class Answering:
         asked = cast("dict[str, Any]", decode(data))
         operator = self._pipeline.by_name[asked["operator"]]
         knobs = ((operator.name, knob, value) for knob, value in asked["settings"].items())
+        forget_peak()
         settings, start_s = Configuration(tuple(knobs)), self._clock.now()
         try:
             done = self._run(operator, asked["inputs"], settings)
@@ -286,7 +296,8 @@ class Answering:
         except KeyboardInterrupt:  # the operator's: nobody interrupts a worker, it is ended
             done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
         told = {field.name: getattr(done, field.name) for field in fields(done)}
-        return encode({**told, "used": list(done.used)})
+        peak = max(peak_bytes(), self._loading_bytes)
+        return encode({**told, "used": list(done.used), "peak_bytes": peak})
 
     def _run(
         self, operator: Operator, inputs: Payload, settings: Configuration

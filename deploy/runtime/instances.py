@@ -83,6 +83,7 @@ class InstanceSpec:
     configuration: Configuration
     tier: Tier  # as the machine's type makes it, where there is one
     share: float  # of a machine of the tier, in (0, 1]
+    memory_bytes: int | None = None  # that its operators need, as measured; None: they were not
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -172,6 +173,7 @@ def instances_of(
             configuration=plan.configuration,
             tier=infrastructure.tier(tier).typed(machine_type),
             share=min(share, 1.0),
+            memory_bytes=plan.memory_on(tier),
         )
     return found
 

@@ -8,19 +8,25 @@ import pytest
 
 from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.bootstrap.serving import opened_parts
+from circinus.api.schemas.plans import plan_view, to_plan
 from circinus.api.settings import Settings
+from circinus.api.store.documents import from_document, to_document
 from circinus.deploy.profiling.prefix_files import PrefixFiles
+from circinus.deploy.profiling.processes import ProcessPool
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec
 from circinus.pipelines.operators import Settings as KnobSettings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.policies.priced import Priced
+from tests.deploy.profiled_pipelines import CHAIN, chain
 
 CALLS: Counter[str] = Counter()
 
@@ -58,6 +64,33 @@ def test_a_second_query_takes_outputs_from_the_folder_of_the_first(tmp_path: Pat
     assert CALLS["double"] == calls
     assert second.spent_s == 0
     assert second.outcome is first.outcome
+
+
+def test_plans_know_the_memory_that_a_pool_saw_and_keep_it_when_stored_and_shown() -> None:
+    examples = tuple(Example(input=float(i), expected=i + 1) for i in range(4))
+    query = Query(
+        pipeline="chain",
+        slo=Slo(accuracy=0.9, latency_s=5.0),
+        limits=PlanningLimits(configurations=3),
+    )
+    with ProcessPool(CHAIN, SystemClock()) as pool:
+        found = plan_query(
+            query,
+            PRESETS["one-tier"],
+            chain,
+            Dataset(name="four", examples=examples),
+            executor=pool,
+        )
+    plan = found.plans[0]
+    (tier,) = plan.deployment.tiers
+
+    assert plan.memory_bytes.keys() == {"add", "slower"}
+    needed = plan.memory_on(tier)
+    assert needed is not None
+    assert 2**24 < needed < 2**30  # a process with Python, numpy and gRPC's encoding
+    assert from_document(Plan, to_document(plan)) == plan
+    shown = plan_view(plan, query.slo, PRESETS["one-tier"])
+    assert to_plan(shown, chain.graph).memory_bytes == plan.memory_bytes
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,30 @@ def test_rendering_needs_no_cluster(plan_file: Path) -> None:
     assert sorted(asked) == ["1", "500m"]  # 0.5 and 0.25 of two cores
 
 
+def test_an_image_without_a_version_is_refused(plan_file: Path) -> None:
+    code, output = run("render", str(plan_file), "--image", "worker:latest")
+
+    assert code == 2
+    assert "image must have a tag other than latest, or a digest, got 'worker:latest'" in output
+
+
+def test_a_pod_template_is_merged_into_all_workers_or_refused(
+    plan_file: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "pods.yaml"
+    template.write_text("spec: {containers: [{name: worker, image: mine}]}")
+    code, output = run("render", str(plan_file), "--pod-template", str(template))
+    assert code == 2
+    assert "podTemplate.spec.containers.worker.image must be left out" in output
+
+    template.write_text("spec: {tolerations: [{key: team, operator: Exists}]}")
+    _, output = run("render", str(plan_file), "--pod-template", str(template))
+
+    objects = list(yaml.safe_load_all(output))
+    pods = [o["spec"]["template"]["spec"] for o in objects if o["kind"] == "Deployment"]
+    assert [pod["tolerations"] for pod in pods] == [[{"key": "team", "operator": "Exists"}]] * 2
+
+
 def test_helm_values_and_json_hold_the_same_objects(plan_file: Path) -> None:
     _, helm = run("render", str(plan_file), "--format", "helm")
     _, document = run("render", str(plan_file), "--json")

@@ -48,6 +48,7 @@ def rude(cluster: Cluster, manners: Manners, *, timeout_s: float = 30.0) -> Iter
     thread.start()
     try:
         configuration = Configuration(host=f"http://127.0.0.1:{server.server_port}")
+        configuration.retries = way.retries
         configuration.api_key = dict(way.api_key)
         configuration.api_key_prefix = dict(way.api_key_prefix)
         client = ApiClient(configuration)

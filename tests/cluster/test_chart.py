@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from circinus.deploy.kubernetes.access import CREDENTIALS, DEPLOYER, OPERATOR, Permission
+from circinus.deploy.kubernetes.access import (
+    CREDENTIALS,
+    DEPLOYER,
+    OPERATOR,
+    RETIREMENT,
+    Permission,
+)
+from circinus.deploy.kubernetes.ownership import selector_of_workers
+from circinus.deploy.kubernetes.pod_template import read_pod_template
 from tests.cluster.chart import CHART, definition, helm, of_kind, rendered, template
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -25,6 +33,12 @@ def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def jobs(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give the Jobs that a release has, without those that helm runs at its end."""
+    found = [d for d in documents if d["kind"] == "Job"]
+    return [d for d in found if "helm.sh/hook" not in (d["metadata"].get("annotations") or {})]
 
 
 def needs(table: tuple[Permission, ...]) -> set[tuple[str, str, str]]:
@@ -95,12 +109,13 @@ def test_values_that_clash_are_refused_with_what_to_set(values: str, told: str) 
 
 def test_what_the_chart_sets_is_what_it_refuses_among_settings() -> None:
     everything = "deployment.target=kubernetes,environment.hostPath=/e,discovery.enabled=true"
+    everything += ",deployment.podTemplate.spec.priorityClassName=batch"
     pod = of_kind(rendered(everything), "Deployment", "c")["spec"]["template"]["spec"]
     set_by_it = {variable["name"] for variable in pod["containers"][0]["env"]}
     checks = (CHART / "templates" / "_checks.tpl").read_text(encoding="utf-8")
     reserved = set(re.findall(r"^(CIRCINUS_[A-Z_]+): ", checks, re.MULTILINE))
-    # Those of a namespace and a folder that the chart leaves at their defaults.
-    assert reserved - set_by_it == {"CIRCINUS_NAMESPACE", "CIRCINUS_WORKER_TLS"}
+    # That of a folder, which the chart leaves at its default.
+    assert reserved - set_by_it == {"CIRCINUS_WORKER_TLS"}
     assert set_by_it <= reserved
     taken = rendered("settings.CIRCINUS_LOG_LEVEL=debug")
     pod = of_kind(taken, "Deployment", "c")["spec"]["template"]["spec"]
@@ -162,6 +177,48 @@ def test_the_operators_role_is_what_it_needs_and_no_more() -> None:
     assert rights(of_kind(rendered(), "Role", "c-operator")) == needs(OPERATOR)
 
 
+def test_the_hooks_role_is_what_it_needs_and_no_more() -> None:
+    assert rights(of_kind(rendered(), "Role", "c-retire")) == needs(RETIREMENT)
+
+
+@pytest.mark.parametrize(("values", "kept"), [([], True), (["persistence.keep=false"], False)])
+def test_the_claim_of_the_volume_is_kept_unless_values_say_no(
+    values: list[str], kept: bool
+) -> None:
+    claim = of_kind(rendered(*values), "PersistentVolumeClaim", "c")
+    annotations = claim["metadata"].get("annotations", {})
+    assert (annotations.get("helm.sh/resource-policy") == "keep") is kept
+
+
+def test_only_the_claim_and_the_definition_outlive_the_release() -> None:
+    documents = rendered("deployment.target=kubernetes")
+    noted = [(d["kind"], d["metadata"].get("annotations") or {}) for d in documents]
+    kept = {kind for kind, notes in noted if "helm.sh/resource-policy" in notes}
+    assert kept == {"PersistentVolumeClaim", "CustomResourceDefinition"}
+
+
+def test_queries_are_released_before_anything_is_deleted_and_only_where_some_are_followed() -> (
+    None
+):
+    hooks = [d for d in rendered() if "helm.sh/hook" in (d["metadata"].get("annotations") or {})]
+    assert [(h["kind"], h["metadata"]["annotations"]["helm.sh/hook"]) for h in hooks] == [
+        ("Job", "pre-delete")
+    ]
+    names = [d["metadata"]["name"] for d in rendered("operator.enabled=false")]
+    assert not any("retire" in name for name in names)
+
+
+def test_the_policy_of_workers_is_for_those_of_the_release() -> None:
+    policy = of_kind(rendered("deployment.target=kubernetes"), "NetworkPolicy", "c-workers")
+    assert selector_of_workers("c") == ",".join(
+        f"{name}={value}"
+        for name, value in {
+            "app.kubernetes.io/managed-by": "circinus",
+            **policy["spec"]["podSelector"]["matchLabels"],
+        }.items()
+    )
+
+
 def test_the_services_role_is_what_it_needs_and_no_more() -> None:
     documents = rendered("deployment.target=kubernetes")
     assert rights(of_kind(documents, "Role", "c")) == needs(DEPLOYER)
@@ -174,7 +231,7 @@ def test_the_account_that_fills_in_secrets_may_do_so_with_those_of_the_release_a
     (rule,) = role["rules"]
     made = {d["metadata"]["name"] for d in documents if d["kind"] == "Secret"}
     assert set(rule["resourceNames"]) == made
-    (job,) = [d for d in documents if d["kind"] == "Job"]
+    (job,) = jobs(documents)
     told = set(job["spec"]["template"]["spec"]["containers"][0]["args"])
     assert made <= told
 
@@ -182,8 +239,9 @@ def test_the_account_that_fills_in_secrets_may_do_so_with_those_of_the_release_a
 def test_what_is_given_is_not_made() -> None:
     given = ("deployment.target=kubernetes", "token.existingSecret=t")
     for tls in ("tls.existingSecret=w", "tls.certManager.enabled=true"):
-        kinds = {d["kind"] for d in rendered(*given, tls)}
-        assert not {"Secret", "Job", "CronJob"} & kinds
+        documents = rendered(*given, tls)
+        assert not {"Secret", "CronJob"} & {d["kind"] for d in documents}
+        assert not jobs(documents)
     of_token = rendered("deployment.target=kubernetes", "tls.existingSecret=w")
     made = [d["metadata"]["name"] for d in of_token if d["kind"] == "Secret"]
     assert made == ["c-token"]
@@ -192,7 +250,7 @@ def test_what_is_given_is_not_made() -> None:
 
 def test_another_job_has_another_name_and_the_same_one_the_same() -> None:
     def name(*values: str) -> str:
-        (job,) = [d for d in rendered(*values) if d["kind"] == "Job"]
+        (job,) = jobs(rendered(*values))
         return str(job["metadata"]["name"])
 
     assert name() == name("resources.requests.cpu=1")
@@ -282,8 +340,9 @@ def test_monitors_budgets_and_workers_each_find_their_own_pods() -> None:
 
 
 def test_a_service_that_deploys_locally_has_no_rights_and_no_token_of_the_cluster() -> None:
-    documents = rendered("token.existingSecret=mine")
-    assert [d["metadata"]["name"] for d in documents if d["kind"] == "Role"] == ["c-operator"]
+    documents = rendered("token.existingSecret=t")
+    roles = [d["metadata"]["name"] for d in documents if d["kind"] == "Role"]
+    assert roles == ["c-operator", "c-retire"]
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
 
@@ -296,11 +355,10 @@ def test_the_cluster_sets_no_variables_that_could_be_settings(name: str) -> None
 
 def test_nothing_runs_as_root_or_writes_its_image() -> None:
     documents = rendered("deployment.target=kubernetes")
-    specs = {d["kind"]: d["spec"] for d in documents if d["kind"] in {"Job", "CronJob"}}
-    pods = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment"]
-    pods += [specs["Job"]["template"]["spec"]]
-    pods += [specs["CronJob"]["jobTemplate"]["spec"]["template"]["spec"]]
-    assert len(pods) == 4
+    specs = [d["spec"] for d in documents if d["kind"] in {"Deployment", "Job"}]
+    specs += [d["spec"]["jobTemplate"]["spec"] for d in documents if d["kind"] == "CronJob"]
+    pods = [spec["template"]["spec"] for spec in specs]
+    assert len(pods) == 5
     for pod in pods:
         assert pod["securityContext"]["runAsNonRoot"]
         for container in pod["containers"]:
@@ -337,6 +395,21 @@ def test_every_setting_that_the_chart_sets_is_one_of_the_service() -> None:
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     names = {v["name"].removeprefix("CIRCINUS_").lower() for v in pod["containers"][0]["env"]}
     assert names <= set(Settings.model_fields)
+
+
+def test_a_template_of_pods_reaches_the_service_as_it_was_given() -> None:
+    toleration = "deployment.podTemplate.spec.tolerations[0]"
+    documents = rendered(
+        "deployment.target=kubernetes",
+        f"{toleration}.key=<team>",
+        f"{toleration}.operator=Exists",
+        f"{toleration}.tolerationSeconds=3600",
+    )
+    pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
+    variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
+    found = read_pod_template(variables["CIRCINUS_WORKER_POD_TEMPLATE"])
+    given = {"key": "<team>", "operator": "Exists", "tolerationSeconds": 3600}
+    assert found.tolerations == (given,)
 
 
 def test_the_service_answers_to_its_names_in_the_cluster_and_to_those_given() -> None:

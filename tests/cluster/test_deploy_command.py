@@ -35,7 +35,7 @@ def test_a_plan_is_applied_changed_rolled_back_and_deleted(
     code, applied = run("apply", plan)
     assert (code, applied["state"], applied["revision"]) == (0, "ready", 1)
     assert run("diff", plan)[0] == 0
-    assert run("apply", plan, "--image", "other")[1]["revision"] == 2
+    assert run("apply", plan, "--image", "other:2")[1]["revision"] == 2
     assert run("rollback", query)[0] == 0
     assert run("diff", plan)[0] == 0
     code, status = run("status", query)

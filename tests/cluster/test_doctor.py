@@ -18,7 +18,11 @@ from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import connect
 from circinus.deploy.kubernetes.fitness.looking import look
 from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
-from circinus.deploy.kubernetes.fitness.server import INSTALLER, INSTALLER_OF_DISCOVERY
+from circinus.deploy.kubernetes.fitness.server import (
+    INSTALLER,
+    INSTALLER_OF_DEFINITION,
+    INSTALLER_OF_DISCOVERY,
+)
 from tests.api.cli.commands import invoke
 from tests.cluster import simulated
 from tests.cluster.accounts import grant, grant_everywhere, stranger
@@ -87,7 +91,9 @@ def test_values_say_what_is_needed(cluster: Cluster, namespace: str, tmp_path: P
     eventually(lambda: simulated.is_ready(cluster.api, names[0]), "the node ready")
     cluster.api.merge(f"/api/v1/nodes/{names[0]}", {"spec": {"taints": [GPU]}})
     values: dict[str, Any] = {
-        "infrastructure": {"name": "one", "tiers": [{"name": "ward", "machines": 1}]},
+        "infrastructure": {
+            "document": {"name": "one", "tiers": [{"name": "ward", "machines": 1}]}
+        },
         "deployment": {"target": "kubernetes"},
         "persistence": {"enabled": False},
         "operator": {"enabled": False},
@@ -124,7 +130,7 @@ def test_an_account_without_rights_is_told_each_and_what_it_may_not_see(
 
         assert code == 1
         lacking = found["rights to install"]["detail"]
-        for one in (*INSTALLER, *INSTALLER_OF_DISCOVERY):
+        for one in (*INSTALLER, *INSTALLER_OF_DISCOVERY, *INSTALLER_OF_DEFINITION):
             assert f"{', '.join(one.verbs)} {one.resource}" in lacking
         for name in ("run plans as pods", "count nodes", "follow PipelineQuery objects"):
             assert found[f"rights to {name}"]["state"] == "fail"
@@ -138,7 +144,7 @@ def test_an_account_without_rights_is_told_each_and_what_it_may_not_see(
         ]
         everywhere = [
             {"apiGroups": [one.group], "resources": [one.resource], "verbs": list(one.verbs)}
-            for one in (*DISCOVERY, *INSTALLER_OF_DISCOVERY)
+            for one in (*DISCOVERY, *INSTALLER_OF_DISCOVERY, *INSTALLER_OF_DEFINITION)
         ]
         grant(cluster, namespace, rules)
         grant_everywhere(cluster, everywhere)
@@ -153,6 +159,31 @@ def test_an_account_without_rights_is_told_each_and_what_it_may_not_see(
             grant_everywhere(cluster, [])
 
 
+def test_an_account_that_runs_needs_the_rights_of_one_part(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    needs = ClusterNeeds(namespace=namespace, installs=False)
+    with stranger(cluster, tmp_path) as kubeconfig:
+        server = ApiServer(connect(kubeconfig))
+
+        def states() -> dict[str, str]:
+            found = look(server, needs, definition())
+            return {one.name: one.state for one in found if one.name.startswith("rights")}
+
+        assert set(states().values()) == {"fail"}
+        rules = [
+            {"apiGroups": [one.group], "resources": [one.resource], "verbs": list(one.verbs)}
+            for one in OPERATOR
+        ]
+        grant(cluster, namespace, rules)
+        wanted = {
+            "rights to run plans as pods": "note",
+            "rights to count nodes": "note",
+            "rights to follow PipelineQuery objects": "ok",
+        }
+        eventually(lambda: states() == wanted, "the rights of an operator", timeout_s=20)
+
+
 def test_the_definition_of_another_release_fails_and_ones_own_does_not(cluster: Cluster) -> None:
     wanted = under("doctor.test")
     older = deepcopy(wanted)
@@ -162,9 +193,9 @@ def test_the_definition_of_another_release_fails_and_ones_own_does_not(cluster: 
     name = wanted["metadata"]["name"]
 
     assert of_kind(cluster, wanted).state == "note"  # installing makes it
-    assert of_kind(cluster, wanted, installs=True).remedy == "helm install does it"
-    running = of_kind(cluster, wanted, installs=False)
-    assert running.state == "fail"
+    assert of_kind(cluster, wanted).remedy == "helm install does it"
+    assert of_kind(cluster, wanted, installs=False).state == "fail"
+    assert of_kind(cluster, wanted, defines=False).state == "fail"
     try:
         for document, state in ((older, "fail"), (wanted, "ok")):
             cluster.api.create(_DEFINITIONS, document)
@@ -173,16 +204,22 @@ def test_the_definition_of_another_release_fails_and_ones_own_does_not(cluster: 
             found = of_kind(cluster, wanted)
             assert found.state == state, found
             assert ("weight" in found.detail) == (state == "fail")
+            if state == "fail":  # helm upgrades that of its own release
+                notes = {"meta.helm.sh/release-namespace": "default"}
+                path = f"{_DEFINITIONS}/{name}"
+                cluster.api.merge(path, {"metadata": {"annotations": notes}})
+                assert of_kind(cluster, wanted).state == "note"
+                assert of_kind(cluster, wanted, defines=False).state == "fail"
             cluster.api.delete(f"{_DEFINITIONS}/{name}")
             eventually(lambda path=served: cluster.api.get(path) is None, "the group gone")  # type: ignore[misc]  # a default binds it
     finally:
         cluster.api.delete(f"{_DEFINITIONS}/{name}")
 
 
-def of_kind(cluster: Cluster, wanted: Mapping[str, Any], *, installs: bool = True) -> ClusterCheck:
+def of_kind(cluster: Cluster, wanted: Mapping[str, Any], **needs: bool) -> ClusterCheck:
     """Give what is found of a definition."""
-    needs = ClusterNeeds(installs=installs)
-    return next(one for one in looked(cluster, needs, wanted) if "PipelineQuery" in one.name[:13])
+    found = looked(cluster, ClusterNeeds(**needs), wanted)  # type: ignore[arg-type]  # truths
+    return next(one for one in found if one.name.startswith("PipelineQuery"))
 
 
 def under(group: str) -> dict[str, Any]:
@@ -227,7 +264,8 @@ def test_a_claim_or_a_class_that_is_not_there_is_named(cluster: Cluster, namespa
 def test_the_rights_to_install_cover_what_the_chart_makes() -> None:
     """Its kinds, as `helm template` gives them with everything that needs a right turned on."""
     documents = rendered("deployment.target=kubernetes", "discovery.enabled=true")
-    covered = {(one.group, one.resource) for one in (*INSTALLER, *INSTALLER_OF_DISCOVERY)}
+    asked = (*INSTALLER, *INSTALLER_OF_DISCOVERY, *INSTALLER_OF_DEFINITION)
+    covered = {(one.group, one.resource) for one in asked}
     made = {group_and_resource(document) for document in documents}
 
     assert made - covered == set()

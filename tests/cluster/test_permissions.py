@@ -13,6 +13,7 @@ from circinus.deploy.kubernetes.access import (
     DEPLOYER,
     DISCOVERY,
     OPERATOR,
+    RETIREMENT,
     NotAllowed,
     Permission,
     require_access,
@@ -63,7 +64,12 @@ def told_of(rule: dict[str, Any], verb: str, where: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "needs"), [(f"{RELEASE}-operator", OPERATOR), (RELEASE, DEPLOYER)]
+    ("name", "needs"),
+    [
+        (f"{RELEASE}-operator", OPERATOR),
+        (f"{RELEASE}-retire", RETIREMENT),
+        (RELEASE, DEPLOYER),
+    ],
 )
 def test_a_role_of_the_chart_suffices_and_each_verb_less_is_named(
     cluster: Cluster, namespace: str, account: ApiServer, name: str, needs: tuple[Permission, ...]

@@ -17,7 +17,8 @@ def test_a_scaled_query_has_as_many_replicas_and_is_the_same_query(
     operated: Operated,  # noqa: F811
 ) -> None:
     api, path = operated.cluster.api, f"{operated.objects}/scaled"
-    operated.create("scaled", replicas=1)  # what has no number has no scale, as the API has it
+    limits = {"profiling_s": 60.0, "configurations": 4}
+    operated.create("scaled", limits=limits, replicas=1)  # without a number there is no scale
     before = operated.wait_for("scaled", phase="serving")
 
     def scale() -> dict[str, Any]:

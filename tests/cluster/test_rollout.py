@@ -14,13 +14,17 @@ from circinus.deploy.kubernetes.inventory import KINDS, key_of
 from circinus.deploy.kubernetes.manifests import render
 from circinus.deploy.kubernetes.names import TIER
 from circinus.deploy.kubernetes.outcome import State
-from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
+from circinus.deploy.kubernetes.pod_template import PodTemplate
+from circinus.deploy.kubernetes.pods import (
+    Pinning,
+    RenderSettings,
+)
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.kubernetes.rollout import Rollout
 from circinus.pipelines.clock import SystemClock
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
-from tests.cluster.rollouts import connected, ours, rendered, rollout, watching
+from tests.cluster.rollouts import SHAPE, connected, ours, rendered, rollout, watching
 from tests.deploy.scheduled_plans import scheduled_chain
 
 pytestmark = pytest.mark.cluster
@@ -46,6 +50,49 @@ def test_what_is_applied_is_read_back_as_rendered_and_the_diff_is_empty(
         assert holds(there, document), key_of(document)
     again = here.apply([plan])
     assert (again.state, again.applied, again.revision) == (State.READY, (), None)
+
+
+def test_a_users_template_is_in_the_pods_and_the_diff_stays_empty(
+    cluster: Cluster, namespace: str
+) -> None:
+    toleration = {"key": "team", "operator": "Exists"}
+    worker = {
+        "name": "worker",
+        "env": [{"name": "A", "value": "b"}],
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+        "resources": {"requests": {"memory": "0.5Gi"}, "limits": {"memory": "1024Mi"}},
+    }
+    template = PodTemplate(
+        {
+            "metadata": {"labels": {"team": "ml"}, "annotations": {"note": "mine"}},
+            "spec": {
+                "tolerations": [toleration],
+                "volumes": [{"name": "models", "emptyDir": {"sizeLimit": "2048Mi"}}],
+                "containers": [worker],
+            },
+        }
+    )
+    chosen = RenderSettings(
+        namespace=namespace,
+        machine=SHAPE,
+        pinning=Pinning.TIER,
+        template=template,
+    )
+    plan = render(scheduled_chain("q", ["edge"], shares={"edge": 0.2}), chosen)
+    here = rollout(cluster, namespace)
+
+    assert here.apply([plan]).state is State.READY
+
+    assert here.diff([plan]).is_empty
+    (pod,) = cluster.api.items(f"/api/v1/namespaces/{namespace}/pods")
+    (container,) = pod["spec"]["containers"]
+    assert (pod["metadata"]["labels"]["team"], pod["metadata"]["annotations"]["note"]) == (
+        "ml",
+        "mine",
+    )
+    assert toleration in pod["spec"]["tolerations"]
+    assert container["env"] == [{"name": "A", "value": "b"}]
+    assert container["resources"]["requests"]["memory"] == "512Mi"
 
 
 def test_somebody_elses_change_is_found_by_the_diff(cluster: Cluster, namespace: str) -> None:

@@ -80,6 +80,10 @@ def _leak(inputs: Payload, knobs: Settings) -> Payload:
     return len(bytearray(2**30))
 
 
+def _borrow(inputs: Payload, knobs: Settings) -> Payload:
+    return int(np.ones(100 * 2**20, np.uint8)[0])
+
+
 def _leave(inputs: Payload, knobs: Settings) -> Payload:
     raise SystemExit("bye")
 
@@ -110,6 +114,7 @@ _RUNS: dict[str, OperatorFunction] = {
     "die": _die,
     "eat": _eat,
     "leak": _leak,
+    "borrow": _borrow,
     "leave": _leave,
     "interrupt": _interrupt,
     "talk": _talk,

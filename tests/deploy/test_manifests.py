@@ -33,6 +33,7 @@ from circinus.deploy.kubernetes.names import (
     content_hash,
     label_value,
 )
+from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
 from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape, quantity
 from circinus.deploy.workers.options import parse
@@ -72,11 +73,9 @@ def of_kind(kind: str, objects: tuple[Object, ...]) -> list[Object]:
     return [document for document in objects if document["kind"] == kind]
 
 
-def node_terms(deployment: Object) -> dict[str, list[str]]:
-    affinity = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = required["nodeSelectorTerms"]
-    return {each["key"]: each["values"] for each in term["matchExpressions"]}
+def nodes_of(deployment: Object) -> dict[str, str]:
+    found: dict[str, str] = deployment["spec"]["template"]["spec"]["nodeSelector"]
+    return found
 
 
 def requests(deployment: Object) -> dict[str, Decimal]:
@@ -130,7 +129,7 @@ def test_a_worker_is_bound_to_its_scheduled_machine() -> None:
     found = render(scheduled_chain("q", ["edge"], machines={"edge": [3]}), RenderSettings())
     (deployment,) = of_kind("Deployment", found.objects)
 
-    assert node_terms(deployment) == {TIER: ["edge"], MACHINE: ["3"]}
+    assert nodes_of(deployment) == {TIER: "edge", MACHINE: "3"}
 
 
 def test_a_worker_is_bound_to_its_tier_only_if_so_asked_or_the_tier_is_dedicated() -> None:
@@ -140,8 +139,8 @@ def test_a_worker_is_bound_to_its_tier_only_if_so_asked_or_the_tier_is_dedicated
         "Deployment", render(scheduled_chain("q", ["device"]), RenderSettings()).objects
     )
 
-    assert node_terms(edge) == {TIER: ["edge"]}
-    assert node_terms(device) == {TIER: ["device"]}
+    assert nodes_of(edge) == {TIER: "edge"}
+    assert nodes_of(device) == {TIER: "device"}
 
 
 def test_a_worker_on_a_machine_of_a_type_is_bound_to_the_type() -> None:
@@ -156,9 +155,9 @@ def test_a_worker_on_a_machine_of_a_type_is_bound_to_the_type() -> None:
     )
     deployments = of_kind("Deployment", render(scheduled, RenderSettings()).objects)
 
-    assert [(node_terms(d), d["spec"]["replicas"]) for d in deployments] == [
-        ({TIER: ["edge"], MACHINE_TYPE: ["a"]}, 2),
-        ({TIER: ["edge"], MACHINE_TYPE: ["b"]}, 1),
+    assert [(nodes_of(d), d["spec"]["replicas"]) for d in deployments] == [
+        ({TIER: "edge", MACHINE_TYPE: "a"}, 2),
+        ({TIER: "edge", MACHINE_TYPE: "b"}, 1),
     ]
     assert len({d["metadata"]["name"] for d in deployments}) == 2
 
@@ -169,7 +168,7 @@ def test_replicas_on_one_machine_are_one_deployment() -> None:
     )
     deployments = of_kind("Deployment", render(scheduled, RenderSettings()).objects)
 
-    assert {node_terms(d)[MACHINE][0]: d["spec"]["replicas"] for d in deployments} == {
+    assert {nodes_of(d)[MACHINE]: d["spec"]["replicas"] for d in deployments} == {
         "1": 2,
         "2": 1,
     }
@@ -255,8 +254,55 @@ def test_standby_is_further_replicas_on_any_node_behind_the_same_service() -> No
     labels = deployment["spec"]["template"]["metadata"]["labels"]
 
     assert deployment["spec"]["replicas"] == 2
-    assert node_terms(deployment) == {TIER: ["edge"]}
+    assert nodes_of(deployment) == {TIER: "edge"}
     assert service["spec"]["selector"].items() <= labels.items()
+
+
+def test_what_is_printed_has_no_aliases_and_the_labels_that_are_recommended() -> None:
+    settings = RenderSettings(image="registry:5000/worker:1.2", standby=1)
+    found = render(scheduled_chain("q", ["device", "edge"]), settings)
+
+    for text in (found.as_yaml(), helm_values([found])):
+        assert not re.search(r"(^|[:-] )[&*]id\d", text, re.MULTILINE)
+    for document in found.objects:
+        labels = document["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "circinus-worker"  # not the dispatcher's
+        assert labels["app.kubernetes.io/instance"] == "q"
+        assert labels["app.kubernetes.io/part-of"] == "circinus"
+        assert labels["app.kubernetes.io/version"] == "1.2"
+    for deployment in of_kind("Deployment", found.objects):
+        template, chosen = (deployment["spec"][name] for name in ("template", "selector"))
+        assert chosen["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert "app.kubernetes.io/version" not in chosen["matchLabels"]
+
+
+def test_names_tell_query_and_tier() -> None:
+    found = render(scheduled_chain("q-3f", ["edge"]), RenderSettings())
+
+    told = {d["kind"]: d["metadata"]["name"] for d in found.objects}
+    assert told.pop("ConfigMap").startswith("cq-q-3f-plan-")
+    assert all(name.startswith("cq-q-3f-edge-") for name in told.values())
+
+
+def test_memory_that_was_measured_is_asked_for_instead_of_a_share() -> None:
+    # 400 MiB were resident: 400 * 1.25 + 64 = 564, twice that at most, and no less than a machine.
+    mine = scheduled_chain("q", ["edge", "edge"], shares={"edge": 0.05})
+    measured = {"op0": 300 * 2**20, "op1": 400 * 2**20}
+
+    def memory(of: dict[str, int], machine: str) -> tuple[str, str]:
+        scheduled = replace(mine, plan=replace(mine.plan, memory_bytes=of))
+        shape = MachineShape(memory=machine)
+        found = render(scheduled, RenderSettings(machine=shape)).objects
+        (deployment,) = of_kind("Deployment", found)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        resources = container["resources"]
+        return resources["requests"]["memory"], resources["limits"]["memory"]
+
+    assert memory(measured, "4Gi") == ("564Mi", "1128Mi")
+    assert memory(measured, "1Gi") == ("564Mi", "1024Mi")
+    assert memory(measured, "512Mi") == ("564Mi", "564Mi")
+    # One of them was not: a twentieth of the machine, and all of it.
+    assert memory({"op0": 2**30}, "1000Mi") == ("50Mi", "1000Mi")
 
 
 def test_helm_values_hold_the_same_objects() -> None:
@@ -282,13 +328,42 @@ def machines(draw: st.DrawFn) -> MachineShape:
     )
 
 
+TEMPLATES = st.sampled_from(
+    [
+        PodTemplate(),
+        PodTemplate(
+            {
+                "metadata": {"labels": {"team": "ml"}, "annotations": {"a": "b"}},
+                "spec": {
+                    "tolerations": [{"key": "team", "operator": "Exists"}],
+                    "imagePullSecrets": [{"name": "registry"}],
+                    "priorityClassName": "batch",
+                    "volumes": [{"name": "models", "emptyDir": {}}],
+                    "containers": [
+                        {
+                            "name": "worker",
+                            "env": [{"name": "A", "value": "b"}],
+                            "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+                        }
+                    ],
+                },
+            }
+        ),
+    ]
+)
+
+
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2), machines())
+@given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2), machines(), TEMPLATES)
 def test_objects_of_any_plan_are_valid_unique_and_within_the_grant(
-    scheduled: ScheduledPlan, pinning: Pinning, standby: int, machine: MachineShape
+    scheduled: ScheduledPlan,
+    pinning: Pinning,
+    standby: int,
+    machine: MachineShape,
+    template: PodTemplate,
 ) -> None:
-    chosen = RenderSettings(pinning=pinning, standby=standby, machine=machine)
+    chosen = RenderSettings(pinning=pinning, standby=standby, machine=machine, template=template)
     found = render(scheduled, chosen).objects
     for document in found:
         for version in VERSIONS:
@@ -362,7 +437,7 @@ def test_objects_of_any_plan_are_read_back_into_the_same_plan(
 
     assert read_back(scheduled.graph, [(pod["args"], count) for pod, count in pods]) == planned
     for deployment, (pod, _) in zip(serving, pods, strict=True):
-        assert node_terms(deployment)[TIER] == [label_value(parse(pod["args"]).tier)]
+        assert nodes_of(deployment)[TIER] == label_value(parse(pod["args"]).tier)
     (document,) = of_kind("ConfigMap", objects)
     told = json.loads(document["data"]["plan.json"])
     where = scheduled.plan.deployment

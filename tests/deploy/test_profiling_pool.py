@@ -96,6 +96,26 @@ def test_memory_that_was_not_enough_is_told_with_its_limit(pool: ProcessPool) ->
     assert done.cause == f"MemoryError: {told}"
 
 
+def test_the_memory_that_an_operator_takes_is_known_and_no_others() -> None:
+    mib = 2**20
+    with ProcessPool(EVERY, SystemClock()) as opened:
+        assert opened.memory_of(["echo"], PLAIN) == {}
+        for name in ("echo", "borrow", "write"):  # the last one fails
+            opened.run(every.by_name[name], np.zeros(1), PLAIN)
+        found = opened.memory_of(["echo", "borrow", "write", "pid"], PLAIN)
+    assert found.keys() == {"echo", "borrow", "write"}
+    # It borrows 100 MiB, and what runs afterwards does not have them any more.
+    assert found["borrow"] - found["echo"] > 90 * mib
+    assert found["borrow"] - found["write"] > 90 * mib
+    assert 10 * mib < found["echo"] < 1000 * mib
+
+
+def test_copies_of_this_process_tell_nothing_of_a_workers_memory() -> None:
+    with ForkedPool(every, SystemClock()) as opened:
+        opened.run(every.by_name["echo"], 1, PLAIN)
+        assert opened.memory_of(["echo"], PLAIN) == {}
+
+
 @pytest.mark.parametrize(
     ("operator", "cause"), [("leave", "SystemExit: bye"), ("interrupt", "KeyboardInterrupt")]
 )

@@ -9,7 +9,10 @@ CIRCINUS_INFRASTRUCTURE: infrastructure.preset or infrastructure.document
 CIRCINUS_DISCOVERY: discovery.enabled
 CIRCINUS_TARGET: deployment.target
 CIRCINUS_NAMESPACE: helm's --namespace
+CIRCINUS_RELEASE: the release's name
+CIRCINUS_OWNER: the release's name
 CIRCINUS_WORKER_IMAGE: deployment.workerImage
+CIRCINUS_WORKER_POD_TEMPLATE: deployment.podTemplate
 CIRCINUS_WORKER_PULL_POLICY: image.pullPolicy
 CIRCINUS_WORKER_TLS: tls.existingClientSecret
 CIRCINUS_WORKER_TLS_SECRET: tls.existingSecret

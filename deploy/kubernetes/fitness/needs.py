@@ -57,6 +57,7 @@ class ClusterNeeds:
     deploys: bool = True  # whether plans run as pods
     discovers: bool = True  # whether machines are counted from nodes
     operates: bool = True  # whether PipelineQuery objects are followed
+    defines: bool = True  # whether installing brings their definition
     # Machines that are stated of each shared tier or type `TIER/TYPE`, of others 1; None: the
     # tiers that labels of nodes name
     tiers: Mapping[str, int] | None = None
@@ -92,6 +93,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         deploys=target == "kubernetes",
         discovers=_at(values, "discovery.enabled", _OFF),
         operates=_at(values, "operator.enabled", _ON),
+        defines=_at(values, "crds.install", _ON),
         tiers=_stated(_infrastructure(values)),
         least=machine,
         tolerations=tuple(map(_toleration, _at(values, TOLERATIONS, []))),
@@ -127,13 +129,12 @@ def _toleration(given: Object) -> Object:
 
 
 def _infrastructure(values: Values) -> Infrastructure:
-    given = _at(values, "infrastructure", "local", dict)
-    if isinstance(given, dict) and not {"preset", "document"}.isdisjoint(given):
-        given = given.get("document") or given.get("preset") or "local"
-    if isinstance(given, str):
-        checks.among("infrastructure", given, PRESETS)
-        return PRESETS[given]
-    return infrastructure_from_dict(given)
+    document = _at(values, "infrastructure.document", {})
+    if document:
+        return infrastructure_from_dict(document)
+    preset = _at(values, "infrastructure.preset", "") or "local"
+    checks.among("infrastructure.preset", preset, PRESETS)
+    return PRESETS[preset]
 
 
 def _stated(infrastructure: Infrastructure) -> dict[str, int]:

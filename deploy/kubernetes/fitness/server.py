@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from circinus.deploy.kubernetes.access import (
     DEPLOYER,
@@ -28,13 +29,18 @@ _MADE = (
     ("", "services"),
     ("", "persistentvolumeclaims"),
     ("apps", "deployments"),
+    ("batch", "jobs"),
+    ("batch", "cronjobs"),
     ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
     (_RBAC, "roles"),
     (_RBAC, "rolebindings"),
 )
 _CHART = "that the chart makes"
 INSTALLER = (
-    Permission("", "secrets", ("list", *_VERBS), "of the release, its token and certificates"),
+    Permission(
+        "", "secrets", ("list", "update", *_VERBS), "of the release, its token and certificates"
+    ),
     *(Permission(group, resource, _VERBS, _CHART) for group, resource in _MADE),
 )
 """Of who installs the chart, in its namespace, besides what its accounts are granted."""
@@ -43,7 +49,16 @@ INSTALLER_OF_DISCOVERY = tuple(
     for resource in ("clusterroles", "clusterrolebindings")
 )
 _DEFINITIONS = "customresourcedefinitions"
-_DEFINES = Permission("apiextensions.k8s.io", _DEFINITIONS, ("create",), "", of_cluster=True)
+INSTALLER_OF_DEFINITION = (
+    Permission(
+        "apiextensions.k8s.io",
+        _DEFINITIONS,
+        ("get", "create", "patch"),
+        "of PipelineQuery; with crds.install=false somebody else brings it",
+        of_cluster=True,
+    ),
+)
+_RELEASED = "meta.helm.sh/release-namespace"
 _SPACES = Permission("", "namespaces", ("create",), "", of_cluster=True)
 
 
@@ -78,16 +93,24 @@ def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
 
 
 def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
-    """Check what the account may do: install, and what it grants to the accounts that run."""
+    """Check what the account may do: install, and what it grants to the accounts that run.
+
+    One that runs is the service's or an operator's: of its parts one has to be whole.
+    """
     if needs.installs:
-        more = INSTALLER_OF_DISCOVERY if needs.discovers else ()
-        yield _right("install", cluster, needs, (*INSTALLER, *more))
-    if needs.deploys:
-        yield _right("run plans as pods", cluster, needs, DEPLOYER)
-    if needs.discovers:
-        yield _right("count nodes", cluster, needs, DISCOVERY)
-    if needs.operates:
-        yield _right("follow PipelineQuery objects", cluster, needs, OPERATOR)
+        counting = INSTALLER_OF_DISCOVERY if needs.discovers else ()
+        defining = INSTALLER_OF_DEFINITION if needs.defines else ()
+        yield _right("install", cluster, needs, (*INSTALLER, *counting, *defining))
+    parts = (
+        ("run plans as pods", DEPLOYER, needs.deploys),
+        ("count nodes", DISCOVERY, needs.discovers),
+        ("follow PipelineQuery objects", OPERATOR, needs.operates),
+    )
+    found = [_right(doing, cluster, needs, rows) for doing, rows, needed in parts if needed]
+    whole = any(one.state == "ok" for one in found)
+    for one in found:
+        others = one.state == "fail" and whole and not needs.installs
+        yield replace(one, state="note") if others else one
 
 
 def _right(
@@ -117,13 +140,12 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
     names, group = wanted["spec"]["names"], wanted["spec"]["group"]
     version = wanted["spec"]["versions"][0]["name"]
     name, told = f"{names['kind']} ({group}/{version})", f"{names['plural']}.{group}"
-    there = cluster.get(f"/apis/{group}/{version}")
-    if there is None:
-        makes = needs.installs and not lacking(cluster, "", [_DEFINES])
-        if makes:
-            yield ClusterCheck(name, "note", f"{told} is not defined", "helm install does it")
+    brings = needs.installs and needs.defines
+    if cluster.get(f"/apis/{group}/{version}") is None:
+        words = f"{told} is not defined"
+        if brings:
+            yield ClusterCheck(name, "note", words, "helm install does it")
         else:
-            words = f"{told} is not defined, and this account may not do it"
             yield ClusterCheck(name, "fail", words, f"let an administrator: {_DEFINE}")
         return
     try:
@@ -133,11 +155,16 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
         return
     stored = _as_stored(wanted)
     changes = difference([stored], {key_of(wanted): live} if live else {}).change.values()
-    if fields := [field for change in changes for field in change]:
-        words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
-        yield ClusterCheck(name, "fail", words, _DEFINE)
-    else:
+    fields = [field for change in changes for field in change]
+    if not fields:
         yield ClusterCheck(name, "ok", "is that of this release")
+        return
+    words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
+    notes = (live or {})["metadata"].get("annotations") or {}
+    if brings and notes.get(_RELEASED) == needs.namespace:
+        yield ClusterCheck(name, "note", words, "helm upgrade brings it up to date")
+    else:
+        yield ClusterCheck(name, "fail", words, _DEFINE)
 
 
 def _as_stored(wanted: Object) -> Object:

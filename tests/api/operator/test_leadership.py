@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.api.operator.leadership import ClusterLeases, Contender, Lease, lead
+from circinus.deploy.kubernetes.api import Cluster, Object
+from circinus.deploy.kubernetes.ownership import ObjectOwner
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
 
@@ -36,13 +39,42 @@ class FakeLeases(ClusterLeases):
         return self.lease
 
 
-def candidate(name: str, leases: FakeLeases, clock: Clock, *, renew_s: float = 2.0) -> Contender:
+class Writes:
+    """A cluster that notes what is created."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, Object]] = []
+
+    def get(self, path: str) -> None:
+        self.made.append((path, {}))
+
+    def create(self, path: str, body: Object) -> Object:
+        self.made.append((path, body))
+        return {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+
+
+def candidate(
+    name: str, leases: ClusterLeases, clock: Clock, *, renew_s: float = 2.0
+) -> Contender:
     return Contender(identity=name, leases=leases, clock=clock, renew_s=renew_s)
 
 
 def test_a_lease_must_outlast_a_renewal_that_fails() -> None:
     with pytest.raises(InvalidInput, match=r"renew_s must be below half of duration_s, got 5\.0"):
         candidate("a", FakeLeases(), ManualClock(), renew_s=5.0)
+
+
+def test_a_lease_is_the_releases_and_goes_with_the_pod_that_wrote_it() -> None:
+    cluster = Writes()
+    pod = ObjectOwner(api_version="v1", kind="Pod", name="one-operator-x", uid="u-1")
+    leases = ClusterLeases(
+        cluster=cast("Cluster", cluster), namespace="ns", release="one", pod=pod
+    )
+    assert candidate("a", leases, ManualClock()).tick()
+    (read, _), (_, lease) = cluster.made
+    assert read == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/one-operator"
+    assert lease["metadata"]["name"] == "one-operator"
+    assert lease["metadata"]["ownerReferences"] == [pod.reference]
 
 
 def test_the_first_one_leads_and_the_second_waits() -> None:

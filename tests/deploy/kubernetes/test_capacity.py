@@ -30,11 +30,8 @@ def pod(on: str, cpu: str, *, group: str = "others", phase: str = "Running") -> 
 
 
 def deployment(cpu: str, labels: Mapping[str, str], replicas: int = 1, **more: object) -> Object:
-    terms = [{"key": k, "operator": "In", "values": [v]} for k, v in labels.items()]
-    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
     spec = {
-        "affinity": {"nodeAffinity": affinity},
+        "nodeSelector": dict(labels),
         "containers": [{"resources": {"requests": {"cpu": cpu}}}],
         **more,
     }
@@ -121,6 +118,14 @@ def test_the_number_of_pods_is_limited_too() -> None:
     assert short([deployment("100m", on("edge"), 2)], nodes) == ""
     told = short([deployment("100m", on("edge"), 3)], nodes)
     assert "asks for 1 pods" in told
+
+
+def test_a_kept_revision_that_says_nothing_of_nodes_has_room_anywhere() -> None:
+    kept = deployment("1", {})
+    del kept["spec"]["template"]["spec"]["nodeSelector"]
+
+    assert short([kept], [node("edge-0")]) == ""
+    assert short([kept], []) != ""
 
 
 def test_replicas_spread_over_the_tier() -> None:

@@ -48,6 +48,22 @@ def test_what_the_server_or_others_added_does_not_count() -> None:
     assert found.unchanged == 1
 
 
+@pytest.mark.parametrize(
+    ("wanted", "live", "same"),
+    [("1024Mi", "1Gi", True), ("0.5", "500m", True), ("1Gi", "1G", False), ("x", "1", False)],
+)
+def test_amounts_are_compared_as_such_and_no_other_text(
+    wanted: str, live: str, *, same: bool
+) -> None:
+    def of(amount: str, label: str) -> Object:
+        resources = {"requests": {"memory": amount}}
+        volumes = [{"emptyDir": {"sizeLimit": amount}}]
+        return changed(containers=[{"resources": resources}], volumes=volumes, label=label)
+
+    assert difference([of(wanted, "1")], {KEY: of(live, "1")}).is_empty == same
+    assert not difference([of(wanted, "1024Mi")], {KEY: of(wanted, "1Gi")}).is_empty
+
+
 def test_what_is_missing_is_created_and_what_nobody_wants_is_pruned() -> None:
     found = difference([SERVICE], {"Service/old": SERVICE})
 

@@ -19,6 +19,7 @@ from tests.deploy.kubernetes.test_endpoints import endpoint, piece
 from tests.deploy.kubernetes.test_worker_objects import spec
 
 NAME = name_of(spec().key)
+APPLIED = ["apply PodDisruptionBudget", "apply Service", "apply Deployment"]
 
 
 class OnePod:
@@ -88,10 +89,10 @@ def test_a_start_waits_until_the_pod_of_its_name_that_ends_takes_no_more_request
             assert cluster.calls == ["delete deployments"]
             cluster.ends_it()
             await asyncio.gather(*removals)
-            await _until(lambda: len(cluster.calls) == 4)
-            assert cluster.calls[1:] == ["delete services", "apply Service", "apply Deployment"]
+            await _until(lambda: len(cluster.calls) == 5)
+            assert cluster.calls[1:] == ["delete services", *APPLIED]
             await _cancelled(starting)
-            assert cluster.calls[4:] == ["delete deployments", "delete services"]
+            assert cluster.calls[5:] == ["delete deployments", "delete services"]
 
     asyncio.run(scenario(OnePod()))
 
@@ -102,11 +103,11 @@ def test_what_a_later_start_took_over_is_not_removed_by_the_earlier_one() -> Non
             cluster.ends_it()
             await _until(lambda: not launcher.ready.of(NAME))
             starts = [asyncio.create_task(launcher.start(spec())) for _ in range(2)]
-            await _until(lambda: len(cluster.calls) == 4)
+            await _until(lambda: len(cluster.calls) == 6)
             for each in starts:
                 assert not any(call.startswith("delete") for call in cluster.calls)
                 await _cancelled(each)
-            assert cluster.calls[4:] == ["delete deployments", "delete services"]
+            assert cluster.calls[6:] == ["delete deployments", "delete services"]
 
     asyncio.run(scenario(OnePod()))
 

@@ -10,7 +10,9 @@ from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines.errors import InvalidInput
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", "Gi", "1.2.3", "--1", "1KiB"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1x", "1 Gi", "Gi", "1.2.3", "--1", "1KiB", "1K", "1_0", " 1", "nan", "1ni"]
+)
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="quantity must be a number with a suffix"):
         quantity(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.deploy.kubernetes.pods import RenderSettings, name_of, worker_objects
+from circinus.deploy.kubernetes.pod_template import PodTemplate
+from circinus.deploy.kubernetes.pods import (
+    RenderSettings,
+    WorkerGroup,
+    deployment_spec,
+    name_of,
+    tier_budget,
+    worker_objects,
+)
 from circinus.deploy.kubernetes.resources import MachineShape, quantity
 from circinus.deploy.runtime.instances import (
     ExtraReplica,
@@ -69,11 +78,12 @@ def test_the_worker_reads_its_arguments() -> None:
     assert str(options.tls.key.parent) in mounts
 
 
-@pytest.mark.parametrize(("share", "cpu"), [(1.0, "2000m"), (0.25, "500m"), (0.05, "100m")])
+@pytest.mark.parametrize(("share", "cpu"), [(1.0, "2"), (0.25, "500m"), (0.05, "100m")])
 def test_a_share_of_a_machine_is_requested(share: float, cpu: str) -> None:
     _, deployment = worker_objects(spec(share), SHAPE)
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert container["resources"]["requests"]["cpu"] == cpu
+    assert "cpu" not in container["resources"]["limits"]
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=20))
@@ -132,8 +142,56 @@ def test_pods_of_a_pool_run_on_nodes_of_the_types_chosen() -> None:
     assert len({each["metadata"]["name"] for each in made}) == 3
 
 
+def test_pods_of_both_ways_are_alike_but_for_who_keeps_them_to_their_share() -> None:
+    mine = spec(0.25)
+    _, deployment = worker_objects(mine, SHAPE)
+    grouped = deployment_spec(WorkerGroup(spec=mine, own={"o": "1"}, limited=True), SHAPE)
+    one, other = deployment["spec"]["template"]["spec"], grouped["template"]["spec"]
+    for pod in (one, other):
+        container = pod["containers"][0]
+        assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 3}}}
+        assert pod["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname"
+        assert {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}} in pod["volumes"]
+        # They have these of necessity: a limit slows the start, and says who keeps to the share.
+        for name in ("args", "resources", "startupProbe"):
+            del container[name]
+    assert one == other
+
+
+def test_the_workers_of_a_tier_share_a_budget_that_counts_all_of_them_and_no_others() -> None:
+    first, second = spec(), replace(spec(), key=spec().key._replace(replica=1))
+    other = replace(spec(), key=spec().key._replace(plan_id="p-2"))
+    budget = tier_budget(first, SHAPE)
+    assert budget == tier_budget(second, SHAPE) != tier_budget(other, SHAPE)
+    chosen = budget["spec"]["selector"]["matchLabels"].items()
+
+    def labels(of: InstanceSpec) -> Mapping[str, str]:
+        _, deployment = worker_objects(of, SHAPE)
+        found: Mapping[str, str] = deployment["spec"]["template"]["metadata"]["labels"]
+        return found
+
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert [chosen <= labels(each).items() for each in (first, second, other)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_name_tells_query_and_tier() -> None:
+    assert re.fullmatch(r"cq-q-1-cloud-[0-9a-f]{10}", name_of(spec().key))
+
+
+def test_the_users_template_is_in_every_pod() -> None:
+    template = PodTemplate({"spec": {"priorityClassName": "high"}})
+    _, deployment = worker_objects(spec(), replace(SHAPE, template=template))
+    assert deployment["spec"]["template"]["spec"]["priorityClassName"] == "high"
+
+
 def test_an_environment_is_mounted_for_reading_only() -> None:
-    shape = RenderSettings(namespace="n", image="i", tls_secret="t", environment=str(Path("/env")))
+    shape = RenderSettings(
+        namespace="n", image="i:1", tls_secret="t", environment=str(Path("/env"))
+    )
     _, deployment = worker_objects(spec(), shape)
     pod = deployment["spec"]["template"]["spec"]
     mount = next(m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "environment")

@@ -27,8 +27,9 @@ def needs(values: dict[str, Any]) -> ClusterNeeds:
         ({"deployment": {"machine": {"cpu": "lots"}}}, "quantity must be a number .*'lots'"),
         ({"deployment": {"machine": {"cpu": 0}}}, "deployment.machine.cpu must be > 0, got '0'"),
         ({"discovery": {"enabled": "yes"}}, "discovery.enabled must be true or false, got 'yes'"),
-        ({"infrastructure": "moon"}, "infrastructure must be among local, .*'moon'"),
-        ({"infrastructure": {"name": "x"}}, "tiers"),
+        ({"infrastructure": "local"}, "infrastructure.document must be below a mapping"),
+        ({"infrastructure": {"preset": "moon"}}, "infrastructure.preset must be among .*'moon'"),
+        ({"infrastructure": {"document": {"name": "x"}}}, "tiers"),
         (
             {"deployment": {"podTemplate": {"spec": {"tolerations": [{"kee": "a"}]}}}},
             "deployment.podTemplate.spec.tolerations must each be a toleration .*'kee': 'a'",
@@ -66,15 +67,19 @@ def test_what_values_turn_on_is_needed() -> None:
         "operator": {"enabled": False, "serviceUrl": "http://x"},
         "persistence": {"storageClass": "fast", "existingClaim": "mine"},
         "infrastructure": {
-            "name": "three",
-            "tiers": tiers,
-            "links": [{"between": pair, **link} for pair in pairs],
+            "document": {
+                "name": "three",
+                "tiers": tiers,
+                "links": [{"between": pair, **link} for pair in pairs],
+            }
         },
+        "crds": {"install": False},
     }
 
     assert needs(values) == ClusterNeeds(
         namespace="n",
         operates=False,
+        defines=False,
         tiers={"edge": 3, "device": 1, "cloud/s": 2, "cloud/l": 0},
         least={"cpu": "2", "memory": "8Gi"},
         tolerations=(tolerated,),

@@ -1,0 +1,180 @@
+"""A user's own part of the pods of workers: a PodTemplateSpec, merged into what is rendered.
+
+It is merged as `kubectl patch --type strategic` merges: mappings by key, lists whose items have a
+key by that, other lists as a whole, null takes out. What the plan or Circinus decides is refused
+and never overwritten, so a template cannot change what the schedule granted. Pure but for reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import V1PodTemplateSpec
+from pydantic import ValidationError
+
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.locked_down import ENVIRONMENT, SCRATCH, TLS_FOLDER
+from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.files import read_file
+from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
+
+MERGE_KEYS = {
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "evictionResponders": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ports": "containerPort",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""List of a pod -> what names its items: the API's `x-kubernetes-patch-merge-key`."""
+RETAINED = ("resourceClaims", "volumes")
+"""Lists whose items keep no key that is not in the patch: a volume has one source."""
+
+_FIELD = "podTemplate"
+_WORKER = ("spec", "containers", "worker")
+_FOUND_BY = "by it workers are found"
+_PLAN = "the plan and its schedule decide it"
+_SETTING = "a setting of its own decides it"
+_PROGRAM = "it is the worker's program"
+_OWNED: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("metadata", "labels", "circinus.io/*"), _FOUND_BY),
+    (("metadata", "labels", "app.kubernetes.io/*"), _FOUND_BY),
+    (("metadata", "annotations", "circinus.io/*"), _FOUND_BY),
+    (("spec", "nodeSelector", "circinus.io/*"), _PLAN),
+    (("spec", "nodeName"), _PLAN),
+    (("spec", "restartPolicy"), "a Deployment allows but one"),
+    (("spec", "volumes", "tls"), _SETTING),
+    (("spec", "volumes", "environment"), _SETTING),
+    ((*_WORKER, "image"), _SETTING),
+    ((*_WORKER, "imagePullPolicy"), _SETTING),
+    ((*_WORKER, "command"), _PROGRAM),
+    ((*_WORKER, "args"), _PROGRAM),
+    ((*_WORKER, "workingDir"), _PROGRAM),
+    ((*_WORKER, "ports"), _PROGRAM),
+    ((*_WORKER, "*Probe"), _PROGRAM),
+    ((*_WORKER, "resources", "*", "cpu"), _PLAN),
+    ((*_WORKER, "resources", "*", "nvidia.com/*"), _PLAN),
+    ((*_WORKER, "env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), _PLAN),
+    *(
+        ((*_WORKER, "volumeMounts", str(path)), _PROGRAM)
+        for path in (TLS_FOLDER, SCRATCH, ENVIRONMENT)
+    ),
+)
+"""What a template has no say in, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """What a user adds to every pod of workers."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)  # a PodTemplateSpec; may be empty
+
+    def __post_init__(self) -> None:
+        faults = [*_malformed(self.document)] or [*_not_theirs(self.document)]
+        if faults:
+            raise InvalidInput(faults)
+
+    @property
+    def tolerations(self) -> tuple[Object, ...]:
+        """The taints that its pods tolerate, as `spec.tolerations` has them."""
+        return tuple((self.document.get("spec") or {}).get("tolerations") or ())
+
+    def merged_into(self, template: Object) -> Object:
+        """Give a rendered template with what this adds; both stay as they were."""
+        return _merged(template, self.document)
+
+
+def read_pod_template(source: str) -> PodTemplate:
+    """Give the template of a YAML file, or the one that a text which begins with `{` is.
+
+    Empty: that adds nothing. InvalidInput with every field that is malformed, or not the user's.
+    """
+    if not source:
+        return PodTemplate()
+    if source.lstrip().startswith("{"):
+        return PodTemplate(parse_document(source.encode(), field=_FIELD))
+    return PodTemplate(
+        parse_document(read_file(Path(source), _FIELD, LARGEST_FILE_BYTES), field=_FIELD)
+    )
+
+
+def _malformed(document: Mapping[str, Any]) -> Iterator[Fault]:
+    """Give what is no PodTemplateSpec by the models of the official client."""
+    spec = document.get("spec") or {}
+    # A part needs no containers; theirs do.
+    whole = (
+        {**document, "spec": {"containers": [], **spec}} if isinstance(spec, dict) else document
+    )
+    try:
+        V1PodTemplateSpec.model_validate(whole)
+    except ValidationError as error:
+        for each in error.errors():
+            unknown = each["type"] == "extra_forbidden"
+            rule = "must be a field of Kubernetes" if unknown else f"must be valid ({each['msg']})"
+            path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in each["loc"])
+            yield Fault.of(_FIELD + path, rule, each["input"])
+
+
+def _not_theirs(document: Mapping[str, Any]) -> Iterator[Fault]:
+    for path, value in _paths(document, ()):
+        told = next((why for owned, why in _OWNED if _is(path, value, owned)), "")
+        if path[0] == "metadata" and path[1:2] not in ((), ("labels",), ("annotations",)):
+            told = "pods of a Deployment are named and kept by the cluster"
+        if told:
+            yield Fault.of(".".join((_FIELD, *path)), f"must be left out: {told}", value)
+
+
+def _is(path: tuple[str, ...], value: object, owned: tuple[str, ...]) -> bool:
+    """Whether it is what is owned; null above that would take it out."""
+    above = value is None and len(path) < len(owned)
+    return (above or len(path) == len(owned)) and all(map(fnmatchcase, path, owned))
+
+
+def _paths(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Give everything in a document with its path; items of lists by what names them."""
+    if path:
+        yield path, value
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _paths(below, (*path, str(name)))
+    elif isinstance(value, list) and path[-1] in MERGE_KEYS:
+        key = MERGE_KEYS[path[-1]]
+        for item in value:
+            yield from _paths(item, (*path, str(item.get(key))))
+
+
+def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
+    found = dict(base)
+    for name, value in patch.items():
+        there = found.get(name)
+        if value is None:
+            found.pop(name, None)
+        elif isinstance(value, Mapping):
+            found[name] = _merged(there if isinstance(there, Mapping) else {}, value)
+        elif isinstance(there, list) and name in MERGE_KEYS:
+            found[name] = _merged_lists(name, there, value)
+        else:
+            found[name] = value
+    return found
+
+
+def _merged_lists(name: str, base: list[Object], patch: list[Object]) -> list[Object]:
+    key = MERGE_KEYS[name]
+    found = {item[key]: item for item in base}
+    for item in patch:
+        merged = _merged(found.get(item[key], {}), item)
+        kept = item.keys() if name in RETAINED else merged.keys()
+        found[item[key]] = {field: merged[field] for field in merged if field in kept}
+    return list(found.values())
