@@ -177,6 +177,7 @@ class QueryState:
     serial: int
     id: str
     version: int
+    phase: QueryPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
