@@ -202,6 +202,30 @@ def deployment(query_id: str) -> Call[service.DeploymentView]:
     return _get(service.DeploymentView, _query(query_id, "/deployment"))
 
 
+def objectives() -> Call[service.ObjectiveList]:
+    """Give how each query that is served fares by its requests."""
+    return _get(service.ObjectiveList, "/v1/objectives")
+
+
+def set_replicas(query_id: str, replicas: int) -> Call[QueryView]:
+    """Give a query that has so many replicas from now on, as far as there is room."""
+    body = _checked(service.ReplicasBody, {"replicas": replicas})
+    return Call(
+        method="PUT",
+        path=_query(query_id, "/replicas"),
+        read=QueryView.model_validate_json,
+        repeat=Repeat.ALWAYS,
+        headers=_JSON,
+        content=_json(body),
+    )
+
+
+def drop_replicas(query_id: str) -> Call[QueryView]:
+    """Give a query whose replicas follow the rate of its requests from now on."""
+    path, read = _query(query_id, "/replicas"), QueryView.model_validate_json
+    return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
+
+
 def undeploy(query_id: str) -> Call[QueryView]:
     """Give the query after retiring it and freeing its capacity."""
     path, read = _query(query_id, "/deployment"), QueryView.model_validate_json

@@ -32,7 +32,13 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Schedule, Slice
 from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.renumbering import numbering, renumbered
-from circinus.scheduler.rolling.replicas import FollowedLoad, ReplicaSettings, followed, granted
+from circinus.scheduler.rolling.replicas import (
+    FollowedLoad,
+    ReplicaSettings,
+    followed,
+    granted,
+    load_for,
+)
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Step, Times
 
 _LOG = logging.getLogger(__name__)
@@ -147,11 +153,14 @@ class Rescheduler:
         """Let extra replicas follow what comes and what is left; give whether any changed."""
         served = rolling.last.schedule.by_query
         alone = served.keys() - rolling.last.pools.keys()  # a pool is what was chosen, not more
-        rates = {q: self._live[q].rate_per_s for q in alone if q in arrivals_per_s}
+        asked = {q: n for q, n in self.parts.store.replicas().items() if q in alone}
+        follow = {q for q in alone if q in arrivals_per_s and q not in asked}
+        rates = {q: self._live[q].planned_per_s(served[q].plan_id) for q in follow}
         seen = {q: arrivals_per_s[q] / rate for q, rate in rates.items() if rate is not None}
         self._loads = followed(self._loads, seen, now, self.replicas)
         before = self._extras
         loads = {q: load.in_force for q, load in self._loads.items() if load.in_force > 1}
+        loads |= self._loads_for(asked, served)
         if loads or before:
             self._extras = granted(
                 rolling.problem(),
@@ -161,6 +170,14 @@ class Rescheduler:
                 {q: self._live[q].most_usd_per_hour(served[q].plan_id) for q in loads},
             )
         return self._extras != before
+
+    def _loads_for(
+        self, asked: Mapping[str, int], served: Mapping[str, Assignment]
+    ) -> dict[str, float]:
+        """Give the loads at which queries want as many replicas as somebody asked for."""
+        scaled = {q: self._live[q].scaled(served[q].plan_id, self._infrastructure) for q in asked}
+        loads = {q: load_for(asked[q], at.own) for q, at in scaled.items() if at is not None}
+        return {q: load for q, load in loads.items() if load > 1}
 
     def _put_extras_in_force(self, rolling: RollingSchedule) -> Target:
         _, in_force = self.parts.store.schedules.read()

@@ -12,6 +12,7 @@ from functools import cached_property
 from circinus.api.bootstrap.choosing import PoolChooser
 from circinus.api.bootstrap.planners import spawn_with
 from circinus.api.bootstrap.serving import make_discovery, make_examples
+from circinus.api.control.objective_watcher import LOOK_S, ObjectiveWatcher
 from circinus.api.control.pool_follower import PoolFollower
 from circinus.api.control.readiness import Readiness
 from circinus.api.control.reconciler import Reconciler
@@ -28,6 +29,7 @@ from circinus.api.use_cases.capacity import Emulation
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.examples import ExampleSource
 from circinus.api.use_cases.knowledge import Answers
+from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.query_pools import question_of
 from circinus.api.use_cases.replanning import replan_for_drift
@@ -85,6 +87,11 @@ class Service:
         question = await asyncio.to_thread(question_of, self.parts, query_id, asked, demand)
         choice = None if question.body is None else await self.pools.choose(question.body)
         return question.answered(choice)
+
+    @cached_property
+    def observed(self) -> dict[str, ObservedObjectives]:
+        """How queries that are served fare by their requests, by id: as it was seen last."""
+        return {}
 
     @cached_property
     def readiness(self) -> Readiness:
@@ -179,6 +186,13 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
         target=lambda: rescheduler.target,
         deployer=deployer,
     )
+    watcher = ObjectiveWatcher(
+        parts=parts,
+        deployer=deployer,
+        target=lambda: rescheduler.target,
+        windows=service.requests.windows,
+        now=service.observed,
+    )
     loops = [
         asyncio.create_task(_kept_on(tick, every_s, failed))
         for tick, every_s, failed in (
@@ -186,6 +200,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
             (reconciler.tick, settings.reconcile_s, "reconciler.tick_failed"),
             (service.look_for_drift, settings.drift_s, "drift.look_failed"),
             (follower.tick, settings.reconcile_s, "pools.look_failed"),
+            (watcher.tick, LOOK_S, "objectives.look_failed"),
             (service.drop_old_events, _DROPPED_S, "events.drop_failed"),
         )
     ]

@@ -24,6 +24,7 @@ from circinus.api.settings import Settings
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
@@ -114,6 +115,11 @@ class KeptDeployer:
     async def news(self) -> Mapping[str, TrafficNews]:
         """See there."""
         found: Mapping[str, TrafficNews] = await self._call("news")
+        return found
+
+    async def seen_requests(self) -> Mapping[str, SeenRequests]:
+        """See there."""
+        found: Mapping[str, SeenRequests] = await self._call("seen_requests")
         return found
 
     async def demand(self, query_id: str) -> SeenDemand | None:

@@ -69,6 +69,7 @@ _OF_DEPLOYMENTS = (
     "news",
     "recent",
     "request",
+    "seen_requests",
     "serving",
     "withhold",
 )

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from circinus.api.operator.observed import observed_schema
 from circinus.api.operator.rules import add_rules
+from circinus.api.operator.scaling import SCALE, replicas_schema, scale_schema
 from circinus.api.query_file import query_schema
 from circinus.api.schemas.query import LARGEST_SEED
 
@@ -44,7 +46,7 @@ def definition() -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, "scale": dict(SCALE)},
         "additionalPrinterColumns": columns,
         "schema": {
             "openAPIV3Schema": {
@@ -83,6 +85,7 @@ def _spec_schema() -> dict[str, Any]:
     for name in _FILES:
         del data["properties"][name]
     data["description"] = "Which inputs to profile on."
+    spec["properties"]["replicas"] = replicas_schema()
     add_rules(spec)
     return spec
 
@@ -166,6 +169,8 @@ def _status_schema() -> dict[str, Any]:
             "costUsdPerHour": {"type": "number"},
             "slo": _text("What is known of each SLO, in words."),
             "sloStates": {"type": "object", "additionalProperties": _text()},
+            "observed": observed_schema(),
+            **scale_schema(),
             "conditions": {
                 "type": "array",
                 "items": condition,

@@ -18,7 +18,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from circinus.api.client import Client
+from circinus.api.operator.observed import (
+    OBJECTIVES_MET,
+    objectives_condition,
+    observed_facts,
+)
 from circinus.api.operator.queries import KnownQuery, QueryBook
+from circinus.api.operator.scaling import PlannedFor, rescale, scale_facts
 from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.query_file import query_of
 from circinus.pipelines.errors import InvalidInput
@@ -32,7 +38,7 @@ _TROUBLE = frozenset(
 REFUSED = "refused"
 _UNKNOWN = "unknown"
 UNWATCHED = "unwatched"
-_OF_QUERY = ("queryId", "planId", "servedBy", "planning")
+_OF_QUERY = ("queryId", "planId", "servedBy", "planning", "observed", "replicas", "selector")
 _OF_PLAN = ("costUsdPerHour", "slo", "sloStates")
 _DIGITS = 6  # of figures in a status
 
@@ -52,17 +58,20 @@ def follow(seen: SeenQuery, book: QueryBook) -> tuple[Status, list[Event]]:
 
     Refused if it names another problem than a broken rule, Unavailable if it cannot answer now.
     """
-    key = f"{seen.uid}/{seen.generation}"
+    planned = PlannedFor.of(seen.spec, seen.generation, seen.status)
+    key = f"{seen.uid}/{planned.generation}"
     known = book.of(seen.uid)
     query = next((q for q in known if q.key == key), None) or _finished(seen, key, book)
     if query is None:
         try:
-            query = book.submit(query_of(dict(seen.spec)), key)
+            query = book.submit(query_of(dict(planned.spec)), key)
         except InvalidInput as error:
             # Whatever served before serves on: the new spec never became a query.
             return Status.refused(seen.generation, str(error)), []
     others = [other for other in known if other.id != query.id]
     events, serving = _make_way(query, others, book)
+    if query.phase in LIVE:
+        rescale(book.service, query.id, has=query.replicas, wanted=planned.replicas)
     facts = {
         "phase": query.phase.value,
         "message": query.message,
@@ -72,7 +81,12 @@ def follow(seen: SeenQuery, book: QueryBook) -> tuple[Status, list[Event]]:
         "planning": {**dict.fromkeys(seen.status.get("planning") or ()), **query.planning},
         **_plan_facts(book.service, query, seen.status),
     }
-    conditions = _conditions(query, query.message, serving)
+    found = book.fares(query.id)
+    facts["observed"] = observed = observed_facts(seen.status.get("observed"), found)
+    facts |= {**planned.facts, **scale_facts(query.id, found)}
+    state, reason, told = objectives_condition(observed)
+    kept = Condition(type=OBJECTIVES_MET, status=state, reason=reason, message=told)
+    conditions = (*_conditions(query, query.message, serving), kept)
     return Status(generation=seen.generation, facts=facts, conditions=conditions), events
 
 
@@ -183,7 +197,7 @@ class Event:
 class Condition:
     """What is so, is not so, or is not known."""
 
-    type: str  # `Planned` or `Ready`
+    type: str  # `Planned`, `Ready` or `ObjectivesMet`
     status: str  # `True`, `False`, or `Unknown`: not known yet
     reason: str  # one word, in CamelCase
     message: str = ""  # in words; may be empty

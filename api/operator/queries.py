@@ -13,9 +13,12 @@ from typing import Any
 
 from circinus.api.client import Client, Refused, calls
 from circinus.api.client.calls import Call
+from circinus.api.operator.observed import observed_facts
+from circinus.api.operator.scaling import scale_facts
 from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.service import ObjectivesView
 
 _NOT_FOUND = 404
 _PAGE = 200  # queries: the most that the service gives
@@ -31,6 +34,7 @@ class KnownQuery:
     plan_id: str | None  # None: no plan was chosen
     message: str  # in words, of the phase; may be empty
     planning: Mapping[str, str]  # how it is planned
+    replicas: int | None = None  # that were asked for; None: they follow the rate of requests
 
     @classmethod
     def of(cls, view: QueryView) -> KnownQuery:
@@ -46,6 +50,7 @@ class KnownQuery:
             plan_id=view.plan_id,
             message=message,
             planning=view.planning.model_dump(mode="json", exclude_none=True),
+            replicas=view.replicas,
         )
 
     @property
@@ -70,6 +75,8 @@ class QueryBook:
     _by_uid: dict[str, tuple[KnownQuery, ...]] = field(default_factory=dict, init=False)
     _known: dict[str, KnownQuery] = field(default_factory=dict, init=False)  # of the last reading
     _noted: dict[str, KnownQuery] = field(default_factory=dict, init=False)  # since it began
+    # how queries fare by their requests, as of when that was worth telling
+    _fares: dict[str, ObjectivesView] = field(default_factory=dict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def read(self) -> frozenset[str]:
@@ -77,15 +84,29 @@ class QueryBook:
         with self._lock:
             self._noted = {}
         listed = {query.id: query for query in self._listed()}
+        moved = self._read_fares()
         with self._lock:
             self._known = listed
             # What was done meanwhile goes first: it is newer.
             merged = {**self._noted, **listed, **self._noted}
             now = _by_uid(query for query in merged.values() if query.phase in UNFINISHED)
             before, self._by_uid = self._by_uid, now
+        fared = {listed[query_id].uid for query_id in moved if query_id in listed} - {""}
         return frozenset(
-            uid for uid in before.keys() | now.keys() if before.get(uid) != now.get(uid)
+            {uid for uid in before.keys() | now.keys() if before.get(uid) != now.get(uid)} | fared
         )
+
+    def fares(self, query_id: str) -> ObjectivesView | None:
+        """Give how a query fares by its requests; None: nobody knows."""
+        return self._fares.get(query_id)
+
+    def _read_fares(self) -> frozenset[str]:
+        """Ask how all queries fare; give those of which there is something to tell."""
+        now = {each.query_id: each for each in self.service.objectives().items}
+        known = self._fares
+        moved = frozenset(q for q in now.keys() | known.keys() if _moved(known.get(q), now.get(q)))
+        self._fares = {q: each if q in moved else known[q] for q, each in now.items()}
+        return moved
 
     def of(self, uid: str) -> tuple[KnownQuery, ...]:
         """Give the unfinished queries of an object, newest first."""
@@ -148,6 +169,14 @@ class QueryBook:
         """Give what is known if it is equal: the client remembers many pages of the same."""
         known = self._known.get(query.id)
         return known if known is not None and known == query else query
+
+
+def _moved(before: ObjectivesView | None, now: ObjectivesView | None) -> bool:
+    if before is None or now is None:
+        return before is not now
+    told = observed_facts(None, before)
+    scales = [scale_facts(each.query_id, each) for each in (before, now)]
+    return observed_facts(told, now) is not told or scales[0] != scales[1]
 
 
 def _only(call: Call[_Page]) -> Generator[Call[Any], Any, _Page]:

@@ -25,6 +25,8 @@ class EventKind(StrEnum):
     SCHEDULE = "schedule.changed"
     POOL = "query.pool"
     TRAFFIC = "query.traffic"
+    OBJECTIVES = "query.objectives"
+    OVERLOAD = "query.overload"
     DEPLOYMENT = "deployment.changed"
     MACHINES = "machines.changed"
     EMULATION = "emulation.changed"
@@ -37,8 +39,9 @@ class EventView(View):
     """Grows with every event: whoever saw one never misses a later one with a smaller id."""
     at: Time = Field(description="When, UTC.")
     kind: str
-    """`query.phase`, `.progress`, `.measured`, `.replanned`, `.drifted`, `.traffic` or `.pool`,
-    `schedule.changed`, `deployment.changed`, `machines.changed` or `emulation.changed`."""
+    """`query.phase`, `.progress`, `.measured`, `.replanned`, `.drifted`, `.traffic`, `.pool`,
+    `.objectives` or `.overload`, `schedule.changed`, `deployment.changed`, `machines.changed` or
+    `emulation.changed`."""
     query_id: str | None = Field(default=None, description="Of which query; none: of the service.")
     words: str = Field(description="The same in a sentence.")
     data: dict[str, JsonValue] = Field(description="Its figures and names, by kind.")

@@ -142,6 +142,8 @@ class QueryView(View):
     pool: dict[str, dict[str, int]] | None = None
     """Mix of machine types that should serve it: tier -> type -> slices; none: its plan's own
     replicas."""
+    replicas: int | None = None
+    """How many somebody asked for; none: they follow the rate of its requests."""
     message: str | None = None
     """More about the phase, in words: why it waits, why it failed."""
     idempotency_key: str | None = None

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from circinus.api.schemas.base import BYTES_PER_MBIT, Input, View, having, left_out
 from circinus.api.schemas.billed import UsageView
-from circinus.api.schemas.numbers import WHOLE, Bandwidth, Delay, Machines
+from circinus.api.schemas.numbers import WHOLE, Bandwidth, Delay, Machines, bounds
 from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -17,6 +17,7 @@ from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
 from circinus.pipelines.operators import KnobValue, Scaling
 from circinus.pipelines.registry import ListedPipeline
+from circinus.scheduler.rolling.replicas import REPLICAS
 
 LONGEST_REQUEST_S = 600.0
 
@@ -232,6 +233,8 @@ class InstanceView(View):
     calls_at_once: int | None = None
     """Calls to endpoints that it makes at a time; none: its tier has machines. With it the share
     is of none."""
+    beside: list[str] = Field(default_factory=list)
+    """Addresses of further workers that serve as it does, where somebody scaled its Deployment."""
 
 
 class ObservedView(View):
@@ -261,6 +264,54 @@ class LatelyView(View):
     p99_s: float | None = Field(default=None, description="99th percentile in seconds.")
 
 
+class ObjectiveView(View):
+    """An objective of a query, judged by what its requests got lately."""
+
+    name: str = Field(description="`accuracy`, `latency`, `cost`, `cost_per_1000`, `throughput`.")
+    bound: float = Field(description="What is asked for.")
+    state: str
+    """`met` or `missed` where a 95 % interval says so, else `unsure`."""
+    value: float | None = Field(default=None, description="What was observed; none: nothing.")
+    low: float | None = Field(default=None, description="Lower end of its interval.")
+    high: float | None = Field(default=None, description="Upper end of it.")
+    confidence: float | None = None
+    """Of the interval; less than 0.95: requests are too few for that."""
+    requests: int = Field(default=0, description="Requests that it rests on.")
+    span_s: float | None = None
+    """Within so many seconds back from now; none: whenever."""
+    why: str | None = Field(default=None, description="Of `unsure`, in words.")
+
+
+class ObjectivesView(View):
+    """How a query fares by its requests, apart from what its plan promised."""
+
+    query_id: str = Field(description="Of which query.")
+    plan_id: str = Field(description="Plan that answered.")
+    state: str
+    """`missed` if one is; `unsure` if one is not known, of accuracy apart; else `met`."""
+    sentence: str = Field(description="The same in words, with figures.")
+    objectives: list[ObjectiveView] = Field(description="Each of them.")
+    overload: str | None = None
+    """Why there is too much to do, in words; none: there is not."""
+    rate_per_s: float = Field(description="Requests that come a second, refused ones too.")
+    planned_per_s: float | None = None
+    """How many its plan is for; none: any."""
+    requests: int = Field(description="Answered, turned away or failed in the last minute.")
+    turned_away: int = Field(description="Of them, refused so that others are in time.")
+    failed: int = Field(description="Of them, those that got another error.")
+    waiting: int = Field(description="Requests without a turn at this moment.")
+    replicas: dict[str, int] = Field(default_factory=dict)
+    """Tier -> workers that take requests."""
+    scaled_tier: str | None = None
+    """Tier whose replicas a number of replicas counts; none: there are never others."""
+
+
+class ObjectiveList(View):
+    """How all queries that are served fare by their requests."""
+
+    items: list[ObjectivesView] = Field(description="By query id.")
+
+
 class DeploymentView(View):
     """The deployment of a query."""
 
@@ -273,6 +324,16 @@ class DeploymentView(View):
     observed: ObservedView = Field(default_factory=ObservedView, description="What requests took.")
     lately: list[LatelyView] = Field(default_factory=list)
     """What requests got in the last minute, ten minutes and hour, while it serves."""
+    objectives: ObjectivesView | None = None
+    """Whether it gives what is asked for; none until it was looked at."""
+
+
+class ReplicasBody(Input):
+    """How many replicas a query should have."""
+
+    replicas: Annotated[int, bounds(REPLICAS), WHOLE]
+    """Of its plan, on the shared tier where that has most; others in proportion, and never fewer
+    than its own."""
 
 
 class ExampleReference(Input):

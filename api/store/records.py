@@ -126,6 +126,8 @@ class StoredQuery:
     # the mix of machine types that should serve it, slices by tier and type; None: its plans' own
     pool: Slices | None = None
     pool_follows: bool = False  # whether it is chosen anew, and changed, when requests change
+    # of its plan, that somebody asked for by number; None: they follow the rate of requests
+    replicas: int | None = None
 
     @cached_property
     def request(self) -> QueryRequest:

@@ -192,6 +192,27 @@ class Store:
             row.want_pool(session, None, at, why, follows=False)
             return True
 
+    def replicas(self) -> Mapping[str, int]:
+        """Give how many replicas somebody asked for, of live queries, by id. Cheap."""
+        there = QueryRow.phase.in_(LIVE), QueryRow.replicas.is_not(None)
+        with reading(self._engine) as session:
+            found = session.execute(select(QueryRow.id, QueryRow.replicas).where(*there))
+            return {query_id: count for query_id, count in found if count is not None}
+
+    def set_replicas(self, query_id: str, replicas: int | None) -> StoredQuery:
+        """Store how many replicas a query should have; None: they follow the rate of requests.
+
+        NotFound if there is none of that id, Conflict if it is not live and is to have some.
+        """
+        with writing(self._engine) as session:
+            row = _found(session, query_id, lock=True)
+            if row.phase not in LIVE and replicas is not None:
+                raise Conflict("phase", "must be serving to be given replicas", row.phase)
+            if row.replicas != replicas:
+                row.replicas = replicas
+                session.flush()
+            return row.record
+
     def request_cancel(self, query_id: str, *, at: float) -> StoredQuery:
         """Cancel a queued query at once, and ask the worker of one in planning to stop.
 

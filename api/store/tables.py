@@ -136,6 +136,7 @@ class QueryRow(Base):
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
     pool: Mapped[dict[str, dict[str, int]] | None] = mapped_column(_DOCUMENT)
     pool_follows: Mapped[bool] = mapped_column(default=False, server_default=false())
+    replicas: Mapped[int | None] = mapped_column()
     version: Mapped[int] = mapped_column(server_default="1")  # the mapping counts changes by it
 
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012 - as the base has it

@@ -12,6 +12,7 @@ from typing import Protocol
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
@@ -66,6 +67,9 @@ class Deployer(Protocol):
 
     async def news(self) -> Mapping[str, TrafficNews]:
         """Give query id -> whether its requests have become other ones, of all that serve."""
+
+    async def seen_requests(self) -> Mapping[str, SeenRequests]:
+        """Give query id -> what its latest requests got, one by one, of all that serve."""
 
     async def demand(self, query_id: str) -> SeenDemand | None:
         """Give what the requests to a query are lately; None: no plan serves it."""

@@ -27,6 +27,7 @@ from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.payload import Payload, content_hash
+from circinus.pipelines.profile import FloatArray
 from circinus.planner.answers.drift import ObservedRequests
 
 _RETRY_AFTER_S = 1.0
@@ -79,6 +80,12 @@ class RequestWindows:
             moved_s=float(np.mean([each.moved_s for each in taken])),
             scores=np.array(list(window.scores.values())),
         )
+
+    def scores(self, query_id: str, plan_id: str) -> FloatArray:
+        """Give what the latest known outputs of a plan scored, shape (k,), maybe none."""
+        window = self._windows.get(query_id)
+        known = window is not None and window.plan_id == plan_id
+        return np.array(list(window.scores.values()) if window is not None and known else [])
 
     def data(self, query_id: str) -> ReplanData | None:
         """Give the examples that the latest known output came from; None: there was none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -17,12 +18,14 @@ from circinus.api.use_cases.call_limits import (
     shared_tiers,
     with_limits,
 )
+from circinus.api.use_cases.objectives import borne_per_s
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines import checks
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.plan import DemandItem, Plan
 from circinus.pipelines.slo import Slo
+from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import (
@@ -41,6 +44,24 @@ from circinus.scheduler.rolling.scheduler import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledTier:
+    """The tier whose replicas a number of replicas of a query counts: that with most of them."""
+
+    tier: str
+    own: int  # replicas that the plan itself has there, `>= 1`
+
+    @classmethod
+    def of(cls, plan: Plan, infrastructure: Infrastructure) -> ScaledTier | None:
+        """Give it; None: all tiers of the plan are its query's own, or have no machines."""
+        own = Counter(item.tier for item in plan.demand)
+        shared = [tier for tier in own if not infrastructure.tier(tier).dedicated]
+        if not shared:
+            return None
+        tier = max(shared, key=lambda name: own[name])  # the first of several
+        return cls(tier=tier, own=own[tier])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """What serving an admitted query takes."""
 
@@ -50,6 +71,18 @@ class Served:
     machine_types: tuple[str | None, ...] = ()
     extras: tuple[ExtraReplica, ...] = ()  # beyond the plan's demand, while there is room
     pool: tuple[ExtraReplica, ...] = ()  # in place of its items on the tiers of the query's pool
+    rate_per_s: float | None = None  # requests a second that its plan is for; None: any
+
+    def machines_usd_per_hour(self, infrastructure: Infrastructure) -> float:
+        """Give what the machines cost that it holds, extra replicas and its pool too."""
+        share, pooled = dict(self.plan.demand), {each.tier for each in self.pool}
+        types = self.machine_types or (None,) * len(self.plan.demand)
+        own = zip((item.tier for item in self.plan.demand), types, strict=True)
+        held = [(tier, kind) for tier, kind in own if tier not in pooled]
+        return sum(
+            share[tier] * infrastructure.tier(tier).typed(kind).price_usd_per_hour
+            for tier, kind in [*held, *self.extras, *self.pool]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +129,15 @@ class LiveQuery:
             rate_per_s=query.request_rate_per_s,
         )
 
+    def planned_per_s(self, plan_id: str) -> float | None:
+        """Give how many requests a second one of its plans is for; None: any."""
+        plan = self.plans[plan_id]
+        return borne_per_s(plan, self.slo, self.rate_per_s, HIGHEST_UTILISATION)
+
+    def scaled(self, plan_id: str, infrastructure: Infrastructure) -> ScaledTier | None:
+        """Give the tier whose replicas are counted; None: none of them can have others."""
+        return ScaledTier.of(self.plans[plan_id], infrastructure)
+
     def most_usd_per_hour(self, plan_id: str) -> float:
         """Give what it may cost beyond one of its plans; infinite where no objective bounds it."""
         if self.slo.cost_usd_per_hour is None:
@@ -123,6 +165,7 @@ class LiveQuery:
             machine_types=tuple(None if i.tier in pooled else next(own) for i in plan.demand),
             extras=_replicas(extras, infrastructure),
             pool=_replicas([s for s in at.machines if s.tier in pooled], infrastructure),
+            rate_per_s=self.planned_per_s(at.plan_id),
         )
 
 

@@ -23,7 +23,14 @@ from circinus.api.schemas.schedule import (
     TierUse,
     WaitingView,
 )
-from circinus.api.schemas.service import DeploymentView, InstanceView, LatelyView, ObservedView
+from circinus.api.schemas.service import (
+    DeploymentView,
+    InstanceView,
+    LatelyView,
+    ObjectivesView,
+    ObjectiveView,
+    ObservedView,
+)
 from circinus.api.store.records import (
     REPLANNED,
     DisplacedRecord,
@@ -32,6 +39,7 @@ from circinus.api.store.records import (
     StoredQuery,
 )
 from circinus.api.use_cases.call_limits import endpoint_limits
+from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.infrastructure import Infrastructure, Tier
@@ -81,10 +89,45 @@ def query_view(
     )
 
 
+def objectives_view(query_id: str, found: ObservedObjectives) -> ObjectivesView:
+    """Give how a query fares by its requests."""
+    return ObjectivesView.of(
+        found.seen.lately,
+        query_id=query_id,
+        plan_id=found.plan_id,
+        state=found.state.value,
+        sentence=found.sentence,
+        objectives=[
+            ObjectiveView.of(
+                each.observed,
+                name=each.name,
+                bound=each.bound,
+                state=each.state.value,
+                requests=0 if each.observed is None else each.observed.inputs,
+                span_s=each.span_s,
+                why=each.why or None,
+            )
+            for each in found.objectives
+        ],
+        overload=found.overload or None,
+        rate_per_s=found.seen.arrivals_per_s,
+        planned_per_s=found.planned_per_s,
+        waiting=found.waiting,
+        replicas={tier: load.workers for tier, load in found.seen.tiers.items()},
+        scaled_tier=found.scaled_tier,
+    )
+
+
 def deployment_view(
-    record: StoredQuery, status: DeploymentStatus | None, infrastructure: Infrastructure
+    record: StoredQuery,
+    status: DeploymentStatus | None,
+    infrastructure: Infrastructure,
+    observed: ObservedObjectives | None = None,
 ) -> DeploymentView:
-    """Give the deployment of a query; the phase `none` says that it has none."""
+    """Give the deployment of a query; the phase `none` says that it has none.
+
+    `observed`: how it fares by its requests; None: nobody has looked.
+    """
     if status is None:
         return DeploymentView(
             query_id=record.id, phase="none", message=record.message or f"query is {record.phase}"
@@ -100,6 +143,7 @@ def deployment_view(
             enforcement=each.running.enforcement.value if each.running else "",
             emulated=infrastructure.tier(each.spec.tier.name).emulated,
             calls_at_once=each.spec.calls_at_once,
+            beside=list(each.beside),
         )
         for each in status.instances
     ]
@@ -113,6 +157,7 @@ def deployment_view(
         instances=instances,
         observed=ObservedView.of(seen, **figures),
         lately=[LatelyView.of(each) for each in status.lately],
+        objectives=None if observed is None else objectives_view(record.id, observed),
     )
 
 

@@ -11,12 +11,12 @@ import contextlib
 from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.api import Cluster
+from circinus.deploy.kubernetes.gpus import enforcement_of
 from circinus.deploy.kubernetes.launcher import ReadyWorkers
 from circinus.deploy.kubernetes.pods import name_of
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
-from circinus.deploy.workers.shares import enforcement_for
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, TlsFiles
 
 _HEALTH_S = 2.0
@@ -53,7 +53,7 @@ class FollowingLauncher:
         return FollowedInstance(
             address=address,
             tls=self.tls,
-            enforcement=enforcement_for(spec.operators, spec.share, cgroups=False),
+            enforcement=enforcement_of(spec, cgroups=False),
             note="the worker keeps to it",
             message_bytes=self.message_bytes,
             service=service,
@@ -82,6 +82,10 @@ class FollowedInstance(RunningInstance):
     service: str
     pod: str
     ready: ReadyWorkers
+
+    async def beside(self, known: frozenset[str]) -> frozenset[str]:
+        """See `RunningInstance`: the other pods of its Deployment, which somebody scaled."""
+        return await self.ready.beside(self.service, self.pod, self.address, known)
 
     async def ended(self) -> str:
         """See `RunningInstance`."""

@@ -77,6 +77,21 @@ class ReadyWorkers:
         """Return after the next change."""
         await self._news.wait()
 
+    async def beside(
+        self, service: str, own: str, address: str, known: frozenset[str]
+    ) -> frozenset[str]:
+        """Wait until a service's other pods than one's own, at an address, are not those known.
+
+        Give an address of each: a pod may have several, of unlike networks.
+        """
+        while True:
+            ready = sorted(self.of(service), reverse=True)
+            others = {pod or at: at for pod, at in ready if pod != own or not pod}
+            found = frozenset(others.values()) - {address}
+            if found != known:
+                return found
+            await self.change()
+
     def stop(self) -> None:
         """Listen no longer."""
         self._mirror.stop()
@@ -129,6 +144,10 @@ class ClusterInstance(RunningInstance):
             await self.launcher.ready.change()
         self._gone = True
         return f"pod {self.pod} is not ready any more"
+
+    async def beside(self, known: frozenset[str]) -> frozenset[str]:
+        """See `RunningInstance`: the other pods of its Deployment, which somebody scaled."""
+        return await self.launcher.ready.beside(self.service, self.pod, self.address, known)
 
     async def stop(self) -> None:
         """See `RunningInstance`. One that ended leaves its Deployment: a new pod comes of it."""

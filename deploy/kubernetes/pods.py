@@ -75,7 +75,8 @@ class WorkerGroup:
     spec: InstanceSpec  # of each of them
     own: Mapping[str, str]  # labels of these pods alone
     machine: int | None = None  # that they are bound to; None: to the tier
-    replicas: int = 1
+    # None: left to whoever scales it, so that applying again sets nothing back; one to begin with
+    replicas: int | None = 1
     # Whether a CPU limit keeps each to its share; else it does so itself, and starts free of it
     limited: bool = True
 
@@ -98,7 +99,7 @@ def deployment_spec(group: WorkerGroup, settings: RenderSettings) -> Object:
     labels = {**labels_of_workers(group.spec, settings), **group.own}
     template = {"metadata": {"labels": labels}, "spec": _pod(group, settings)}
     return {
-        "replicas": group.replicas,
+        **({} if group.replicas is None else {"replicas": group.replicas}),
         "progressDeadlineSeconds": _PROGRESS_S,
         "selector": {"matchLabels": dict(group.own)},
         "template": settings.template.merged_into(template),
@@ -135,10 +136,8 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
         "labels": {**labels_of_workers(spec, settings), **own},
         "annotations": {names.INSTANCE: str(spec.key)},
     }
-    content = {
-        "Service": service_spec(own),
-        "Deployment": deployment_spec(WorkerGroup(spec=spec, own=own, limited=False), settings),
-    }
+    group = WorkerGroup(spec=spec, own=own, replicas=None, limited=False)
+    content = {"Service": service_spec(own), "Deployment": deployment_spec(group, settings)}
     return tuple(
         {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": content[kind]}
         for kind in content

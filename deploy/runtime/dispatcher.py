@@ -22,6 +22,7 @@ import numpy as np
 from circinus.deploy.runtime.calls import AttemptedCall, Callee, CallGate, Calls, UnlimitedCalls
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews, classes_of, seconds_of
 from circinus.deploy.runtime.learning import Learnt
+from circinus.deploy.runtime.observed import LatestAnswers, SeenRequests
 from circinus.deploy.runtime.segments import Segment, segments
 from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, QueueFigures, TierQueue
@@ -209,6 +210,7 @@ class Dispatcher:
     queues: dict[str, TierQueue] = field(init=False)
     latencies: LatencyWindow = field(default_factory=LatencyWindow, init=False)
     traffic: Traffic = field(init=False)
+    latest: LatestAnswers = field(default_factory=LatestAnswers, init=False)
     taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT), init=False)
     monitor: TrafficMonitor = field(default_factory=TrafficMonitor, init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
@@ -271,6 +273,19 @@ class Dispatcher:
     def lately(self) -> tuple[Lately, ...]:
         """Give what requests got in the last minute, ten minutes and hour."""
         return self.traffic.lately(self.clock.now())
+
+    def seen_requests(self) -> SeenRequests:
+        """Give what requests got lately, one by one, and how hard instances work."""
+        now = self.clock.now()
+        minute, *_ = self.traffic.lately(now)
+        return SeenRequests(
+            plan_id=self.plan.id,
+            since_s=now - self.traffic.since,
+            arrivals_per_s=self.traffic.arrivals_per_s(now),
+            lately=minute,
+            answers=self.latest.seen(now),
+            tiers={tier: queue.load() for tier, queue in self.queues.items()},
+        )
 
     def news(self) -> TrafficNews:
         """Give whether requests have become other ones."""
@@ -386,6 +401,7 @@ class Dispatcher:
         self.taken.append(Taken(result.latency_s, result.tier_s, moved_s))
         in_time = self.deadline_s is None or now - arrived <= self.deadline_s
         self.traffic.answered(now, now - arrived, in_time=in_time)
+        self.latest.note(now, now - arrived, result.usd)
         return result
 
     def _note_failure(self, error: Exception) -> None:

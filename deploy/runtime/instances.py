@@ -227,9 +227,17 @@ class RunningInstance:
             message_bytes=self.message_bytes,
         )
 
-    def client(self) -> WorkerClient:
-        """Give a way to call it."""
-        return WorkerClient(self.address, self.tls, self.message_bytes)
+    def client(self, address: str | None = None) -> WorkerClient:
+        """Give a way to call it, or one beside it that is called alike, at an address."""
+        return WorkerClient(address or self.address, self.tls, self.message_bytes)
+
+    async def beside(self, known: frozenset[str]) -> frozenset[str]:
+        """Wait until the workers that serve beside it, as it does, are others than the known ones.
+
+        Give the addresses of those there are then: who made them ends them.
+        """
+        await asyncio.Event().wait()
+        return known
 
     def limit(self) -> None:
         """Make it keep to its share, once it is warmed up; OSError if it no longer can."""

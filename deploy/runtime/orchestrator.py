@@ -40,6 +40,7 @@ from circinus.deploy.runtime.instances import (
     instances_of,
 )
 from circinus.deploy.runtime.learning import LatencyMemory
+from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.served_bill import BillMemory, ServedBill
 from circinus.deploy.runtime.supervisor import InstanceStatus, InstanceSupervisor, WarmUp
 from circinus.deploy.runtime.tier_queue import QueueFigures
@@ -296,6 +297,10 @@ class Orchestrator:
             )
             for query, d in self._serving.items()
         }
+
+    def seen_requests(self) -> dict[str, SeenRequests]:
+        """Give query id -> what its latest requests got, of the plans that serve."""
+        return {query: d.dispatcher.seen_requests() for query, d in self._serving.items()}
 
     def news(self) -> dict[str, TrafficNews]:
         """Give query id -> whether its requests have become other ones, of plans that serve."""

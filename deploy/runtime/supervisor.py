@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from circinus.deploy.runtime.instances import InstanceSpec, Launcher, RunningInstance
+from circinus.deploy.runtime.peers import Peers
 from circinus.deploy.runtime.segments import Segment
 from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
 from circinus.deploy.workers.client import WorkerClient
@@ -52,6 +53,7 @@ class InstanceStatus:
     up: bool = False  # whether it takes requests now
     restarts: int = 0  # number of times it was started again
     ended: str | None = None  # how it ended last; None if it never did
+    beside: tuple[str, ...] = ()  # addresses of further workers that serve as it does
 
     def told(self) -> InstanceStatus:
         """Give what is known of it without the means to end it, for any process."""
@@ -102,9 +104,13 @@ class InstanceSupervisor:
     _watch: asyncio.Task[None] | None = None
     # channels with their last calls
     _leaving: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _peers: Peers = field(init=False)
+    _follow: asyncio.Task[None] | None = None  # of those beside it, while it runs
 
     def __post_init__(self) -> None:
         self.status = InstanceStatus(spec=self.spec)
+        kind = instance_type(self.spec)
+        self._peers = Peers(self.queue, kind, self._warm, self._note_beside)
 
     async def launch(self) -> tuple[str, WorkerClient]:
         """Start the instance, free of its share; give its tier and a client, or LaunchFailed."""
@@ -121,37 +127,47 @@ class InstanceSupervisor:
     async def retire(self, *, drain_s: float) -> None:
         """End it after what it has in hand, which may go on for `drain_s`; others serve on."""
         await self._watch_no_longer()
+        leaving = asyncio.ensure_future(self._peers.stop(drain_s=drain_s))
         if self._client is not None:
             self.queue.remove(self._client.address)
             with contextlib.suppress(CircinusError, TimeoutError):
                 async with asyncio.timeout(drain_s):
                     await self._client.settle(timeout_s=drain_s)
                     await self._client.idle()
+        await leaving
         await self._discard()
 
     async def stop(self) -> None:
         """End the instance and leave nothing of it."""
         await self._watch_no_longer()
+        await self._peers.stop()
         await self._discard()
 
     async def _watch_no_longer(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-        for task in self._leaving:
-            task.cancel()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        for task in (self._watch, self._follow, *self._leaving):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _warm(self, client: WorkerClient) -> None:
+        await self.warm_up.run([(self.spec.tier.name, client)])
+
+    def _note_beside(self, addresses: tuple[str, ...]) -> None:
+        self.status = replace(self.status, beside=addresses)
 
     def _admit(self) -> None:
-        if self.status.running is None or self._client is None:
+        running = self.status.running
+        if running is None or self._client is None:
             return
         try:
-            self.status.running.limit()
+            running.limit()
         except OSError as error:
             cause = f"its share cannot be enforced ({error.strerror})"
             raise LaunchFailed(str(self.spec.key), cause, "") from error
         self.queue.add(self._client, instance_type(self.spec))
         self.status = replace(self.status, up=True)
+        follow = self._peers.follow(running)
+        self._follow = asyncio.get_running_loop().create_task(follow)
 
     def _let_finish(self) -> None:
         """Give what ended no more requests; those in hand may still be answered."""
@@ -165,9 +181,11 @@ class InstanceSupervisor:
     async def _discard(self) -> None:
         instance, client = self.status.running, self._client
         self._client = None
+        if self._follow is not None:  # those beside it serve on
+            self._follow.cancel()
         self.status = replace(self.status, running=None, up=False)
         if client is not None:
-            self.queue.remove(client.address)
+            self.queue.drop(client)
             await client.close()
         if instance is not None:
             await instance.stop()
@@ -177,7 +195,8 @@ class InstanceSupervisor:
         while True:
             if self.status.running is not None:
                 began = self.clock.now()
-                self.status = replace(self.status, ended=await self.status.running.ended())
+                how = await self.status.running.ended()
+                self.status = replace(self.status, ended=how)  # as it is by now
                 _log.warning("instance_ended instance=%s how=%s", self.spec.key, self.status.ended)
                 if self.clock.now() - began > _CALM_S:
                     failures = 0

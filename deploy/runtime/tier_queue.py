@@ -22,6 +22,7 @@ from math import inf
 import numpy as np
 
 from circinus.deploy.runtime.learning import Request, TierLatencies
+from circinus.deploy.runtime.observed import TierLoad
 from circinus.deploy.runtime.worth import ALIKE, LearntWorths, Worth
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
@@ -159,6 +160,11 @@ class TierQueue:
             del self._places[key]
         self._order_places()
 
+    def drop(self, client: WorkerClient) -> None:
+        """Take an instance out of service, unless another client has its address by now."""
+        if any(place.client is client for place in self._places.values()):
+            self.remove(client.address)
+
     async def serve(
         self,
         kind: str,
@@ -237,6 +243,14 @@ class TierQueue:
             return
         if not unless():
             raise self._refusal(asked, reason)
+
+    def load(self) -> TierLoad:
+        """Give how hard the instances work at this moment."""
+        return TierLoad(
+            waiting=sum(not waiter.turn.done() for waiter in self._waiting),
+            places=len(self._places),
+            workers=len({address for address, _ in self._places}),
+        )
 
     def figures(self) -> QueueFigures:
         """Give what is known at this moment."""

@@ -7,6 +7,7 @@ every interval collapses to the figure itself. Where operators draw, accuracy is
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, fsum, sqrt
 
 import numpy as np
@@ -17,6 +18,7 @@ from circinus.pipelines.slo import SURE, Estimate, LatencyStatistic
 from circinus.planner.models.drawn import drawn_estimate
 
 CONFIDENCE = SURE  # of the intervals that plans carry
+_RANKS = 4096  # remembered: what requests got is looked at each second, for every query
 
 
 def accuracy_estimate(
@@ -115,6 +117,7 @@ def _mean_half_width(latencies_s: FloatArray, population: int, confidence: float
     return np.asarray(_t(n, confidence) * deviation / sqrt(n) * _shrink(n, population))
 
 
+@lru_cache(_RANKS)
 def _order_statistics(
     quantile: float, n: int, population: int, confidence: float
 ) -> tuple[int, int, float]:

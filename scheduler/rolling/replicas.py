@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from circinus.pipelines import checks
+from circinus.pipelines.ranges import Range
 from circinus.scheduler.compiled.placement import FreeShares
 from circinus.scheduler.problem import (
     Assignment,
@@ -33,6 +34,8 @@ from circinus.scheduler.problem import (
     quota_parts,
 )
 
+REPLICAS = Range(1, 1000)
+"""That may be asked for by number."""
 _NO_REPLICA = 0.1
 """Of a replica: so little more is noise of counting."""
 
@@ -99,6 +102,15 @@ def followed(
 def wanted_extras(replicas: int, load: float) -> int:
     """Give how many replicas a tier of a plan should have beyond its own."""
     return max(0, ceil(replicas * load - _NO_REPLICA) - replicas)
+
+
+def load_for(replicas: int, own: int) -> float:
+    """Give the load at which a plan with `own` replicas on a tier wants so many there.
+
+    Tiers with fewer of its own get them in proportion. Less than `own` is no load: a plan's own
+    replicas are its demand, and stay.
+    """
+    return max(replicas / own, 1.0)
 
 
 def granted(

@@ -16,6 +16,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
@@ -110,6 +111,7 @@ class FakeDeployer:
     arrivals: dict[str, float] = field(default_factory=dict)
     traffic_news: dict[str, TrafficNews] = field(default_factory=dict)
     demands: dict[str, SeenDemand] = field(default_factory=dict)
+    requests_seen: dict[str, SeenRequests] = field(default_factory=dict)
     generation: int = 0
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
@@ -167,6 +169,9 @@ class FakeDeployer:
 
     async def news(self) -> dict[str, TrafficNews]:
         return self.traffic_news
+
+    async def seen_requests(self) -> dict[str, SeenRequests]:
+        return self.requests_seen
 
     async def demand(self, query_id: str) -> SeenDemand | None:
         return self.demands.get(query_id)

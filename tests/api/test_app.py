@@ -20,6 +20,7 @@ from circinus.api.http.gate import Gate
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
+from circinus.api.use_cases.objectives import NO_SCORES, ObservedObjectives, judged
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.traffic import Traffic
@@ -37,6 +38,7 @@ from tests.api.fakes import (
     parts,
     plan,
 )
+from tests.api.test_objectives import FREE, answers, seen
 
 LOOPBACK = "http://127.0.0.1:8350"
 Connect = Callable[..., TestClient]
@@ -217,6 +219,7 @@ def test_a_body_beyond_the_limit_is_taken_in_so_that_its_sender_reads_the_answer
         ("GET", "/v1/queries/q-9/plans"),
         ("GET", "/v1/queries/q-9/deployment"),
         ("DELETE", "/v1/queries/q-9/deployment"),
+        ("DELETE", "/v1/queries/q-9/replicas"),
         ("GET", "/v1/plans/p-9"),
         ("GET", "/v1/nothing"),
         ("GET", "/nothing"),
@@ -464,6 +467,44 @@ def test_a_retired_query_is_served_no_more_though_its_instances_still_run(
     assert client.delete("/v1/queries/q-1/deployment").status_code == 200
     assert deployer.withheld == {"q-1"}
     assert_problem(client.post("/v1/queries/q-1/requests", json={"input": 4}), 409)
+
+
+@pytest.mark.parametrize("replicas", [0, 1001, 1.5, "2", None])
+def test_a_number_of_replicas_that_cannot_be_is_refused(
+    connect: Connect, replicas: object
+) -> None:
+    client = served(connect)
+    answer = client.put("/v1/queries/q-1/replicas", json={"replicas": replicas})
+    assert_problem(answer, 422)
+
+
+def test_a_query_that_is_not_served_is_given_no_replicas(connect: Connect) -> None:
+    client = connect()
+    query_id = client.post("/v1/queries", json=SPEC).json()["id"]
+    assert_problem(client.put(f"/v1/queries/{query_id}/replicas", json={"replicas": 2}), 409)
+
+
+def test_replicas_are_set_by_number_and_given_up(connect: Connect) -> None:
+    client = served(connect)
+    answer = client.put("/v1/queries/q-1/replicas", json={"replicas": 3})
+    assert (answer.status_code, answer.json()["replicas"]) == (200, 3)
+    assert client.get("/v1/queries/q-1").json()["replicas"] == 3
+    assert client.delete("/v1/queries/q-1/replicas").json()["replicas"] is None
+
+
+def test_how_a_query_fares_by_its_requests_is_told_of_one_and_of_all(connect: Connect) -> None:
+    client = served(connect)
+    assert client.get("/v1/objectives").json() == {"items": []}
+    assert client.get("/v1/queries/q-1").json()["deployment"]["objectives"] is None
+    told = seen(answers([2.9] * 80))
+    slo = store_of(client).query("q-1").query.slo
+    service_of(client).observed["q-1"] = ObservedObjectives(
+        plan_id="p-1", objectives=judged(slo, told, NO_SCORES, FREE), seen=told
+    )
+    (one,) = client.get("/v1/objectives").json()["items"]
+    assert (one["query_id"], one["state"]) == ("q-1", "missed")
+    assert client.get("/v1/queries/q-1").json()["deployment"]["objectives"] == one
+    assert client.get("/v1/queries/q-1/deployment").json()["objectives"] == one
 
 
 def test_a_query_that_serves_tells_what_its_requests_got(connect: Connect) -> None:

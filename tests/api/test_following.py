@@ -36,14 +36,56 @@ def extras(deployer: FakeDeployer, query: str = "q-1") -> int:
     return len(found)
 
 
-def test_a_query_without_a_rate_has_no_extras(
+def test_batch_work_has_no_extras(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
-    add_planned(store, "q-1", plan(share=0.2))
+    add_planned(store, "q-1", plan(share=0.2), slo={"accuracy": 0.5, "throughput_per_s": 1.0})
     deployer.arrivals = {"q-1": 100.0}
     run(watched, clock, 20)
     assert extras(deployer) == 0
     assert deployer.applied == 1
+
+
+def test_a_query_without_a_rate_gets_extras_beyond_what_its_plan_bears(
+    store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
+) -> None:
+    add_planned(store, "q-1", plan(share=0.2))  # 0.2 s a request: 3.5/s at 70 %
+    deployer.arrivals = {"q-1": 4.3}
+    run(watched, clock, 20)
+    assert extras(deployer) == 0
+    deployer.arrivals = {"q-1": 5.0}  # it is always at work
+    run(watched, clock, 5)
+    assert extras(deployer) == 1
+
+
+def test_replicas_that_were_asked_for_follow_no_rate(
+    store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
+) -> None:
+    add_planned(store, "q-1", plan(share=0.2), **RATED)
+    deployer.arrivals = {"q-1": 32.0}
+    run(watched, clock, 1)
+    store.set_replicas("q-1", 2)
+    run(watched, clock, 20)
+    assert extras(deployer) == 1
+    store.set_replicas("q-1", 4)
+    run(watched, clock, 1)
+    assert extras(deployer) == 3
+    store.set_replicas("q-1", 1)
+    run(watched, clock, 1)
+    assert extras(deployer) == 0
+    store.set_replicas("q-1", None)
+    run(watched, clock, 5)
+    assert extras(deployer) == 4  # eight times are wanted, a machine has room for five
+
+
+def test_no_more_replicas_are_had_than_there_is_room_for(
+    store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
+) -> None:
+    add_planned(store, "q-1", plan(share=0.4))
+    run(watched, clock, 1)
+    store.set_replicas("q-1", 1000)
+    run(watched, clock, 1)
+    assert extras(deployer) == 1
 
 
 def test_an_objective_on_cost_keeps_extras_away(

@@ -227,6 +227,7 @@ def test_the_life_of_an_object(operated: Operated) -> None:
     assert {c["type"]: c["status"] for c in first["conditions"]} == {
         "Planned": "True",
         "Ready": "True",
+        "ObjectivesMet": "Unknown",  # nobody sent requests
     }
     assert first["costUsdPerHour"] > 0
     assert set(first["sloStates"]) == {"accuracy", "latency"}

@@ -323,6 +323,26 @@ def test_only_a_live_query_is_given_a_pool(store: Store) -> None:
     assert store.pools() == {}
 
 
+def test_only_a_live_query_is_given_replicas_and_any_may_lose_them(store: Store) -> None:
+    with pytest.raises(NotFound):
+        store.set_replicas("q-1", 2)
+    store.submit(new("q-1"))
+    with pytest.raises(Conflict, match="phase must be serving to be given replicas, got queued"):
+        store.set_replicas("q-1", 2)
+    assert store.set_replicas("q-1", None).replicas is None
+    assert store.replicas() == {}
+
+
+def test_replicas_are_kept_and_dropped_and_the_same_again_changes_nothing(store: Store) -> None:
+    planned(store, "q-1")
+    version = store.set_replicas("q-1", 2).version
+    assert store.set_replicas("q-1", 2).version == version
+    assert store.replicas() == {"q-1": 2}
+    assert store.set_replicas("q-1", 3).version == version + 1
+    assert store.set_replicas("q-1", None).replicas is None
+    assert store.replicas() == {}
+
+
 def test_pools_are_kept_changed_and_dropped_with_a_word_each(store: Store) -> None:
     planned(store, "q-1")
     first, second = {"edge": {"small": 1}}, {"edge": {"small": 2, "large": 1}}

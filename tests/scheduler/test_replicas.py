@@ -17,6 +17,7 @@ from circinus.scheduler.rolling.replicas import (
     ReplicaSettings,
     followed,
     granted,
+    load_for,
     wanted_extras,
 )
 from tests.scheduler.problems import TWENTIETHS, candidate, cloud, plan, problems
@@ -211,3 +212,11 @@ def test_extras_are_within_machines_and_quotas_and_as_large_as_the_others(
 
 def _items(extra: Assignment) -> list[tuple[str, float]]:
     return [(s.tier, s.share) for s in extra.machines]
+
+
+@given(own=st.integers(1, 50), wanted=st.integers(1, 1000))
+def test_a_number_of_replicas_is_the_load_that_wants_exactly_so_many(
+    own: int, wanted: int
+) -> None:
+    load = load_for(wanted, own)
+    assert own + wanted_extras(own, load) == max(wanted, own)

@@ -360,6 +360,8 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
         for each, known in zip(deployment.lately, shorter, strict=False)
         if each.requests > known
     ]
+    if (found := deployment.objectives) is not None:
+        lines.append(f"  Objectives {found.state}: {found.sentence}.")
     return Group(made, *lines)
 
 

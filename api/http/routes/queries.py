@@ -23,13 +23,19 @@ from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIf
 from circinus.api.schemas.plans import PlanList, PlanView, plan_view
 from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
-from circinus.api.schemas.service import DeploymentView, RequestBody, RequestReply
+from circinus.api.schemas.service import (
+    DeploymentView,
+    ObjectiveList,
+    ReplicasBody,
+    RequestBody,
+    RequestReply,
+)
 from circinus.api.store.records import StoredQuery
 from circinus.api.use_cases.billing import served_bills
 from circinus.api.use_cases.queries import LONGEST_KEY, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
-from circinus.api.use_cases.views import deployment_view, query_view
+from circinus.api.use_cases.views import deployment_view, objectives_view, query_view
 from circinus.pipelines.errors import Unavailable
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce)
@@ -90,8 +96,8 @@ async def query(
         return tagged(found.text, if_none_match)
     told: dict[str, object] = {"billed": billed}
     if status is not None:
-        infrastructure = service.parts.infrastructure
-        told["deployment"] = deployment_view(found.record, status, infrastructure)
+        infrastructure, observed = service.parts.infrastructure, service.observed.get(query_id)
+        told["deployment"] = deployment_view(found.record, status, infrastructure, observed)
     view = found.view.model_copy(update=told)
     return tagged(view.model_dump_json().encode(), if_none_match)
 
@@ -158,8 +164,16 @@ async def deployment(
     """Give how the deployment of a query fares."""
     record = (await asyncio.to_thread(shown.query, query_id)).record
     status = await service.deployer.status(query_id)
-    found = deployment_view(record, status, service.parts.infrastructure)
+    observed = service.observed.get(query_id)
+    found = deployment_view(record, status, service.parts.infrastructure, observed)
     return tagged(found.model_dump_json().encode(), if_none_match)
+
+
+@router.get("/objectives", tags=["deployments"])
+async def objectives(service: ServiceOf) -> ObjectiveList:
+    """Give how each query that is served fares by its requests: all at once, for who watches."""
+    found = sorted(service.observed.items())
+    return ObjectiveList(items=[objectives_view(query_id, each) for query_id, each in found])
 
 
 @router.delete(f"{QUERY}/deployment", tags=["deployments"], responses=problems(404, 409))
@@ -170,6 +184,18 @@ async def retire(query_id: str, service: ServiceOf) -> QueryView:
     with contextlib.suppress(Unavailable):  # nothing runs then
         await service.deployer.withhold(query_id)
     return await asyncio.to_thread(_shown, record, service)
+
+
+@router.put(f"{QUERY}/replicas", tags=["deployments"], responses=problems(404, 409))
+def scale(query_id: str, body: ReplicasBody, service: ServiceOf) -> QueryView:
+    """Let a query have so many replicas as far as there is room; they follow no rate then."""
+    return _shown(service.parts.store.set_replicas(query_id, body.replicas), service)
+
+
+@router.delete(f"{QUERY}/replicas", tags=["deployments"], responses=problems(404))
+def follow(query_id: str, service: ServiceOf) -> QueryView:
+    """Let the replicas of a query follow the rate of its requests; again changes nothing."""
+    return _shown(service.parts.store.set_replicas(query_id, None), service)
 
 
 @router.post(

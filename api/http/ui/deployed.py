@@ -56,7 +56,8 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
     stored, turns, pool = await asyncio.to_thread(_read, service, found)
     billed = await asyncio.to_thread(served_bills, service.parts, record.id)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
-    deployment = deployment_view(record, status, service.parts.infrastructure)
+    observed = service.observed.get(record.id)
+    deployment = deployment_view(record, status, service.parts.infrastructure, observed)
     return {
         "query": found.view,
         "deployment": deployment,

@@ -40,6 +40,8 @@ _NAMES: Mapping[str, str] = {
     EventKind.DRIFTED: "drift",
     EventKind.POOL: "pool",
     EventKind.TRAFFIC: "requests changed",
+    EventKind.OBJECTIVES: "objectives",
+    EventKind.OVERLOAD: "overload",
     EventKind.SCHEDULE: "schedule",
     EventKind.DEPLOYMENT: "deployment",
     EventKind.MACHINES: "machines",

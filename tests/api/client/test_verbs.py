@@ -36,6 +36,9 @@ ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "plan": ("p-1",),
     "explanation": ("p-1",),
     "deployment": ("q-1",),
+    "objectives": (),
+    "set_replicas": ("q-1", 3),
+    "drop_replicas": ("q-1",),
     "undeploy": ("q-1",),
     "pool": ("q-1",),
     "choose_pool": (

@@ -54,7 +54,7 @@ class FakeCluster(Cluster):
                 "generation": generation,
                 **metadata,
             },
-            "spec": SPEC,
+            "spec": {**SPEC, "data": {"examples": 9 + generation}},
             **({"status": known["status"]} if known and "status" in known else {}),
         }
         return self._store("MODIFIED" if known else "ADDED", key, made)

@@ -18,7 +18,7 @@ from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import ScheduleView, WaitingView
-from circinus.api.schemas.service import DeploymentView
+from circinus.api.schemas.service import DeploymentView, ObjectiveList
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.slo import SloState
 
@@ -148,6 +148,25 @@ class FakeService(Client):
                 ProblemDetails(title="Conflict", status=409, detail="phase must be live")
             )
         return self.move(query_id, QueryPhase.RETIRED)
+
+    def objectives(self) -> ObjectiveList:
+        if self.down:
+            raise Unavailable("no service answers", retry_after_s=1.0)
+        views = (query.deployment for query in self.queries.values())
+        found = [each.objectives for each in views if each is not None]
+        return ObjectiveList(items=[each for each in found if each is not None])
+
+    def set_replicas(self, query_id: str, replicas: int) -> QueryView:
+        self._answer(f"scale {query_id} {replicas}")
+        return self._changed(query_id, replicas=replicas)
+
+    def drop_replicas(self, query_id: str) -> QueryView:
+        self._answer(f"unscale {query_id}")
+        return self._changed(query_id, replicas=None)
+
+    def _changed(self, query_id: str, **update: object) -> QueryView:
+        self.queries[query_id] = self.queries[query_id].model_copy(update=update)
+        return self.queries[query_id]
 
     def move(self, query_id: str, phase: QueryPhase, *, plan_id: str | None = None) -> QueryView:
         """Put a query into a phase, as planning and scheduling would."""

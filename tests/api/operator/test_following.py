@@ -26,6 +26,7 @@ from circinus.pipelines.query import PlanningMethod
 from tests.api.operator.fake_service import FakeService
 
 SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
+OTHER = {**SPEC, "data": {"examples": 20}}
 NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
 
 
@@ -86,7 +87,7 @@ def test_a_refused_new_spec_leaves_the_old_query_serving() -> None:
     service = FakeService()
     seen = serving(service, NEW)
     service.refuses = "must be registered"
-    looked(replace(seen, generation=2), service)
+    looked(replace(seen, generation=2, spec=OTHER), service)
     assert phase_of(service, "q-1") is QueryPhase.SERVING
 
 
@@ -160,7 +161,7 @@ def test_a_query_that_ended_is_asked_for_by_itself_and_stays_the_objects_own() -
 
 def test_a_new_spec_is_submitted_though_the_service_was_away_when_it_came() -> None:
     service = FakeService()
-    seen = replace(serving(service, NEW), generation=2)
+    seen = replace(serving(service, NEW), generation=2, spec=OTHER)
     away = Status.unreachable(2, seen.status, "no service answers")
     # The status now names the query of the spec before, beside the present generation.
     seen = replace(seen, status={**seen.status, **away.document(seen.status, at=1.0)})
@@ -179,7 +180,7 @@ def test_an_unchanged_query_gives_the_same_status_and_asks_little() -> None:
 
 def test_the_old_query_serves_until_the_new_one_does() -> None:
     service = FakeService()
-    seen = replace(serving(service, NEW), generation=2)
+    seen = replace(serving(service, NEW), generation=2, spec=OTHER)
     seen, _ = looked(seen, service)
     assert (seen.status["queryId"], seen.status["servedBy"]) == ("q-2", "q-1")
     assert "query q-1 of the spec before answers" in condition(seen, "Ready")["message"]
@@ -195,7 +196,7 @@ def test_the_old_query_serves_until_the_new_one_does() -> None:
 
 def test_the_old_query_goes_first_where_there_is_no_room_for_both_and_that_is_told() -> None:
     service = FakeService()
-    seen, _ = looked(replace(serving(service, NEW), generation=2), service)
+    seen, _ = looked(replace(serving(service, NEW), generation=2, spec=OTHER), service)
     service.move("q-2", QueryPhase.WAITING)
     seen, told = looked(seen, service)
     assert phase_of(service, "q-1") is QueryPhase.SERVING  # perhaps it is about to be scheduled
@@ -207,7 +208,7 @@ def test_the_old_query_goes_first_where_there_is_no_room_for_both_and_that_is_to
 
 def test_an_infeasible_new_spec_leaves_the_old_query_serving() -> None:
     service = FakeService()
-    seen, _ = looked(replace(serving(service, NEW), generation=2), service)
+    seen, _ = looked(replace(serving(service, NEW), generation=2, spec=OTHER), service)
     service.move("q-2", QueryPhase.INFEASIBLE)
     seen, told = looked(seen, service)
     assert told == ["Infeasible"]
@@ -218,7 +219,7 @@ def test_an_infeasible_new_spec_leaves_the_old_query_serving() -> None:
 def test_a_spec_that_changes_while_it_is_planned_stops_the_planning() -> None:
     service = FakeService()
     seen, _ = looked(NEW, service)
-    seen, told = looked(replace(seen, generation=2), service)
+    seen, told = looked(replace(seen, generation=2, spec=OTHER), service)
     assert "Retired" in told
     assert phase_of(service, "q-1") is QueryPhase.CANCELLED
 
@@ -233,7 +234,7 @@ def test_another_object_is_left_alone() -> None:
 def test_release_stops_every_query_and_names_what_still_runs() -> None:
     service = FakeService()
     seen = serving(service, NEW)
-    looked(replace(seen, generation=2), service)
+    looked(replace(seen, generation=2, spec=OTHER), service)
     service.running.add("q-1")
     assert release(NEW, read(service)) == ("q-1",)
     service.running.clear()
@@ -280,7 +281,8 @@ def test_whatever_happens_no_spec_is_paid_twice_and_release_leaves_nothing(
         elif step == "forget status":
             seen = replace(seen, status={})
         elif step == "new spec":
-            seen = replace(seen, generation=seen.generation + 1)
+            changed = {**SPEC, "data": {"examples": 10 + seen.generation}}
+            seen = replace(seen, generation=seen.generation + 1, spec=changed)
         elif step == "starve":
             service.starved |= set(service.queries)
         else:

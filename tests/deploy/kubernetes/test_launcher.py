@@ -10,9 +10,10 @@ from queue import Queue
 from typing import cast
 
 from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.launcher import ClusterLauncher
-from circinus.deploy.kubernetes.pods import RenderSettings, name_of
+from circinus.deploy.kubernetes.launcher import ClusterInstance, ClusterLauncher
+from circinus.deploy.kubernetes.pods import RenderSettings, name_of, worker_objects
 from circinus.deploy.runtime.instances import RunningInstance
+from circinus.deploy.workers.shares import Enforcement
 from circinus.deploy.workers.transport import files_in
 from tests.deploy.kubernetes.test_endpoints import endpoint, piece
 from tests.deploy.kubernetes.test_worker_objects import spec
@@ -37,6 +38,11 @@ class OnePod:
 
     def ends_it(self) -> None:
         self.events.put({"type": "MODIFIED", "object": _slice(ready=False)})
+
+    def scales(self, *endpoints: Object) -> None:
+        found: Object = piece(*endpoints, service=NAME)
+        found["metadata"]["resourceVersion"] = "2"
+        self.events.put({"type": "MODIFIED", "object": found})
 
     def apply(self, path: str, document: Object) -> None:
         self.calls.append(f"apply {document['kind']}")
@@ -104,3 +110,35 @@ def test_what_a_later_start_took_over_is_not_removed_by_the_earlier_one() -> Non
             assert cluster.calls[6:] == ["delete deployments", "delete services"]
 
     asyncio.run(scenario(OnePod()))
+
+
+def test_every_other_ready_pod_is_beside_an_instance_by_one_address_each() -> None:
+    async def scenario(cluster: OnePod) -> None:
+        async with launching(cluster) as launcher:
+            instance = ClusterInstance(
+                address="127.0.0.1:50051",
+                enforcement=Enforcement.NONE,
+                service=NAME,
+                pod="old",
+                number=0,
+                launcher=launcher,
+            )
+            waiting = asyncio.create_task(instance.beside(frozenset()))
+            await asyncio.sleep(0.02)
+            assert not waiting.done()  # it is alone
+            pods = [endpoint("old", "127.0.0.1"), endpoint("a", "127.0.0.2"), endpoint("b", "::2")]
+            cluster.scales(
+                *pods, endpoint("b", "127.0.0.3"), endpoint("c", "1.1.1.1", ready=False)
+            )
+            both = frozenset({"127.0.0.2:50051", "127.0.0.3:50051"})
+            assert await waiting == both  # of the networks of `b` the first
+            cluster.scales(*pods[:2])
+            assert await instance.beside(both) == {"127.0.0.2:50051"}
+
+    asyncio.run(scenario(OnePod()))
+
+
+def test_how_many_replicas_a_deployment_has_is_left_to_whoever_scales_it() -> None:
+    deployment = worker_objects(spec(), RenderSettings())[1]
+    assert deployment["kind"] == "Deployment"
+    assert "replicas" not in deployment["spec"]

@@ -1,0 +1,147 @@
+"""Watches whether queries that are served get what they ask for, and tells when that changes.
+
+What is so is kept in memory: after a restart it is worked out anew from what whoever runs the
+deployments still knows. Told are only changes between met and missed, and overloads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from circinus.api.event_log import event
+from circinus.api.schemas.events import EventKind
+from circinus.api.store.records import NewEvent
+from circinus.api.use_cases.deployer import Deployer
+from circinus.api.use_cases.objectives import (
+    ObservedObjectives,
+    ObservedState,
+    Spending,
+    judged,
+    overloaded,
+)
+from circinus.api.use_cases.overload import FollowedOverload, OverloadSettings
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.api.use_cases.requests import RequestWindows
+from circinus.api.use_cases.scheduling import ScaledTier, Served, Target
+from circinus.deploy.runtime.observed import SeenRequests
+from circinus.pipelines.profile import FloatArray
+
+LOOK_S = 1.0
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class ObjectiveWatcher:
+    """Looks at the requests of all deployments. Used within one event loop."""
+
+    parts: ServiceParts
+    deployer: Deployer
+    target: Callable[[], Target | None]  # what should be served
+    windows: RequestWindows  # of what outputs scored
+    now: dict[str, ObservedObjectives]  # how queries fare, by id: renewed by each look
+    overload: OverloadSettings = field(default_factory=OverloadSettings)
+    _overloads: dict[str, FollowedOverload] = field(default_factory=dict, init=False)
+    _told: dict[str, ObservedState] = field(default_factory=dict, init=False)  # met or missed
+
+    async def tick(self) -> None:
+        """Look once; tell what has changed."""
+        target = self.target()
+        found = await self.deployer.seen_requests()
+        served = {} if target is None else target.served
+        # While another plan starts, requests are those of the plan before.
+        seen = {q: each for q, each in found.items() if _is_of(served.get(q), each)}
+        scores = {q: self.windows.scores(q, each.plan_id) for q, each in seen.items()}
+        now, news = await asyncio.to_thread(self._look, served, seen, scores)
+        for gone in self.now.keys() - now.keys():
+            del self.now[gone]
+        self.now.update(now)
+        if news:
+            await asyncio.to_thread(self.parts.store.events.tell, *news)
+
+    def _look(
+        self,
+        served: Mapping[str, Served],
+        seen: Mapping[str, SeenRequests],
+        scores: Mapping[str, FloatArray],
+    ) -> tuple[dict[str, ObservedObjectives], list[NewEvent]]:
+        clock = self.parts.clock
+        before, self._overloads = self._overloads, {}
+        now: dict[str, ObservedObjectives] = {}
+        news: list[NewEvent] = []
+        for query_id, each in seen.items():
+            known = before.get(query_id, FollowedOverload())
+            why = self._too_much(served[query_id], each)
+            self._overloads[query_id] = after = known.after(why, clock.now(), self.overload)
+            found = self._judged(served[query_id], each, scores[query_id], after.told)
+            now[query_id] = found
+            news += self._news(query_id, found, known.told, clock.timestamp())
+        self._told = {q: told for q, told in self._told.items() if q in now}
+        return now, news
+
+    def _too_much(self, served: Served, seen: SeenRequests) -> str:
+        # A pool is of unlike machines: what it bears its plan's own replicas do not say.
+        planned = None if served.pool else served.rate_per_s
+        return overloaded(served.plan, seen, planned, self.overload.beyond)
+
+    def _judged(
+        self, served: Served, seen: SeenRequests, scores: FloatArray, overload: str
+    ) -> ObservedObjectives:
+        spending = Spending(
+            machines_usd_per_hour=served.machines_usd_per_hour(self.parts.infrastructure),
+            rated=served.plan.requests_per_s is not None,
+        )
+        scaled = ScaledTier.of(served.plan, self.parts.infrastructure)
+        return ObservedObjectives(
+            plan_id=served.plan.id,
+            objectives=judged(served.slo, seen, scores, spending),
+            seen=seen,
+            planned_per_s=served.rate_per_s,
+            overload=overload,
+            scaled_tier=None if scaled is None else scaled.tier,
+        )
+
+    def _news(
+        self, query_id: str, found: ObservedObjectives, known: str, at: float
+    ) -> Iterator[NewEvent]:
+        state = found.state
+        if state is not ObservedState.UNSURE and self._told.get(query_id) is not state:
+            self._told[query_id] = state
+            event(_LOG, "objectives.judged", query_id=query_id, state=state.value)
+            yield _objectives_told(query_id, found, at)
+        if bool(known) is not bool(found.overload):
+            what = "overload.began" if found.overload else "overload.ended"
+            event(_LOG, what, query_id=query_id, why=found.overload or known)
+            yield _overload_told(query_id, found, known, at)
+
+
+def _is_of(served: Served | None, seen: SeenRequests) -> bool:
+    return served is not None and served.plan.id == seen.plan_id
+
+
+def _objectives_told(query_id: str, found: ObservedObjectives, at: float) -> NewEvent:
+    did = "meet" if found.state is ObservedState.MET else "miss"
+    data = {
+        "state": found.state.value,
+        "plan_id": found.plan_id,
+        "states": {each.name: each.state.value for each in found.objectives},
+        "why": found.sentence,
+    }
+    words = f"requests of {query_id} {did} its objectives: {found.sentence}"
+    return NewEvent(kind=EventKind.OBJECTIVES, at=at, query_id=query_id, words=words, data=data)
+
+
+def _overload_told(query_id: str, found: ObservedObjectives, known: str, at: float) -> NewEvent:
+    state = "began" if found.overload else "ended"
+    data = {
+        "state": state,
+        "why": found.overload or known,
+        "rate_per_s": found.seen.arrivals_per_s,
+        "planned_per_s": found.planned_per_s,
+        "waiting": found.waiting,
+        "turned_away": found.seen.lately.turned_away,
+    }
+    words = f"overload of {query_id} {state}: {found.overload or known}"
+    return NewEvent(kind=EventKind.OVERLOAD, at=at, query_id=query_id, words=words, data=data)

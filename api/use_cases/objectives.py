@@ -1,0 +1,291 @@
+"""Whether a query that is served gets what it asks for, by what its requests got lately.
+
+A plan's own states say what measurements promise; these say what came of it. Each objective is
+judged by the shortest of some spans whose answers suffice: by a 95 % interval, the same that plans
+carry. Answers that wait for each other are more alike than the interval takes them to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from math import sqrt
+
+import numpy as np
+
+from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
+from circinus.pipelines import units
+from circinus.pipelines.plan import Plan
+from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import ANY_LATENCY_S, SURE, Estimate, LatencyStatistic, Slo, SloState
+from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
+from circinus.planner.models.estimates import latency_estimate
+
+SPANS_S = (60.0, 600.0, 3600.0)
+LEAST = 20
+"""Answers that tell a mean: as few as a drift is told by. Percentiles need no rule but theirs."""
+_Z = 1.96  # of 95 %
+_LEAST_S = 10.0  # over which answers are counted
+_HOUR_S = 3600.0
+_THOUSAND = 1000.0
+_ACCURACY = "accuracy"
+
+
+class ObservedState(StrEnum):
+    """What the requests of a query say about an objective."""
+
+    MET = "met"
+    MISSED = "missed"
+    UNSURE = "unsure"  # too few requests to say, or the figure is too near to the bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedObjective:
+    """An objective, what was observed of it, and what that says."""
+
+    name: str  # as in `Plan.states`
+    bound: float
+    state: ObservedState
+    observed: Estimate | None = None  # None: nothing was
+    span_s: float | None = None  # within which; None: whenever
+    why: str = ""  # of `unsure`, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What serving a query costs now, and how that is counted per request."""
+
+    machines_usd_per_hour: float  # of all that it holds
+    rated: bool  # whether its plan is for a rate, which 1,000 requests come at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedObjectives:
+    """How a query fares by its requests at a moment."""
+
+    plan_id: str
+    objectives: tuple[JudgedObjective, ...]
+    seen: SeenRequests
+    planned_per_s: float | None = None  # requests per second that its plan is for; None: any
+    overload: str = ""  # why there is too much to do, in words; empty: there is not
+    scaled_tier: str | None = (
+        None  # whose replicas a number of replicas counts; None: there is none
+    )
+
+    @property
+    def state(self) -> ObservedState:
+        """Of all together; what nobody can know of accuracy while outputs go unchecked is left."""
+        states = {each.name: each.state for each in self.objectives}
+        if ObservedState.MISSED in states.values():
+            return ObservedState.MISSED
+        others = [state for name, state in states.items() if name != _ACCURACY]
+        return ObservedState.UNSURE if ObservedState.UNSURE in others else ObservedState.MET
+
+    @property
+    def waiting(self) -> int:
+        """Requests without a turn."""
+        return sum(load.waiting for load in self.seen.tiers.values())
+
+    @property
+    def sentence(self) -> str:
+        """What is so, in words."""
+        told = [_words(each) for each in self.objectives]
+        return ". ".join(filter(None, (", ".join(told), self.overload)))
+
+
+def judged(
+    slo: Slo, seen: SeenRequests, scores: FloatArray, spending: Spending
+) -> tuple[JudgedObjective, ...]:
+    """Give what requests say of each objective; `scores`, (k,), are of those known to be right."""
+    found = [_accuracy(slo, scores)]
+    if slo.latency_s < ANY_LATENCY_S:
+        found.append(_latency(slo, seen.answers))
+    found += _costs(slo, seen, spending)
+    if slo.throughput_per_s is not None:
+        found.append(_throughput(slo.throughput_per_s, seen))
+    return tuple(found)
+
+
+def borne_per_s(
+    plan: Plan, slo: Slo, rate_per_s: float | None, utilisation: float
+) -> float | None:
+    """Give how many requests a second a plan is for: those of its query's rate, where it has one.
+
+    Without a rate: as many as use its slowest tier to that part; None: any, as of batch work.
+    """
+    if rate_per_s is not None:
+        return rate_per_s
+    busy = any(plan.tier_service_s.get(tier, 0.0) > 0 for tier in plan.deployment.tiers)
+    if slo.throughput_per_s is not None or not busy:
+        return None
+    return utilisation * plan.throughput_per_s.value
+
+
+def overloaded(plan: Plan, seen: SeenRequests, planned_per_s: float | None, beyond: float) -> str:
+    """Give why there is too much to do for those who work now, in words; empty: there is not.
+
+    Too much is a rate of more than `beyond` times what they are for, or a queue of more requests
+    than could be at work; `planned_per_s` is what the plan's own replicas are for, None: any.
+    """
+    if planned_per_s is not None:
+        bears = planned_per_s * _grown(plan, seen)
+        if seen.arrivals_per_s > beyond * bears:
+            return f"{seen.arrivals_per_s:.3g} requests/s come, and it is for {bears:.3g}/s"
+    for tier, load in seen.tiers.items():
+        if load.queues:
+            return (
+                f"{load.waiting} requests wait for tier {tier}, "
+                f"whose instances take {load.places} at once"
+            )
+    return ""
+
+
+def _grown(plan: Plan, seen: SeenRequests) -> float:
+    """Give how many times its own replicas a plan has now, on the tier that has grown least."""
+    where = plan.deployment
+    own = {t: where.replicas[where.operators_on(t)[0]] for t in where.tiers}
+    there = [t for t in own if t in seen.tiers and t not in where.remote]
+    return min((seen.tiers[t].workers / own[t] for t in there), default=1.0)
+
+
+def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:
+    if not len(scores):
+        why = "no request's right output is known"
+        return JudgedObjective(
+            name=_ACCURACY, bound=slo.accuracy, state=ObservedState.UNSURE, why=why
+        )
+    found = accuracy_observed(scores)
+    return _objective(_ACCURACY, slo.accuracy, found, found.at_least(slo.accuracy), None)
+
+
+def _latency(slo: Slo, answers: AnswersSeen) -> JudgedObjective:
+    bound, statistic = slo.latency_s, slo.latency_statistic
+    told = JudgedObjective(
+        name="latency",
+        bound=bound,
+        state=ObservedState.UNSURE,
+        why="no request was answered lately",
+    )
+    for span_s in SPANS_S:
+        latency_s = answers.within(span_s).latency_s
+        if not len(latency_s):
+            continue
+        found = latency_estimate(latency_s, statistic=statistic, population=MOST_EXAMPLES)
+        known = statistic is not LatencyStatistic.MEAN or len(latency_s) >= LEAST
+        state = found.at_most(bound) if known else SloState.UNPROVEN
+        if known and found.low > bound:  # few late ones may be surer than all that are to come
+            state = SloState.VIOLATED
+        told = _objective("latency", bound, found, state, span_s)
+        if told.state is not ObservedState.UNSURE or (known and found.confidence >= SURE):
+            break
+    return told
+
+
+def _costs(slo: Slo, seen: SeenRequests, spending: Spending) -> Iterator[JudgedObjective]:
+    span_s = SPANS_S[-1]
+    answers, hourly = seen.answers.within(span_s), spending.machines_usd_per_hour
+    calls = _mean(answers.usd)
+    if slo.cost_usd_per_hour is not None:
+        found = _times(calls, _HOUR_S * seen.arrivals_per_s, plus=hourly)
+        state = found.at_most(slo.cost_usd_per_hour)
+        yield _objective("cost", slo.cost_usd_per_hour, found, state, span_s)
+    if slo.cost_usd_per_1000_requests is None:
+        return
+    name, bound = "cost_per_1000", slo.cost_usd_per_1000_requests
+    if len(answers.usd) < LEAST or (spending.rated and seen.arrivals_per_s <= 0):
+        yield JudgedObjective(
+            name=name, bound=bound, state=ObservedState.UNSURE, why=_few(len(answers.usd))
+        )
+        return
+    # At a rate machines are paid for between requests, too; else they are used one by one.
+    each_s = _mean(answers.latency_s)
+    if spending.rated:
+        each_s = _exactly(1 / seen.arrivals_per_s, len(answers.usd))
+    machines = _times(each_s, hourly / _HOUR_S)
+    found = _times(_sum(machines, calls), _THOUSAND)
+    yield _objective(name, bound, found, found.at_most(bound), span_s)
+
+
+def _throughput(bound: float, seen: SeenRequests) -> JudgedObjective:
+    """Judge what was finished in the last minute: less than wanted is missed if more waited."""
+    minute = seen.lately
+    lasted_s = min(max(seen.since_s, _LEAST_S), minute.span_s)
+    n = minute.requests - minute.turned_away - minute.failed
+    half = _Z * sqrt(n)
+    found = Estimate(
+        value=n / lasted_s,
+        low=max(n - half, 0.0) / lasted_s,
+        high=(n + half) / lasted_s,
+        confidence=SURE,
+        inputs=n,
+    )
+    told = _objective("throughput", bound, found, found.at_least(bound), lasted_s)
+    busy = any(load.waiting for load in seen.tiers.values())
+    if told.state is ObservedState.MISSED and not busy:
+        why = "no request waits: it may be able to do more"
+        return JudgedObjective(
+            name="throughput",
+            bound=bound,
+            state=ObservedState.UNSURE,
+            observed=found,
+            span_s=lasted_s,
+            why=why,
+        )
+    return told
+
+
+def _objective(
+    name: str, bound: float, found: Estimate, state: SloState, span_s: float | None
+) -> JudgedObjective:
+    sure = {SloState.MET: ObservedState.MET, SloState.VIOLATED: ObservedState.MISSED}
+    judgement, why = sure.get(state, ObservedState.UNSURE), ""
+    if judgement is ObservedState.UNSURE:
+        near = found.confidence >= SURE and found.inputs >= LEAST
+        why = "it is too near to the bound to say" if near else _few(found.inputs)
+    return JudgedObjective(
+        name=name, bound=bound, state=judgement, observed=found, span_s=span_s, why=why
+    )
+
+
+def _few(requests: int) -> str:
+    return f"too few requests to say: {requests}"
+
+
+def _mean(values: FloatArray) -> Estimate:
+    """Give the mean of what is `>= 0`; none: 0, and nothing is known beside it."""
+    if not len(values) or not values.any():
+        return _exactly(0.0, len(values))
+    return latency_estimate(values, statistic=LatencyStatistic.MEAN, population=MOST_EXAMPLES)
+
+
+def _exactly(value: float, inputs: int) -> Estimate:
+    return Estimate(value=value, low=value, high=value, confidence=SURE, inputs=inputs)
+
+
+def _times(of: Estimate, factor: float, *, plus: float = 0.0) -> Estimate:
+    low, value, high = (plus + factor * each for each in (of.low, of.value, of.high))
+    return Estimate(value=value, low=low, high=high, confidence=of.confidence, inputs=of.inputs)
+
+
+def _sum(first: Estimate, second: Estimate) -> Estimate:
+    return Estimate(
+        value=first.value + second.value,
+        low=first.low + second.low,
+        high=first.high + second.high,
+        confidence=min(first.confidence, second.confidence),
+        inputs=min(first.inputs, second.inputs),
+    )
+
+
+def _words(each: JudgedObjective) -> str:
+    if each.observed is None:
+        return f"{each.name} {each.state}: {each.why}"
+    found = each.observed
+    shown = units.seconds if each.name == "latency" else "{:.4g}".format
+    figures = f"{shown(found.value)} ({shown(found.low)} to {shown(found.high)})"
+    why = f": {each.why}" if each.why else ""
+    return f"{each.name} {each.state}, {figures} of {shown(each.bound)}{why}"
+
+
+NO_SCORES: FloatArray = np.zeros(0)
