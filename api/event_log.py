@@ -99,5 +99,5 @@ def start_event_log(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("alembic", "uvicorn.access", "httpx", "kopf.objects", "sqlalchemy"):
+    for noisy in ("alembic", "uvicorn.access", "httpx", "sqlalchemy"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -142,7 +142,7 @@ class Settings(BaseSettings):
     datasets: Path = Field(default_factory=lambda: _data("datasets"))  # where they are unpacked
     examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
     examples_limit_bytes: Bytes = 2**30  # of those that requests name, on disk
-    queue_limit: Count = 1000  # queries that wait for planning
+    queue_limit: Count = 5000  # queries that wait for planning
     lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query
     planning_grace_s: Seconds = 180.0  # beyond its time, or a wish to cancel, before it is killed
     crash_limit: Count = 3  # of the planning workers of one query

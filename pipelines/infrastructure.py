@@ -6,7 +6,7 @@ their own, and no two are alike: `with_device` gives what one query sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
@@ -16,8 +16,7 @@ from typing import Any
 from circinus.pipelines import checks
 from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput
-
-SHARE_STEP = 0.05  # shares of a machine come in these steps, 0.05 to 1 (science page, section 2)
+from circinus.pipelines.gpus import Gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +81,15 @@ class MachineType:
     price_usd_per_hour: float = 0.0  # of one whole machine, `>= 0`
     speed_factor: float = 1.0  # times as fast as the reference machine, `> 0`: divides seconds
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
+    gpus: Gpus | None = None  # of one machine; None: workers use none
+    cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
+    memory_gib: float | None = None  # likewise
 
     def __post_init__(self) -> None:
         checks.name("type.name", self.name)
         where = f"type {self.name}"
+        checks.positive(f"{where}.cores", self.cores)
+        checks.positive(f"{where}.memory_gib", self.memory_gib)
         checks.at_least(f"{where}.machines", self.machines, 0)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
@@ -117,6 +121,9 @@ class Tier:
     call_s: float = 0.0
     call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
+    gpus: Gpus | None = None  # of one machine; None: workers use none, or its types are unlike
+    cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
+    memory_gib: float | None = None  # likewise
     # of a shared tier, in the order of its machines' numbers, which is made the cheapest first;
     # none: its machines are alike
     types: tuple[MachineType, ...] = ()
@@ -134,6 +141,8 @@ class Tier:
         checks.at_least(f"{where}.machines", self.machines, 0)
         checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
         checks.positive(f"{where}.speed_factor", self.speed_factor)
+        checks.positive(f"{where}.cores", self.cores)
+        checks.positive(f"{where}.memory_gib", self.memory_gib)
         checks.non_negative(f"{where}.call_s", self.call_s)
         checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
 
@@ -170,6 +179,9 @@ class Tier:
             "price_usd_per_hour": cheapest_first[-1].price_usd_per_hour,
             "speed_factor": min(each.speed_factor for each in self.types),
             "calibration": None,
+            "gpus": self.types[0].gpus if len({each.gpus for each in self.types}) == 1 else None,
+            "cores": _least([each.cores for each in self.types]),
+            "memory_gib": _least([each.memory_gib for each in self.types]),
         }
         for name, value in derived.items():
             given = getattr(self, name)
@@ -178,6 +190,18 @@ class Tier:
             checks.require(fits, f"{where}.{name}", rule, given)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "types", tuple(cheapest_first))
+        rule = "must have GPUs that give a share in common: plans name the tier alone"
+        told = {each.name: each.gpus.in_words() for each in self.types if each.gpus}
+        checks.require(self.share_steps != (), f"{where}.types", rule, told)
+
+    @property
+    def share_steps(self) -> tuple[int, ...] | None:
+        """The shares that a worker may have here, in steps of `SHARE_STEP`, ascending; None: any.
+
+        With types, those that all of them give.
+        """
+        given = [each.gpus.steps for each in (self.types or (self,)) if each.gpus is not None]
+        return tuple(sorted(set(given[0]).intersection(*given[1:]))) if given else None
 
     def speed_of(self, operator_class: str) -> float:
         """Give the speed factor for a class of operators: measured, or the tier's own.
@@ -228,7 +252,7 @@ class Tier:
         return {f"{self.name}/{each.name}": self.as_type(each.name) for each in self.types}
 
     def changed(self, change: Callable[[str, Tier], Tier]) -> Tier:
-        """Give it with other machines, price, speed or calibration of its pools, by name."""
+        """Give it with other machines, price, speed, shape ... of its pools, by name."""
         pools = [change(name, pool) for name, pool in self.pools.items()]
         if not pools:
             return self
@@ -242,11 +266,20 @@ class Tier:
 
 
 _MACHINES = 1  # of a tier that says nothing of them
-OF_TYPES = ("machines", "price_usd_per_hour", "speed_factor", "calibration")
+OF_TYPES = (
+    *("machines", "price_usd_per_hour", "speed_factor", "calibration"),
+    *("gpus", "cores", "memory_gib"),
+)
 """What a tier with types has from them."""
 _LEFT_OUT: dict[str, Any] = {
     each.name: each.default for each in fields(Tier) if each.name in OF_TYPES
 }
+
+
+def _least(told: Sequence[float | None]) -> float | None:
+    """Give what every type has; None: one of them does not tell."""
+    known = [each for each in told if each is not None]
+    return min(known) if len(known) == len(told) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ tiers:
   - {name: device, machines: 1, price_usd_per_hour: 0, speed_factor: 0.25, dedicated: true}
   - {name: cloud, machines: 4, price_usd_per_hour: 2.5}
     # calibration: what `circinus calibrate` measured
+  - name: gpu                    # workers share the GPUs of a machine as its nodes can give them
+    gpus: {kind: mps, count: 2, parts: 5}
   - name: farm                   # a shared tier may hold unlike machines
     types:
       - {name: small, machines: 6, price_usd_per_hour: 0.4, speed_factor: 0.5}
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from itertools import chain, islice
 from typing import Annotated, Any, cast
 
@@ -36,6 +39,7 @@ from circinus.pipelines import ranges
 from circinus.pipelines.endpoint_prices import with_prices
 from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.gpus import Gpus, GpuSharing
 from circinus.pipelines.infrastructure import (
     OF_TYPES,
     Calibration,
@@ -95,6 +99,7 @@ _RULES = {
     "dataclass_type": "must be a mapping",
     "too_short": "must name two tiers",
     "too_long": "must name two tiers",
+    "enum": f"must be one of {', '.join(GpuSharing)}",
 }
 
 _RANGES = {
@@ -120,6 +125,10 @@ _RANGES = {
     "most_input_tokens": ranges.TOKENS,
     "most_output_tokens": ranges.TOKENS,
     "timeout_s": ranges.TIMEOUT_S,
+    "cores": ranges.CORES,
+    "memory_gib": ranges.MEMORY_GIB,
+    "count": ranges.GPUS,
+    "parts": ranges.GPU_PARTS,
 }
 
 
@@ -194,7 +203,8 @@ def _tier(given: Mapping[str, Any]) -> dict[str, object]:
 def _told(given: Mapping[str, Any]) -> dict[str, Any]:
     """Give what is not none, of a mapping and of those that are its values."""
     told = {name: value for name, value in given.items() if value is not None}
-    return {n: _told(v) if isinstance(v, Mapping) else v for n, v in told.items()}
+    plain = {n: v.value if isinstance(v, Enum) else v for n, v in told.items()}
+    return {n: _told(v) if isinstance(v, Mapping) else v for n, v in plain.items()}
 
 
 def _faults(error: ErrorDetails) -> list[Fault]:
@@ -212,6 +222,8 @@ def _faults(error: ErrorDetails) -> list[Fault]:
 def _kind(place: list[int | str]) -> Any:  # noqa: ANN401 - a dataclass, as `fields` takes it
     if place[0] == "links" and len(place) > 1:
         return _LinkDocument
+    if "gpus" in place[:-1]:
+        return Gpus
     if place[2:3] == ["types"]:
         return MachineType if len(place) == 5 else _KINDS[len(place) - 2]
     if place[2:3] == ["endpoints"]:

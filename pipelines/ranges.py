@@ -46,6 +46,11 @@ LIMIT_S = Range(0.001, 1e6)
 LIMIT_USD = Range(0, 1e6)
 MACHINES = Range(0, 100_000)
 """Of a tier: more is a slip of the hand."""
+CORES = Range(0.001, 10_000)
+"""Of one machine, as those below."""
+MEMORY_GIB = Range(0.001, 1e6)
+GPUS = Range(1, 1000)
+GPU_PARTS = Range(1, 1000)
 PRICE_USD_PER_HOUR = Range(0, 1e6)
 SPEED_FACTOR = Range(1e-6, 1e6)
 BANDWIDTH_MBIT_PER_S = Range(0.001, 1e7)

@@ -244,7 +244,7 @@ def test_the_page_for_operators_names_events_and_metrics_that_there_are() -> Non
 def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> None:
     from circinus.pipelines.infrastructure_file import infrastructure_from_dict
 
-    (source,) = blocks("yaml", "docs/infrastructure.md")
+    source, _ = blocks("yaml", "docs/infrastructure.md")
     plant = infrastructure_from_dict(yaml.safe_load(source))
     text = read("docs/infrastructure.md")
     prices = [plant.tier(name).price_usd_per_hour for name in ("device", "site")]
@@ -255,6 +255,14 @@ def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> Non
     taken = [way.delay_s + clip * way.s_per_byte for way in ways]
     assert f"= {taken[0] * 1e3:.1f} ms to the site" in text
     assert f"= {(taken[1] - taken[0]) * 1e3:.1f} ms" in text
+
+
+def test_the_example_of_gpus_gives_the_share_that_is_told() -> None:
+    from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+
+    _, source = blocks("yaml", "docs/infrastructure.md")
+    assert infrastructure_from_dict(yaml.safe_load(source)).tier("gpu").share_steps == (5,)
+    assert "above, a quarter" in read("docs/infrastructure.md")
 
 
 def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_environment() -> None:

@@ -17,7 +17,7 @@ import importlib, json, pkgutil, sys
 from importlib.util import find_spec
 import circinus
 skipped = ("circinus.api.store.migrations.", "circinus.api.cli.__main__")
-missing = {"kopf": find_spec("kopf"), "ray": find_spec("ray"), "botorch": find_spec("botorch")}
+missing = {"ray": find_spec("ray"), "botorch": find_spec("botorch")}
 for found in pkgutil.walk_packages(circinus.__path__, "circinus."):
     if not found.name.startswith(skipped):
         try:

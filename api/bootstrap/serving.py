@@ -183,6 +183,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     from circinus.deploy.kubernetes.access import DISCOVERY, require_access
     from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.api import connect as connect_cluster
+    from circinus.deploy.kubernetes.gpus import told_of_pools
     from circinus.deploy.kubernetes.nodes import Discovery
     from circinus.deploy.kubernetes.pod_template import read_pod_template
 
@@ -195,6 +196,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
         told=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
         tolerations=read_pod_template(settings.worker_pod_template).tolerations,
+        own=told_of_pools(parts.infrastructure),
     )
 
 

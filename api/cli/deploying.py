@@ -70,11 +70,6 @@ class RenderOptions:
     ] = "machine"
     machine_cpu: Annotated[str, "CPU that stands for one machine."] = "1"
     machine_memory: Annotated[str, "Memory of one machine."] = "2Gi"
-    machine_gpus: Annotated[int, "GPUs of one machine."] = 0
-    devices: Annotated[
-        Literal["none", "whole", "mps", "time-sliced"],
-        "How a share of a machine's GPUs is asked for.",
-    ] = "none"
     standby: Annotated[int, "Warm replicas per tier beyond the schedule."] = 0
     pod_template: Annotated[
         Path | None, "YAML file of a PodTemplateSpec that is merged into every pod of workers."
@@ -86,16 +81,11 @@ class RenderOptions:
         from circinus.deploy.kubernetes.manifests import render as objects_of
         from circinus.deploy.kubernetes.pod_template import read_pod_template
         from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
-        from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape
+        from circinus.deploy.kubernetes.resources import MachineShape
 
         tiers = read_infrastructure(self.infrastructure)
         found = plan_of(client, source)
-        shape = MachineShape(
-            cpu=self.machine_cpu,
-            memory=self.machine_memory,
-            gpus=self.machine_gpus,
-            devices=DevicePolicy(self.devices),
-        )
+        shape = MachineShape(cpu=self.machine_cpu, memory=self.machine_memory)
         settings = RenderSettings(
             namespace=namespace,
             image=self.image,

@@ -19,9 +19,9 @@ from circinus.api.schemas.planning import method_view
 from circinus.deploy.methods import method_of
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.needs import package, require
 
 if TYPE_CHECKING:  # the Kubernetes client: only when asked to
+    from circinus.api.operator.running import Scope
     from circinus.deploy.kubernetes.ownership import ObjectOwner
 
 
@@ -103,10 +103,17 @@ def dispatch(
 def operator(
     screen: Screen,
     client: Client,
-    namespace: Annotated[str | None, "Whose objects to follow; default: the pod's own."] = None,
+    namespace: Annotated[
+        list[str] | None,
+        Option(help="Whose objects to follow; may come again; default: the pod's own."),
+    ] = None,
+    all_namespaces: Annotated[bool, "Follow the objects of every namespace."] = False,
     kubeconfig: Annotated[Path | None, "The way to the cluster; default: the pod's own."] = None,
-    lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 15.0,
-    every: Annotated[float, "Seconds between two looks at an object."] = 1.0,
+    lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 10.0,
+    every: Annotated[float, "Seconds between two readings of the service's queries."] = 1.0,
+    health: Annotated[
+        int | None, Option(help="Port of /healthz and /readyz; left out: none.", metavar="PORT")
+    ] = None,
     release: Annotated[
         str, Option(envvar="CIRCINUS_RELEASE", help="For which objects are taken.")
     ] = "circinus",
@@ -118,7 +125,7 @@ def operator(
     ] = False,
     definition: Annotated[bool, "Print the custom resource definition and end."] = False,
 ) -> None:
-    """Follow the PipelineQuery objects of a Kubernetes namespace until interrupted.
+    """Follow the PipelineQuery objects of Kubernetes namespaces until interrupted.
 
     Each becomes a query of the service, and its status tells how that fares. Several operators
     may run: one leads, the others wait for its lease to end. Objects with the label
@@ -129,34 +136,34 @@ def operator(
     if definition:
         screen.document(custom.definition())
         return
-    if retire:
-        _retire(screen, namespace, kubeconfig, release)
-        return
-    require("operator", "kopf", [package("kopf", extra="kubernetes")])
-    from circinus.api.operator.controller import OperatorSettings, run
+    from circinus.api.operator.running import OperatorSettings, Scope, operator_of
 
+    scope = Scope(namespaces=tuple(namespace or ()), everywhere=all_namespaces)
+    if retire:
+        _retire(screen, scope, kubeconfig, release)
+        return
     settings = OperatorSettings(
-        namespace=namespace,
-        kubeconfig=kubeconfig,
-        release=release,
-        pod=_pod(pod),
-        lease_s=lease,
-        look_s=every,
+        scope=scope, release=release, pod=_pod(pod), lease_s=lease, look_s=every
     )
     start_event_log("info")
-    asyncio.run(run(client, settings))
+    asyncio.run(operator_of(client, kubeconfig, settings).run(health))
 
 
-def _retire(screen: Screen, namespace: str | None, kubeconfig: Path | None, release: str) -> None:
+def _retire(screen: Screen, scope: Scope, kubeconfig: Path | None, release: str) -> None:
     from circinus.api.operator.retiring import Retirement
     from circinus.deploy.kubernetes.access import RETIREMENT, require_access
-    from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
+    from circinus.deploy.kubernetes.api import Cluster, connect
 
-    cluster, where = Cluster(connect(kubeconfig)), namespace or own_namespace()
-    require_access(cluster, where, RETIREMENT)
+    cluster = Cluster(connect(kubeconfig))
+    for namespace in scope.followed:
+        require_access(cluster, namespace or "", RETIREMENT)
     clock = SystemClock()
     ending = Retirement(
-        cluster=cluster, namespaces=(where,), release=release, clock=clock, tell=screen.note
+        cluster=cluster,
+        namespaces=scope.followed,
+        release=release,
+        clock=clock,
+        tell=screen.note,
     )
     ending.run()
 

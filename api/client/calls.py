@@ -133,6 +133,7 @@ def page(
     phase: str | None = None,
     tenant: str | None = None,
     key_prefix: str | None = None,
+    unfinished: bool = False,
 ) -> Call[QueryPage]:
     """Give a page of queries, newest first; `cursor` is the `next_cursor` of the page before."""
     return _get(
@@ -143,6 +144,7 @@ def page(
         phase=phase,
         tenant=tenant,
         key_prefix=key_prefix,
+        unfinished="true" if unfinished else None,
     )
 
 

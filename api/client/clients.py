@@ -42,6 +42,7 @@ class QueryFilter(TypedDict, total=False):
     phase: str | None
     tenant: str | None
     key_prefix: str | None
+    unfinished: bool
 
 
 class Client(Verbs, AbstractContextManager["Client"]):

@@ -5,6 +5,7 @@ Looking whether a query changed takes one small select; only then is it read, wi
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ from starlette.responses import Response
 
 from circinus.api.http.description import header
 from circinus.api.http.gate import JSON
+from circinus.api.phases import CANCELLABLE
 from circinus.api.schemas.plans import PlanList, plan_view
 from circinus.api.schemas.progress import PageRequest, QueryView
 from circinus.api.store.records import StoredQuery
@@ -26,8 +28,8 @@ from circinus.api.use_cases.views import query_view
 
 LATEST = 50
 """Displacements shown."""
-_KEPT = 1000
-"""Queries: a rendered one takes some 20 kB."""
+_KEPT = 2500
+"""Queries: a planned one takes some 20 kB. Whoever lists more of them renders all every time."""
 _NOT_MODIFIED = 304
 
 IfNoneMatch = Annotated[str | None, Header(max_length=200)]
@@ -39,16 +41,23 @@ TAGGED: Mapping[int | str, dict[str, Any]] = {
 """Of a route that gives what is `tagged`."""
 
 
-def tagged(text: bytes, known: str | None, tag: str | None = None) -> Response:
+def tagged(
+    text: bytes | Callable[[], bytes], known: str | None, tag: str | None = None
+) -> Response:
     """Give a JSON text with its ETag, or an empty 304 if that is among the `known` ones.
 
-    The tag is the text's own, equal for equal texts of any service, unless it is given.
+    The tag is the text's own, equal for equal texts of any service, unless it is given: then the
+    text may be made only when it is needed.
     """
-    tag = f'"{tag or blake2b(text, digest_size=9).hexdigest()}"'
+    if tag is None:
+        text = text if isinstance(text, bytes) else text()
+        tag = blake2b(text, digest_size=9).hexdigest()
+    tag = f'"{tag}"'
     # A proxy that compresses marks tags as weak.
     told = () if known is None else (one.strip().removeprefix("W/") for one in known.split(","))
     if any(one in (tag, "*") for one in told):
         return Response(status_code=_NOT_MODIFIED, headers={"ETag": tag})
+    text = text if isinstance(text, bytes) else text()
     return Response(text, media_type=JSON, headers={"ETag": tag})
 
 
@@ -67,6 +76,8 @@ class ShownQueries:
 
     parts: ServiceParts
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
+    # A service that is started again may plan for other machines
+    _here: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     def query(self, query_id: str) -> ShownQuery:
         """Give a query with who made way for whom; NotFound if there is none of that id."""
@@ -75,16 +86,32 @@ class ShownQueries:
 
     def listed(self, asked: PageRequest) -> tuple[Sequence[ShownQuery], str | None]:
         """Give what is on a page and the cursor of the next one; errors as `page_of`."""
+        told, next_cursor = self._told(asked)
+        return [self._kept(*each, 0) for each in told], next_cursor
+
+    def page(self, asked: PageRequest) -> tuple[Callable[[], bytes], str]:
+        """Give what makes the JSON of a `QueryPage`, and its tag; errors as `page_of`.
+
+        The tag is of the states that are on it: a page that is as before is not made again.
+        """
+        told, next_cursor = self._told(asked)
+        states = repr((self._here, told, next_cursor)).encode()
+
+        def made() -> bytes:
+            items = (self._kept(*each, 0).text for each in told)
+            cursor = b"null" if next_cursor is None else b'"%b"' % next_cursor.encode()
+            return b'{"items":[%b],"next_cursor":%b}' % (b",".join(items), cursor)
+
+        return made, blake2b(states, digest_size=9).hexdigest()
+
+    def _told(self, asked: PageRequest) -> tuple[list[tuple[str, int, int]], str | None]:
+        """Give id, version and revision of what is on a page, and the cursor of the next one."""
         found, next_cursor = page_of(self.parts.store, asked)
         revision = self.parts.store.schedules.revision()
-        return [self._kept(each.id, each.version, revision, 0) for each in found], next_cursor
-
-    def page(self, asked: PageRequest) -> bytes:
-        """Give the JSON of a `QueryPage`; errors as `page_of`."""
-        found, next_cursor = self.listed(asked)
-        items = (each.text for each in found)
-        cursor = b"null" if next_cursor is None else b'"%b"' % next_cursor.encode()
-        return b'{"items":[%b],"next_cursor":%b}' % (b",".join(items), cursor)
+        # No schedule says anything of what is not planned yet.
+        return [
+            (each.id, each.version, 0 if each.phase in CANCELLABLE else revision) for each in found
+        ], next_cursor
 
     def plans(self, query_id: str) -> bytes:
         """Give the JSON of a `PlanList`; NotFound if there is no query of that id."""

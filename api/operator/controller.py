@@ -1,191 +1,163 @@
-"""A running operator: preflight, then leadership, then `PipelineQuery` objects by way of kopf.
+"""A controller: watches objects, reads the service's queries once a tick, looks at what changed.
 
-kopf has the finalizers, retries and events; `following` decides. Every object is looked at anew at
-a fixed interval, whatever the cluster told or forgot to tell. Requests to the service are blocking
-calls, so kopf runs the handlers in threads of its own.
+An object is looked at when the cluster tells of it, when its queries changed, and seldom besides,
+so that whatever was lost comes to light. Few workers look, so a thousand objects at once are no
+storm. Blocking calls in threads; it ends soon after it is told to.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-import os
-import secrets
-import signal
-import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from threading import Event, Thread
 
-import kopf
+from circinus.api.client import Client
+from circinus.api.event_log import Outage
+from circinus.api.operator.elsewhere import SWEEP_S, Elsewhere
+from circinus.api.operator.looking import Looks, Ours, everything
+from circinus.api.operator.objects import WatchedObjects
+from circinus.api.operator.queries import QueryBook
+from circinus.api.operator.telling import EventTeller
+from circinus.api.operator.work import Again, WorkQueue
+from circinus.deploy.kubernetes.api import Cluster
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError
 
-from circinus.api.client import Client, Refused
-from circinus.api.event_log import trouble
-from circinus.api.operator.claims import FINALIZER, Claims, Whose, whose
-from circinus.api.operator.definition import GROUP, PLURAL, VERSION
-from circinus.api.operator.following import SeenQuery, Status, follow, release, transition
-from circinus.api.operator.leadership import ClusterLeases, Contender, lead
-from circinus.deploy.kubernetes.access import OPERATOR, require_access
-from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
-from circinus.deploy.kubernetes.ownership import ObjectOwner, check_release
-from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.errors import CircinusError, Unavailable
-
-_RENEWALS = 5
-_RETRY_S = 1.0
+WORKERS = 4
+"""Looks at once. A look waits for four answers; more would take what the service needs."""
+_PATIENCE_S = 10.0  # with a service that does not answer, such as one that is started again
+_STUCK_S = 300.0  # of a look, or between two ticks: something hangs
+_LEAVING_S = 20.0  # for the looks in hand, when it is told to end
+_BROKEN = Again(first_s=1.0, longest_s=60.0)
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorSettings:
-    """What an operator is told."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class Controller:
+    """Follows the objects of some namespaces. Runs once."""
 
-    namespace: str | None  # whose objects; None: the pod's own
-    kubeconfig: Path | None  # the way to the cluster; None: the pod's own
-    release: str  # for which it takes objects, and whose operators share a lease
-    pod: ObjectOwner | None  # in which it runs; None: outside of the cluster
-    lease_s: float  # after which a silent leader is replaced, `> 0`
-    look_s: float  # between two looks at an object, `> 0`
+    cluster: Cluster
+    service: Client
+    namespaces: Sequence[str | None]  # each is followed; None: all of the cluster
+    identity: str  # who it is, for events
+    clock: Clock
+    tick_s: float  # between two readings of the service's queries, `> 0`
+    elsewhere: bool = False  # whether it may tell objects of other namespaces
+    ours: Ours = everything
+    queue: WorkQueue = field(init=False)
+    objects: WatchedObjects = field(init=False)
+    looks: Looks = field(init=False)
+    _over: Event = field(default_factory=Event, init=False)
+    _ticked_at: float = field(init=False)
+    _answered_at: float = field(init=False)
+    _outage: Outage = field(init=False)
 
     def __post_init__(self) -> None:
-        check_release(self.release)
-
-
-async def run(service: Client, settings: OperatorSettings) -> None:
-    """Follow the objects of a namespace until SIGTERM or an interrupt.
-
-    InvalidInput if there is no way to the cluster or a figure breaks a rule, NotAllowed (naming
-    all of them) if the account lacks permissions, Unavailable if the cluster does not answer.
-    """
-    namespace, release = settings.namespace or own_namespace(), settings.release
-    cluster = Cluster(connect(settings.kubeconfig))
-    await asyncio.to_thread(require_access, cluster, namespace, OPERATOR)
-    clock = SystemClock()
-    leases = ClusterLeases(
-        cluster=cluster,
-        namespace=namespace,
-        release=release,
-        pod=settings.pod,
-        duration_s=settings.lease_s,
-    )
-    identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-    pause_s = settings.lease_s / _RENEWALS
-    contender = Contender(identity=identity, leases=leases, clock=clock, renew_s=pause_s)
-    claims = Claims(cluster=cluster, release=release)
-    handlers = Handlers(service=service, clock=clock, claims=claims)
-
-    async def act(over: asyncio.Event) -> None:
-        """Follow the objects of the namespace until the event is set."""
-        registry = kopf.OperatorRegistry()
-        kind = (GROUP, VERSION, PLURAL)
-        kopf.on.login(registry=registry, id="login")(lambda **_: connection_of(cluster))
-        ours, free = handlers.when(Whose.OURS), handlers.when(Whose.NOBODYS)
-        every = settings.look_s
-        kopf.on.event(*kind, registry=registry, id="claim", when=free)(handlers.claim)
-        kopf.timer(*kind, registry=registry, id="look", interval=every, when=ours)(handlers.look)
-        kopf.on.delete(*kind, registry=registry, id="release", when=ours)(handlers.delete)
-        await kopf.operator(
-            registry=registry,
-            settings=_kopf_settings(identity),
-            standalone=True,  # which of several acts is the lease's to say, not kopf's peering
-            namespaces=[namespace],
-            stop_flag=over,
+        self.queue = WorkQueue(clock=self.clock)
+        self.objects = WatchedObjects(
+            cluster=self.cluster, clock=self.clock, heard=self.queue.add, over=self._over
         )
+        self.looks = Looks(
+            cluster=self.cluster,
+            objects=self.objects,
+            book=QueryBook(service=self.service),
+            teller=EventTeller(cluster=self.cluster, identity=self.identity, clock=self.clock),
+            clock=self.clock,
+            ours=self.ours,
+        )
+        self._ticked_at = self._answered_at = self.clock.now()
+        self._outage = Outage(_LOG, "operator.service_silent", self.clock)
 
-    leading = asyncio.ensure_future(lead(contender, act))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await leading
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
-    """What is done when kopf calls."""
-
-    service: Client
-    clock: Clock
-    claims: Claims
-
-    def when(self, wanted: Whose) -> Callable[..., bool]:
-        """Give the filter of objects that are so, seen from the release."""
-        release = self.claims.release
-        return lambda meta, **_: whose(meta, release) is wanted
-
-    def claim(self, meta: kopf.Meta, **_: Any) -> None:  # noqa: ANN401 - kopf's own
-        """Take an object that is nobody's."""
+    def run(self) -> None:
+        """Follow until stopped."""
+        self.tick()  # before the first look, which would ask for each query by itself
+        for namespace in self.namespaces:
+            name = f"watch {namespace or 'all'}"
+            Thread(target=self.objects.follow, args=[namespace], name=name, daemon=True).start()
+        if self.elsewhere and None not in self.namespaces:
+            Thread(target=self._sweep, name="elsewhere", daemon=True).start()
+        with_hands = ThreadPoolExecutor(WORKERS, thread_name_prefix="look")
+        working = [with_hands.submit(self._work) for _ in range(WORKERS)]
         try:
-            self.claims.ours(meta)
+            while not self._over.wait(self.tick_s):
+                self.tick()
+        finally:
+            self.stop()
+            wait(working, timeout=_LEAVING_S)
+            with_hands.shutdown(wait=False, cancel_futures=True)
+
+    def stop(self) -> None:
+        """Let it end: no look begins any more."""
+        self._over.set()
+        self.queue.close()
+
+    def tick(self) -> None:
+        """Read the service's queries; let objects be looked at whose queries changed."""
+        self._ticked_at = self.clock.now()
+        try:
+            changed = self.looks.book.read()
         except CircinusError as error:
-            trouble(_LOG, "operator.not_claimed", uid=meta["uid"], reason=str(error))
+            self._outage.lasts(cause=str(error))
+            if self.looks.outage is None and self._ticked_at - self._answered_at > _PATIENCE_S:
+                self._look_at_all(str(error))
+            return
+        except Exception:  # noqa: BLE001 - the next tick goes on
+            _LOG.exception("operator.tick_failed")
+            return
+        self._outage.over()
+        self._answered_at = self.clock.now()
+        if self.looks.outage is not None:
+            self._look_at_all(None)
+        for key in filter(None, map(self.objects.key_of_uid, changed)):
+            self.queue.add(key)
 
-    def look(self, body: kopf.Body, patch: kopf.Patch, **_: Any) -> None:  # noqa: ANN401 - kopf's own
-        """Look at one object: call the service, write the status if it changed."""
-        seen = seen_of(body)
-        try:
-            status, events = follow(seen, self.service)
-        except (Unavailable, Refused) as error:
-            if isinstance(error, Refused):  # such as a token that the service does not know
-                trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
-            status, events = Status.unreachable(seen.generation, seen.status, str(error)), []
-        document = status.document(seen.status, at=self.clock.timestamp())
-        for event in (*events, *transition(seen.status, document)):
-            kind = "Warning" if event.warning else "Normal"
-            kopf.event(body, type=kind, reason=event.reason, message=event.message)
-        if changed := {k: v for k, v in document.items() if seen.status.get(k) != v}:
-            patch.status.update(changed)
+    def _look_at_all(self, outage: str | None) -> None:
+        self.looks.outage = outage
+        for key in self.objects.known():
+            self.queue.add(key)
 
-    def delete(self, body: kopf.Body, **_: Any) -> None:  # noqa: ANN401 - kopf's own
-        """Stop what an object asked for; the object goes when nothing of it runs."""
-        try:
-            left = release(seen_of(body), self.service)
-        except (Unavailable, Refused) as error:
-            pause = error.retry_after_s if isinstance(error, Unavailable) else _RETRY_S
-            raise kopf.TemporaryError(str(error), delay=pause) from error
-        if left:
-            told = f"still being stopped: {', '.join(left)}"
-            raise kopf.TemporaryError(told, delay=_RETRY_S)
+    def _work(self) -> None:
+        while (key := self.queue.take()) is not None:
+            again: Again | float | None = _BROKEN
+            try:
+                again = self.looks.look(key)
+            except Exception:  # noqa: BLE001 - the thread's edge: the next look goes on
+                _LOG.exception("operator.look_failed object=%s", key)
+            finally:
+                self.queue.done(key, again)
 
+    def _sweep(self) -> None:
+        told = Elsewhere(
+            cluster=self.cluster,
+            followed=frozenset(filter(None, self.namespaces)),
+            teller=self.looks.teller,
+            clock=self.clock,
+        )
+        outage = Outage(_LOG, "operator.elsewhere_unseen", self.clock)
+        while not self._over.is_set():
+            try:
+                told.sweep()
+                outage.over()
+            except Exception as error:  # noqa: BLE001 - the thread's edge: the next one goes on
+                outage.lasts(cause=f"{type(error).__name__}: {error}")
+            self._over.wait(SWEEP_S)
 
-def connection_of(cluster: Cluster) -> kopf.ConnectionInfo:
-    """Give the way to a cluster; asked again, with a fresh token."""
-    chosen = cluster.client.configuration
-    header = chosen.get_api_key_with_prefix("BearerToken") or chosen.get_api_key_with_prefix(
-        "authorization"
-    )
-    return kopf.ConnectionInfo(
-        server=chosen.host,
-        ca_path=chosen.ssl_ca_cert,
-        insecure=not chosen.verify_ssl,
-        scheme="Bearer" if header else None,
-        token=header.rpartition(" ")[2] if header else None,  # "Bearer X", or in small letters
-        certificate_path=chosen.cert_file,
-        private_key_path=chosen.key_file,
-    )
+    def stuck(self) -> list[str]:
+        """Give what hangs, in words."""
+        now = self.clock.now()
+        since = {f"the look at {key}": at for key, at in self.queue.in_hand.items()}
+        since["reading the service's queries"] = self._ticked_at
+        return [
+            f"{what} lasts {now - at:.0f} s" for what, at in since.items() if now - at > _STUCK_S
+        ]
 
-
-def _kopf_settings(identity: str) -> kopf.OperatorSettings:
-    chosen = kopf.OperatorSettings()
-    chosen.persistence.finalizer = FINALIZER
-    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-    chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
-    chosen.scanning.disabled = True  # no need to read the cluster's CRDs and namespaces
-    chosen.posting.enabled = True
-    chosen.posting.loggers = False  # events are ours to choose
-    chosen.posting.reporting_component = identity
-    chosen.process.ultimate_exiting_timeout = None  # who started us decides
-    return chosen
-
-
-def seen_of(body: Mapping[str, Any]) -> SeenQuery:
-    """Give an object as the cluster has it."""
-    metadata = body["metadata"]
-    return SeenQuery(
-        uid=metadata["uid"],
-        generation=metadata["generation"],
-        spec=body.get("spec", {}),  # what the cluster sent: kopf's live views are attributes
-        status=body.get("status", {}),
-    )
+    def unsynced(self) -> list[str]:
+        """Give what is not known yet, in words."""
+        return [
+            f"the objects of {namespace or 'all namespaces'} are not listed yet"
+            for namespace in self.namespaces
+            if namespace not in self.objects.synced
+        ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from circinus.api.operator.rules import add_rules
 from circinus.api.query_file import query_schema
 from circinus.api.schemas.query import LARGEST_SEED
 
@@ -25,6 +26,7 @@ _UNKNOWN_TO_KUBERNETES = frozenset(
 _FILES = ("folder", "jsonl")
 _COLUMNS = (
     ("Phase", "string", ".status.phase", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Plan", "string", ".status.planId", 0),
     ("Cost", "number", ".status.costUsdPerHour", 0),
     ("SLO", "string", ".status.slo", 0),
@@ -32,13 +34,6 @@ _COLUMNS = (
     ("Query", "string", ".status.queryId", 1),
     ("Message", "string", ".status.message", 1),
 )
-_RULES = {
-    "self.pipeline.matches('^[A-Za-z][A-Za-z0-9_.-]{0,62}$')": (
-        "pipeline must be the name of a registered pipeline: a letter, then at most 62 letters, "
-        "digits, '_', '.', '-'"
-    ),
-    "self.pipeline == oldSelf.pipeline": "pipeline must stay as it is: make another PipelineQuery",
-}
 
 
 def definition() -> dict[str, Any]:
@@ -84,14 +79,11 @@ def _spec_schema() -> dict[str, Any]:
     definitions: Any = whole["$defs"]
     spec = structural(whole, definitions)
     data = spec["properties"]["data"]
-    del data["oneOf"]  # a service reads no files: examples are all that is left
+    del data["oneOf"]  # a service reads no files
     for name in _FILES:
         del data["properties"][name]
-    data["required"] = ["examples"]
-    data["description"] = "Which of the pipeline's examples to profile on."
-    spec["x-kubernetes-validations"] = [
-        {"rule": rule, "message": message} for rule, message in _RULES.items()
-    ]
+    data["description"] = "Which inputs to profile on."
+    add_rules(spec)
     return spec
 
 
@@ -142,40 +134,38 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
 
 
 def _status_schema() -> dict[str, Any]:
-    text = {"type": "string"}
     condition = {
         "type": "object",
         "required": ["type", "status", "reason", "message", "lastTransitionTime"],
         "properties": {
-            "type": text,
+            "type": _text(),
             "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "reason": text,
-            "message": text,
+            "reason": _text(),
+            "message": _text(),
             "lastTransitionTime": {"type": "string", "format": "date-time"},
             "observedGeneration": {"type": "integer", "format": "int64"},
         },
     }
     planning = {
-        "method": {**text, "description": "Left out: no method has these parts."},
-        "strategy": text,
-        "stopping": {**text, "description": "Left out: the strategy decides itself."},
-        "sampling": text,
+        "method": _text("Left out: no method has these parts."),
+        "strategy": _text(),
+        "stopping": _text("Left out: the strategy decides itself."),
+        "sampling": _text(),
     }
-    served_by = "Query of an older spec that answers requests meanwhile."
     return {
         "type": "object",
         "properties": {
             "observedGeneration": {"type": "integer", "format": "int64"},
-            **dict.fromkeys(("phase", "message", "queryId", "planId"), text),
+            **{name: _text() for name in ("phase", "message", "queryId", "planId")},
             "planning": {
                 "type": "object",
                 "description": "How the query is planned.",
                 "properties": planning,
             },
-            "servedBy": {**text, "description": served_by},
+            "servedBy": _text("Query of an older spec that answers requests meanwhile."),
             "costUsdPerHour": {"type": "number"},
-            "slo": {"type": "string", "description": "What is known of each SLO, in words."},
-            "sloStates": {"type": "object", "additionalProperties": text},
+            "slo": _text("What is known of each SLO, in words."),
+            "sloStates": {"type": "object", "additionalProperties": _text()},
             "conditions": {
                 "type": "array",
                 "items": condition,
@@ -184,3 +174,8 @@ def _status_schema() -> dict[str, Any]:
             },
         },
     }
+
+
+def _text(description: str = "") -> dict[str, Any]:
+    # One of its own each time: what stands twice would be written as an alias.
+    return {"type": "string"} | ({"description": description} if description else {})

@@ -2,7 +2,8 @@
 
 Every look starts from the object and from what the service says of it, never from memory: the
 queries of an object are those whose idempotency key begins with its uid. So a controller that was
-killed at any point, or missed any event, goes on with its next look, and pays for nothing twice.
+killed at any point, or missed any event, goes on with its next look, and pays for nothing twice:
+what the service said may be a tick old (`queries`), and each thing done can be done again.
 
 A new spec is a new query. The query of the spec before serves on until the new one does, unless
 the new one waits for the capacity that the old one holds: then the old one goes first, and an
@@ -16,23 +17,24 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from circinus.api.client import Client, Refused
-from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
+from circinus.api.client import Client
+from circinus.api.operator.queries import KnownQuery, QueryBook
+from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.query_file import query_of
-from circinus.api.schemas.progress import QueryView
 from circinus.pipelines.errors import InvalidInput
 
 NO_DEPLOYMENT = "none"
-_NOT_FOUND = 404
 PLANNED = "Planned"
 READY = "Ready"
 _TROUBLE = frozenset(
     {QueryPhase.INFEASIBLE, QueryPhase.EXHAUSTED, QueryPhase.FAILED, QueryPhase.CANCELLED}
 )
-_REFUSED = "refused"
+REFUSED = "refused"
 _UNKNOWN = "unknown"
+UNWATCHED = "unwatched"
 _OF_QUERY = ("queryId", "planId", "servedBy", "planning")
 _OF_PLAN = ("costUsdPerHour", "slo", "sloStates")
+_DIGITS = 6  # of figures in a status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,94 +47,84 @@ class SeenQuery:
     status: Mapping[str, Any]  # as it was written last; empty before the first time
 
 
-def follow(seen: SeenQuery, service: Client) -> tuple[Status, list[Event]]:
+def follow(seen: SeenQuery, book: QueryBook) -> tuple[Status, list[Event]]:
     """Let the service do what the object asks for; give its status, and events to be told.
 
     Refused if it names another problem than a broken rule, Unavailable if it cannot answer now.
     """
-    query = _known(seen, service)
-    events: list[Event] = []
-    serving = None
+    key = f"{seen.uid}/{seen.generation}"
+    known = book.of(seen.uid)
+    query = next((q for q in known if q.key == key), None) or _finished(seen, key, book)
     if query is None:
-        key = f"{seen.uid}/{seen.generation}"
-        others = {q.id: q for q in service.all_queries(key_prefix=f"{seen.uid}/")}
-        query = next((q for q in others.values() if q.idempotency_key == key), None)
-        if query is None:
-            try:
-                query = service.submit(query_of(dict(seen.spec)), idempotency_key=key)
-            except InvalidInput as error:
-                # Whatever served before serves on: the new spec never became a query.
-                return Status.refused(seen.generation, str(error)), []
-        others.pop(query.id, None)
-        events, serving = _make_way(query, others.values(), service)
-    message = query.message or "" if query.shortfall is None else query.shortfall.sentence
-    if query.progress is not None:
-        failures = [str(found) for found in query.progress.failures]
-        message = ". ".join([message.rstrip("."), *(f for f in failures if f not in message)])
-    parts = query.planning.model_dump(mode="json", exclude_none=True)
+        try:
+            query = book.submit(query_of(dict(seen.spec)), key)
+        except InvalidInput as error:
+            # Whatever served before serves on: the new spec never became a query.
+            return Status.refused(seen.generation, str(error)), []
+    others = [other for other in known if other.id != query.id]
+    events, serving = _make_way(query, others, book)
     facts = {
         "phase": query.phase.value,
-        "message": message,
+        "message": query.message,
         "queryId": query.id,
         "planId": query.plan_id,
         "servedBy": serving,
-        "planning": dict.fromkeys(seen.status.get("planning") or ()) | parts,
-        **_plan_facts(service, query, seen.status),
+        "planning": {**dict.fromkeys(seen.status.get("planning") or ()), **query.planning},
+        **_plan_facts(book.service, query, seen.status),
     }
-    conditions = _conditions(query, message, serving)
+    conditions = _conditions(query, query.message, serving)
     return Status(generation=seen.generation, facts=facts, conditions=conditions), events
 
 
-def release(seen: SeenQuery, service: Client) -> tuple[str, ...]:
+def release(seen: SeenQuery, book: QueryBook) -> tuple[str, ...]:
     """Stop everything that the object ever asked for; give the ids of what still runs.
 
     Refused if the service names a problem, Unavailable if it cannot answer now.
     """
     left = []
-    for query in service.all_queries(key_prefix=f"{seen.uid}/"):
-        _stop(query, service)
-        if service.deployment(query.id).phase != NO_DEPLOYMENT:
-            left.append(query.id)
+    for view in book.service.all_queries(key_prefix=f"{seen.uid}/"):
+        book.stop(KnownQuery.of(view))
+        if book.service.deployment(view.id).phase != NO_DEPLOYMENT:
+            left.append(view.id)
     return tuple(left)
 
 
-def _known(seen: SeenQuery, service: Client) -> QueryView | None:
-    """Give the present spec's query, if the status names it and no other of the object is left."""
-    status = seen.status
-    settled = status.get("observedGeneration") == seen.generation and not status.get("servedBy")
-    query_id = status.get("queryId")
-    if not settled or not query_id:
-        return None
-    try:
-        return service.query(str(query_id))
-    except Refused as refusal:
-        if refusal.problem.status != _NOT_FOUND:
-            raise
-        return None  # a service that lost its state gets the query again
+def _finished(seen: SeenQuery, key: str, book: QueryBook) -> KnownQuery | None:
+    """Give the present spec's query that is no longer among the unfinished ones.
+
+    None: there is none, or a service that lost its state has to get it again.
+    """
+    query_id = seen.status.get("queryId")
+    query = book.find(str(query_id)) if query_id else None
+    return query if query is not None and query.key == key else None
 
 
 def _make_way(
-    query: QueryView, others: Iterable[QueryView], service: Client
+    query: KnownQuery, others: Iterable[KnownQuery], book: QueryBook
 ) -> tuple[list[Event], str | None]:
     """Stop the queries of older specs; give what to tell, and which of them serves on."""
     events, serving = [], None
     for other in others:
-        if other.phase is QueryPhase.SERVING and serving is None and not _is_due(query, service):
+        if (
+            other.phase is QueryPhase.SERVING
+            and serving is None
+            and not _is_due(query, book.service)
+        ):
             serving = other.id  # the newest of them: requests are answered until the change
             continue
-        if _stop(other, service):
+        if book.stop(other):
             events.append(_retired(other, query))
     return events, serving
 
 
-def _is_due(query: QueryView, service: Client) -> bool:
+def _is_due(query: KnownQuery, service: Client) -> bool:
     """Whether the query of the spec before has to go: its successor serves, or needs its place."""
     if query.phase is QueryPhase.WAITING:
         return any(waiting.query_id == query.id for waiting in service.schedule().waiting)
     return query.phase is QueryPhase.SERVING
 
 
-def _retired(other: QueryView, query: QueryView) -> Event:
+def _retired(other: KnownQuery, query: KnownQuery) -> Event:
     if other.phase is QueryPhase.SERVING and query.phase is QueryPhase.WAITING:
         message = (
             f"query {other.id} of the spec before is stopped to make room for {query.id}: "
@@ -143,19 +135,8 @@ def _retired(other: QueryView, query: QueryView) -> Event:
     return Event(warning=False, reason="Retired", message=message)
 
 
-def _stop(query: QueryView, service: Client) -> bool:
-    """Give whether there was something to stop."""
-    if query.phase in CANCELLABLE:
-        service.cancel(query.id)
-        return True
-    if query.phase in LIVE:
-        service.undeploy(query.id)
-        return True
-    return False
-
-
 def _plan_facts(
-    service: Client, query: QueryView, before: Mapping[str, object]
+    service: Client, query: KnownQuery, before: Mapping[str, object]
 ) -> Mapping[str, object]:
     """Give what to say of the chosen plan; nothing if the status tells of it already."""
     if query.plan_id is None:
@@ -166,12 +147,17 @@ def _plan_facts(
         if plan.id == query.plan_id:
             states = {name: state.value for name, state in plan.states.items()}
             words = ", ".join(f"{name} {state}" for name, state in states.items())
-            facts = (plan.cost_usd_per_hour, words, states)
+            facts = (_rounded(plan.cost_usd_per_hour), words, states)
             return dict(zip(_OF_PLAN, facts, strict=True))
     return {}
 
 
-def _conditions(query: QueryView, message: str, served_by: str | None) -> tuple[Condition, ...]:
+def _rounded(figure: float) -> float:
+    """Give a figure as people read it: 0.02, not the 0.020000000000000004 of a sum."""
+    return float(f"{figure:.{_DIGITS}g}")
+
+
+def _conditions(query: KnownQuery, message: str, served_by: str | None) -> tuple[Condition, ...]:
     word = query.phase.value.capitalize()
     if query.phase in LIVE or query.phase is QueryPhase.RETIRED:
         planned = Condition(type=PLANNED, status="True", reason="PlansFound")
@@ -218,7 +204,7 @@ class Status:
             Condition(type=type, status="False", reason="Refused", message=message)
             for type in (PLANNED, READY)
         )
-        facts = {"phase": _REFUSED, "message": message, **dict.fromkeys(_OF_QUERY + _OF_PLAN)}
+        facts = {"phase": REFUSED, "message": message, **dict.fromkeys(_OF_QUERY + _OF_PLAN)}
         return cls(generation=generation, facts=facts, conditions=no)
 
     @classmethod
@@ -228,6 +214,13 @@ class Status:
         unknown = Condition(type=READY, status="Unknown", reason=reason, message=message)
         facts = {**before, "phase": before.get("phase") or _UNKNOWN, "message": message}
         return cls(generation=generation, facts=facts, conditions=(unknown,))
+
+    @classmethod
+    def unwatched(cls, generation: int, message: str) -> Status:
+        """Give the status of an object that nobody follows."""
+        no = Condition(type=READY, status="False", reason="NotWatched", message=message)
+        facts = {"phase": UNWATCHED, "message": message}
+        return cls(generation=generation, facts=facts, conditions=(no,))
 
     def document(self, before: Mapping[str, Any], *, at: float) -> dict[str, Any]:
         """Give the status as the cluster keeps it; fields that no longer hold are None.
@@ -254,5 +247,5 @@ def transition(before: Mapping[str, object], now: Mapping[str, object]) -> Itera
     phase = str(now["phase"])
     if before.get("phase") != phase:
         message = str(now["message"]) or f"query {now.get('queryId')} is {phase}"
-        warning = phase in {_REFUSED, _UNKNOWN, *_TROUBLE}  # phases are text
+        warning = phase in {REFUSED, UNWATCHED, _UNKNOWN, *_TROUBLE}  # phases are text
         yield Event(warning=warning, reason=phase.capitalize(), message=message)

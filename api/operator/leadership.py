@@ -44,8 +44,8 @@ class ClusterLeases:
     namespace: str  # where
     release: str = DEFAULT_RELEASE  # whose
     pod: ObjectOwner | None = None  # in which this runs; None: outside of the cluster
-    # A lease not renewed for so long is anybody's, `> 0`. 15: as Kubernetes' own controllers
-    duration_s: float = 15.0
+    # A lease not renewed for so long is anybody's, `> 0`. Kubernetes' own controllers have 15
+    duration_s: float = 10.0
 
     def __post_init__(self) -> None:
         checks.positive("duration_s", self.duration_s)
@@ -101,12 +101,15 @@ class Contender:
     identity: str  # unlike that of any other
     leases: ClusterLeases
     clock: Clock
-    renew_s: float = 3.0  # pause between renewals, `> 0` and below half the duration: one may fail
+    renew_s: float = 2.0  # pause between renewals, `> 0` and below half the duration: one may fail
+    tried_at: float = field(init=False)  # the last time, by its clock
+    answered_at: float = field(init=False)  # when the cluster last did
     _seen: Lease | None = field(default=None, init=False)
     _seen_at: float = field(default=0.0, init=False)
     _held_until: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self.tried_at = self.answered_at = self.clock.now()
         checks.positive("renew_s", self.renew_s)
         rule = "must be below half of duration_s"
         checks.require(self.renew_s < self.leases.duration_s / 2, "renew_s", rule, self.renew_s)
@@ -121,8 +124,9 @@ class Contender:
 
         CircinusError if the cluster does not answer, or says no: we may lead on until it ends.
         """
-        asked = self.clock.now()
+        self.tried_at = asked = self.clock.now()
         lease = self.leases.read()
+        self.answered_at = self.clock.now()
         if lease != self._seen:
             self._seen, self._seen_at = lease, asked
         stale = asked - self._seen_at >= self.leases.duration_s
@@ -132,6 +136,12 @@ class Contender:
         mine = self.leases.write(lease, self.identity, at=self.clock.timestamp())
         self._held_until = None if mine is None else asked + self.leases.duration_s
         return mine is not None
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait for the lease of somebody else: not longer than until it is stale."""
+        stale_s = self._seen_at + self.leases.duration_s - self.clock.now()
+        return stale_s if 0.0 < stale_s < self.renew_s else self.renew_s
 
     def resign(self) -> None:
         """Give the lease up, so that the next one need not wait for its end.
@@ -155,7 +165,7 @@ async def lead(contender: Contender, act: Callable[[asyncio.Event], Awaitable[No
     try:
         while True:
             while not await _renewed(contender):
-                await asyncio.sleep(contender.renew_s)
+                await asyncio.sleep(contender.pause_s)
             event(_LOG, "leadership.won", identity=contender.identity)
             over = asyncio.Event()
             acting = asyncio.ensure_future(act(over))

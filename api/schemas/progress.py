@@ -168,6 +168,7 @@ class PageRequest(BaseModel):
     key_prefix: Annotated[
         str | None, Field(min_length=1, max_length=200, pattern=_WITHOUT_NUL)
     ] = None
+    unfinished: bool = False  # only those that something will still happen to by itself
 
 
 class QueryPage(View):

@@ -74,6 +74,16 @@ class CalibrationView(View):
     """Class of operators -> how many times as fast as the reference machine."""
 
 
+class GpusView(View):
+    """The GPUs of one machine."""
+
+    kind: str
+    """How workers share them: `whole`, `mig`, `mps` or `time-sliced`."""
+    count: int = Field(description="How many there are; with `mig`, how many of its devices.")
+    parts: int = Field(description="Of each of them; 1: it is not divided further.")
+    resource: str = Field(description="What nodes of a cluster offer them as.")
+
+
 class MachineTypeView(View):
     """Machines of a tier that are alike, where it holds unlike ones."""
 
@@ -83,6 +93,11 @@ class MachineTypeView(View):
     speed_factor: float = Field(description="How many times as fast as the reference machine.")
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
+    gpus: GpusView | None = None
+    """Of one machine; none: workers use none."""
+    cores: float | None = None
+    """Of one machine; none: as of every machine of a tier that does not tell."""
+    memory_gib: float | None = Field(default=None, description="Likewise.")
 
 
 class CallPriceView(View):
@@ -137,6 +152,11 @@ class TierView(View):
     call_s_per_byte: float = Field(default=0.0, description="The same for each byte handed over.")
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
+    gpus: GpusView | None = None
+    """Of one machine; none: workers use none, or those of its types are unlike."""
+    cores: float | None = None
+    """Of one machine, the least of its types; none: as of every tier that does not tell."""
+    memory_gib: float | None = Field(default=None, description="Likewise.")
     types: list[MachineTypeView] = Field(default_factory=list)
     """Its types in the order of their machines' numbers; none: all machines are alike."""
     endpoints: list[EndpointView] = Field(default_factory=list)
@@ -205,7 +225,9 @@ class InstanceView(View):
     """Process id, where it is a process of this machine."""
     address: str = Field(description="Where it listens.")
     share: float = Field(description="Of one machine, in (0, 1].")
-    enforcement: str = Field(description="How the share is enforced: `cgroup` or `duty cycle`.")
+    enforcement: str = Field(
+        description="How the share is enforced: `cgroup`, `device`, `duty cycle`."
+    )
     emulated: bool = Field(description="Whether the tier's speed is put on by waiting.")
     calls_at_once: int | None = None
     """Calls to endpoints that it makes at a time; none: its tier has machines. With it the share
@@ -365,8 +387,17 @@ def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
 
 
 def _tier_view(tier: Tier) -> TierView:
-    types = [MachineTypeView.of(e, calibration=_calibration_view(e)) for e in tier.types]
-    return TierView.of(tier, calibration=_calibration_view(tier), types=types)
+    types = [
+        MachineTypeView.of(e, calibration=_calibration_view(e), gpus=_gpus_view(e))
+        for e in tier.types
+    ]
+    return TierView.of(
+        tier, calibration=_calibration_view(tier), gpus=_gpus_view(tier), types=types
+    )
+
+
+def _gpus_view(of: Tier | MachineType) -> GpusView | None:
+    return None if of.gpus is None else GpusView.of(of.gpus)
 
 
 def _calibration_view(of: Tier | MachineType) -> CalibrationView | None:

@@ -175,6 +175,7 @@ class QueryState:
     serial: int
     id: str
     version: int
+    phase: QueryPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,12 +117,15 @@ class Store:
 
     def states(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[QueryState, ...]:
         """Give the states of what `queries` gives. Cheap."""
-        wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version)
+        wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version, QueryRow.phase)
         wanted = wanted.where(*_conditions(**choice))
         wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
         with reading(self._engine) as session:
             found = session.execute(wanted).all()
-        return tuple(QueryState(serial=s, id=name, version=number) for s, name, number in found)
+        return tuple(
+            QueryState(serial=serial, id=name, version=version, phase=QueryPhase(phase))
+            for serial, name, version, phase in found
+        )
 
     def state(self, query_id: str) -> tuple[int, int]:
         """Give the version of a query and the revision of the schedule in force. Cheap.

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from circinus.api.phases import CANCELLABLE, QueryPhase
+from circinus.api.phases import CANCELLABLE, UNFINISHED, QueryPhase
 from circinus.api.schemas.progress import PageRequest
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document
@@ -99,7 +99,7 @@ def page_of(store: Store, asked: PageRequest) -> tuple[tuple[QueryState, ...], s
     states = store.states(
         limit=asked.limit + 1,
         before=None if asked.cursor is None else _decoded(asked.cursor),
-        phases=None if asked.phase is None else frozenset({asked.phase}),
+        phases=_phases(asked),
         tenant=asked.tenant,
         key_prefix=asked.key_prefix,
     )
@@ -108,6 +108,12 @@ def page_of(store: Store, asked: PageRequest) -> tuple[tuple[QueryState, ...], s
         return shown, None
     last = f"{_MARK}{shown[-1].serial}"
     return shown, base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")
+
+
+def _phases(asked: PageRequest) -> frozenset[QueryPhase] | None:
+    if asked.phase is None:
+        return UNFINISHED if asked.unfinished else None
+    return frozenset({asked.phase}) & (UNFINISHED if asked.unfinished else frozenset(QueryPhase))
 
 
 def _decoded(cursor: str) -> int:

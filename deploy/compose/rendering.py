@@ -43,7 +43,7 @@ class ComposeSettings:
     """What all services of a file have in common."""
 
     image: str = WORKER_IMAGE  # of all of them, with the pipeline in it
-    machine: MachineShape = field(default_factory=MachineShape)  # of every tier; without GPUs
+    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that do not tell
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ def _worker(
     # What a share of a batched operator means, its worker sees to: it is no part of the CPU.
     limited = spec.share if enforcement is Enforcement.CGROUP else 1.0
     socket = address.removeprefix("unix:")
-    shape = settings.machine
+    shape = settings.machine.of(spec.tier)
     return {
         **_service(WORKER, options.arguments(), own, settings),
         "cpus": shape.milli_cpu(limited) / 1000,

@@ -38,7 +38,7 @@ class NotAllowed(CircinusError):
 
 
 _GROUP = "circinus.io"
-OPERATOR = (
+FOLLOWER = (
     Permission(
         _GROUP,
         "pipelinequeries",
@@ -47,6 +47,10 @@ OPERATOR = (
     ),
     Permission(_GROUP, "pipelinequeries/status", ("patch",), "to write how a query fares"),
     Permission("", "events", ("create",), "to tell what happened"),
+)
+"""Of `circinus operator`, in each namespace that it follows."""
+
+LEADER = (
     Permission(
         "coordination.k8s.io",
         "leases",
@@ -54,7 +58,28 @@ OPERATOR = (
         "to let one of several operators lead",
     ),
 )
-"""Of `circinus operator`, in its namespace."""
+"""Of the same, in the namespace of its lease."""
+
+OPERATOR = (*FOLLOWER, *LEADER)
+"""Of the same, where it follows its own namespace."""
+
+SEEING_ALL = (
+    Permission(
+        _GROUP,
+        "pipelinequeries",
+        ("list",),
+        "to find objects that nobody follows",
+        of_cluster=True,
+    ),
+    Permission(
+        _GROUP,
+        "pipelinequeries/status",
+        ("patch",),
+        "to tell that nobody follows them",
+        of_cluster=True,
+    ),
+)
+"""What an operator of some namespaces may have, to tell objects elsewhere that it sees them."""
 
 RETIREMENT = (
     Permission(
@@ -122,14 +147,15 @@ CREDENTIALS = (
 
 
 def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]) -> None:
-    """Return if the account may do everything that is needed.
+    """Return if the account may do everything that is needed in a namespace; empty: in all.
 
     NotAllowed names all that is missing; ClusterRefused if it may not even ask, or Unavailable.
     """
     missing = []
     for need in lacking(cluster, namespace, needs):
         group = f".{need.group}" if need.group else ""
-        where = "" if need.of_cluster else f" in namespace {namespace}"
+        where = f" in namespace {namespace}" if namespace else " in all namespaces"
+        where = "" if need.of_cluster else where
         told = f"{need.resource}{group}{where} ({need.purpose})"
         missing += [f"{verb} {told}" for verb in need.verbs]
     if missing:

@@ -107,12 +107,12 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
     return client
 
 
-def own_namespace() -> str:
-    """Give the namespace of the pod that this runs in; `default` outside of a cluster."""
+def own_namespace(otherwise: str = "default") -> str:
+    """Give the namespace of the pod that this runs in; `otherwise` outside of a cluster."""
     try:
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     except OSError:
-        return "default"
+        return otherwise
 
 
 class Cluster:
@@ -154,6 +154,10 @@ class Cluster:
         query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
         query |= {"dryRun": "All"} if dry_run else {}
         return self._call("PATCH", path, query, body, content="application/apply-patch+yaml")
+
+    def merge(self, path: str, body: Mapping[str, Any]) -> Object:
+        """Merge into an object; with a resource version only if it is still that one."""
+        return self._call("PATCH", path, body=body, content="application/merge-patch+json")
 
     def delete(self, path: str) -> None:
         """Delete an object; gone already is fine."""

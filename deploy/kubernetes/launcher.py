@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
+from circinus.deploy.kubernetes.gpus import enforcement_of
 from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY, label_value
@@ -42,7 +43,6 @@ from circinus.deploy.runtime.instances import (
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
-from circinus.deploy.workers.shares import enforcement_for
 from circinus.deploy.workers.transport import TlsFiles
 from circinus.pipelines.errors import CircinusError
 
@@ -194,7 +194,7 @@ class ClusterLauncher:
         return ClusterInstance(
             address=address,
             tls=self.tls,
-            enforcement=enforcement_for(spec.operators, spec.share, cgroups=False),
+            enforcement=enforcement_of(spec, cgroups=False),
             note="the worker keeps to it",
             message_bytes=self.shape.message_bytes,
             service=service,

@@ -99,7 +99,7 @@ class WithoutAliases(yaml.SafeDumper):
 def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
     """Give a plan's objects.
 
-    InvalidInput if it does not fit pipeline, tiers or device policy, or calls endpoints.
+    InvalidInput if it does not fit pipeline, tiers or their GPUs, or calls endpoints.
     """
     groups = _groups(scheduled, settings)
     tiers = scheduled.plan.deployment.tiers

@@ -23,7 +23,8 @@ CONTENT = "circinus.io/content"
 
 NAME, VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
 PART_OF, OF_QUERY = "app.kubernetes.io/part-of", "app.kubernetes.io/instance"
-"""Labels that Kubernetes recommends, beside those above; an instance of workers is a query's."""
+"""Labels that Kubernetes recommends, beside those above; an instance of workers is a query's, or
+the release that they are of (see `ownership`)."""
 WORKER_APP = "circinus-worker"
 """Name of the application that workers are; that of the service may call them, so is another."""
 

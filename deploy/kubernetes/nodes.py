@@ -31,17 +31,20 @@ def machines_of(
     tiers: Iterable[str],
     least: Mapping[str, str] | None = None,
     tolerations: Sequence[Object] = (),
+    own: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, int]:
     """Give how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`.
 
     A tier may be a type of one, `TIER/TYPE`: of that are the nodes with the labels of both.
-    `tolerations` are those of the pods that would run there.
+    `tolerations` are those of the pods that would run there; `own`: what a node of a tier or type
+    has to give besides, or instead where it names the same.
     """
     found = dict.fromkeys(tiers, 0)
     for node in nodes:
         tier = pool_of(node, found)
         if tier is not None:
-            found[tier] += not why_no_machine(node, least, tolerations)
+            needed = {**(least or {}), **(own or {}).get(tier, {})}
+            found[tier] += not why_no_machine(node, needed, tolerations)
     return found
 
 
@@ -87,6 +90,7 @@ class Discovery(Mirror):
     told: Callable[[Mapping[str, int]], object]
     least: Mapping[str, str] = field(default_factory=dict)  # see `machines_of`
     tolerations: tuple[Object, ...] = ()  # likewise
+    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # likewise
     _last: dict[str, int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +98,7 @@ class Discovery(Mirror):
 
     def hear(self, nodes: Mapping[str, Object]) -> None:
         """Take the nodes as they are now."""
-        machines = machines_of(nodes.values(), self.tiers, self.least, self.tolerations)
+        machines = machines_of(nodes.values(), self.tiers, self.least, self.tolerations, self.own)
         if machines == self._last:
             return
         try:

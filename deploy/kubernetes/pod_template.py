@@ -66,7 +66,9 @@ _OWNED: tuple[tuple[tuple[str, ...], str], ...] = (
     ((*_WORKER, "*Probe"), _PROGRAM),
     ((*_WORKER, "resources", "*", "cpu"), _PLAN),
     ((*_WORKER, "resources", "*", "nvidia.com/*"), _PLAN),
+    ((*_WORKER, "resources", "*", "*/gpu*"), _PLAN),
     ((*_WORKER, "env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), _PLAN),
+    ((*_WORKER, "env", "NVIDIA_VISIBLE_DEVICES"), _PLAN),
     *(
         ((*_WORKER, "volumeMounts", str(path)), _PROGRAM)
         for path in (TLS_FOLDER, SCRATCH, ENVIRONMENT)

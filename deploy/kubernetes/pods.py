@@ -14,12 +14,12 @@ from math import ceil
 
 from circinus.deploy.kubernetes import names
 from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object
+from circinus.deploy.kubernetes.gpus import device_resources, enforcement_of
 from circinus.deploy.kubernetes.images import WORKER_IMAGE, version_of
 from circinus.deploy.kubernetes.locked_down import TLS_FOLDER, locked_down
 from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
-from circinus.deploy.workers.shares import enforcement_for
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, files_in
 from circinus.pipelines import checks
 
@@ -54,7 +54,7 @@ class RenderSettings:
     image: str = WORKER_IMAGE  # of their container, with a tag or digest
     pull_policy: str = "IfNotPresent"  # of the image
     pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
-    machine: MachineShape = field(default_factory=MachineShape)  # of every tier
+    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that do not tell
     standby: int = 0  # warm replicas per tier, on any node, beyond what was scheduled, `>= 0`
     tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
@@ -193,7 +193,7 @@ def _pod(group: WorkerGroup, settings: RenderSettings) -> Object:
 
 def _container(group: WorkerGroup, settings: RenderSettings) -> Object:
     spec = group.spec
-    enforcement = enforcement_for(spec.operators, spec.share, cgroups=group.limited)
+    enforcement = enforcement_of(spec, cgroups=group.limited)
     tls = replace(files_in(TLS_FOLDER), server_name=None)
     options = replace(
         spec.options(enforcement, f"0.0.0.0:{PORT}", tls),
@@ -219,9 +219,10 @@ def _container(group: WorkerGroup, settings: RenderSettings) -> Object:
 
 
 def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
-    """Give the fields of a container that say what it may use."""
-    spec, shape = group.spec, settings.machine
-    resources = shape.resources(spec.share, spec.tier.name)
+    """Give the fields of a container that say what it may use; errors as `device_resources`."""
+    spec = group.spec
+    shape = settings.machine.of(spec.tier)
+    resources = shape.resources(spec.share)
     if not group.limited:
         del resources["limits"]["cpu"]
     if spec.memory_bytes is not None:
@@ -229,8 +230,4 @@ def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
         most = max(asked, min(2 * asked, shape.mebibytes(1.0)))
         resources["requests"]["memory"] = f"{asked}Mi"
         resources["limits"]["memory"] = f"{most}Mi"
-    percent = shape.threads_percent(spec.share)
-    if percent is None:
-        return {"resources": resources}
-    limit = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": str(percent)}
-    return {"resources": resources, "env": [limit]}
+    return device_resources(spec.tier, spec.share).added_to({"resources": resources})

@@ -10,83 +10,55 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-
-GPU, SHARED_GPU = "nvidia.com/gpu", "nvidia.com/gpu.shared"
+from circinus.pipelines.infrastructure import Tier
 
 _FORM = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?")
 
 
-class DevicePolicy(StrEnum):
-    """How a share of a machine's GPUs is asked for."""
-
-    NONE = "none"  # not at all: workers use the CPU
-    WHOLE = "whole"  # `nvidia.com/gpu`, in whole numbers; any other share is refused
-    MPS = "mps"  # one client of `nvidia.com/gpu.shared`, limited to the share of the GPU's threads
-    TIME_SLICED = "time-sliced"  # as many `nvidia.com/gpu.shared` as fit into the share
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineShape:
-    """What one machine of a tier has for workers."""
+    """What one machine has for workers, besides its GPUs (`gpus`)."""
 
     cpu: str = "1"  # quantity; a share of it is requested, and is the limit
     memory: str = "2Gi"  # quantity; a share of it is requested, all of it is the limit
-    gpus: int = 0  # `>= 0`
-    devices: DevicePolicy = DevicePolicy.NONE  # how they are asked for
-    clients: int = 10  # parts of one GPU, with MPS or time slicing, `>= 1`
 
     def __post_init__(self) -> None:
         checks.require(quantity(self.cpu) > 0, "cpu", "must be > 0", self.cpu)
         checks.require(quantity(self.memory) > 0, "memory", "must be > 0", self.memory)
-        checks.require(self.gpus >= 0, "gpus", "must be >= 0", self.gpus)
-        checks.require(self.clients >= 1, "clients", "must be >= 1", self.clients)
-        needed = self.devices is not DevicePolicy.NONE
-        checks.require(self.gpus > 0 or not needed, "gpus", f"must be > 0 with {self.devices}", 0)
+
+    def of(self, tier: Tier) -> MachineShape:
+        """Give that of a tier's machines: what the infrastructure tells, else as it is here."""
+        cpu, memory = self.cpu, self.memory
+        if tier.cores is not None:
+            cpu = f"{max(1, int(_exact(tier.cores) * 1000))}m"
+        if tier.memory_gib is not None:
+            memory = f"{max(1, int(_exact(tier.memory_gib) * 1024))}Mi"
+        return MachineShape(cpu=cpu, memory=memory)
 
     def milli_cpu(self, share: float) -> int:
         """Give a share of its CPU in thousandths of a core."""
-        return int(quantity(self.cpu) * 1000 * _part(share))
+        return int(quantity(self.cpu) * 1000 * _exact(share))
 
     def mebibytes(self, share: float) -> int:
         """Give a share of its memory."""
-        return int(quantity(self.memory) / 2**20 * _part(share))
+        return int(quantity(self.memory) / 2**20 * _exact(share))
 
-    def threads_percent(self, share: float) -> int | None:
-        """Give the part of a GPU's threads that an MPS client may have; None: no limit."""
-        return max(1, int(_part(share) * 100)) if self.devices is DevicePolicy.MPS else None
-
-    def resources(self, share: float, tier: str) -> dict[str, dict[str, str]]:
-        """Give `requests` and `limits`; InvalidInput if the devices of the tier cannot give it."""
+    def resources(self, share: float) -> dict[str, dict[str, str]]:
+        """Give `requests` and `limits`."""
         milli = self.milli_cpu(share)
         cpu = f"{milli}m" if milli % 1000 else f"{milli // 1000}"
-        devices = self._devices(share, tier)
         return {
-            "requests": {"cpu": cpu, "memory": self._memory(share), **devices},
+            "requests": {"cpu": cpu, "memory": self._memory(share)},
             # What a worker needs in memory does not grow with its share of the time.
-            "limits": {"cpu": cpu, "memory": self._memory(1.0), **devices},
+            "limits": {"cpu": cpu, "memory": self._memory(1.0)},
         }
 
     def _memory(self, share: float) -> str:
         mebi = self.mebibytes(share)
         return f"{mebi // 1024}Gi" if mebi and mebi % 1024 == 0 else f"{mebi}Mi"
-
-    def _devices(self, share: float, tier: str) -> dict[str, str]:
-        if self.devices is DevicePolicy.NONE:
-            return {}
-        gpus = self.gpus * _part(share)
-        if self.devices is DevicePolicy.WHOLE:
-            rule = f"must be whole GPUs of the {self.gpus} (device policy whole)"
-            checks.require(gpus == int(gpus), f"share on {tier}", rule, share)
-            return {GPU: f"{int(gpus)}"}
-        clients = int(gpus * self.clients)
-        rule = f"must be at least 1/{self.clients} of a GPU (device policy {self.devices})"
-        checks.require(clients >= 1, f"share on {tier}", rule, share)
-        # The device plugin gives an MPS client one part; how much of it, the threads say.
-        return {SHARED_GPU: "1" if self.devices is DevicePolicy.MPS else f"{clients}"}
 
 
 def quantity(text: str) -> Decimal:
@@ -102,5 +74,5 @@ def quantity(text: str) -> Decimal:
     raise InvalidInput.of("quantity", "must be a number with a suffix of Kubernetes", text)
 
 
-def _part(share: float) -> Decimal:
-    return Decimal(str(share))
+def _exact(figure: float) -> Decimal:
+    return Decimal(str(figure))

@@ -29,15 +29,22 @@ class Enforcement(StrEnum):
 
     NONE = "none needed"  # it has the whole machine
     CGROUP = "cgroup"  # a CPU quota of the kernel
+    DEVICE = "device"  # its part of a GPU, which gives no more
     DUTY_CYCLE = "duty cycle"  # the worker waits after the operators of a call
 
 
 def enforcement_for(
-    operators: Sequence[OperatorSpec], share: float, *, cgroups: bool
+    operators: Sequence[OperatorSpec], share: float, *, cgroups: bool, devices: bool = False
 ) -> Enforcement:
-    """Give how operators' share of one machine is to be enforced; `cgroups`: quotas can be set."""
+    """Give how operators' share of one machine is to be enforced.
+
+    With `cgroups` quotas can be set; with `devices` the worker has a part of a GPU that gives it
+    no more: to wait besides would take the share of the share.
+    """
     if share == 1:
         return Enforcement.NONE
+    if devices:
+        return Enforcement.DEVICE
     batched = any(operator.scaling is Scaling.BATCHED for operator in operators)
     return Enforcement.CGROUP if cgroups and not batched else Enforcement.DUTY_CYCLE
 

@@ -164,6 +164,8 @@ def _moved(
         because = f"it calls {', '.join(sorted(called))}, not all of which are there"
     elif not called and not tier.machines > 0:
         because = "the tier has no machine"
+    elif not len(spot) and tier.share_steps is not None:
+        because = "its GPUs give no share for so many operators at once, or data goes back down"
     elif not len(spot):
         because = "placements that send data back down were left out"
     elif cheapest := feasible_plans(replace(setting, placements=spot), measured, most=1):

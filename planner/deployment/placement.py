@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
@@ -17,12 +18,11 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import SHARE_STEP, Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.latency import TierArray
 from circinus.pipelines.restrictions import Restrictions
+from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
 from circinus.planner.deployment.callers import Called, Callers
-
-FULL_STEPS = round(1 / SHARE_STEP)  # a whole machine in share steps
 
 MOST_PLACEMENTS = 5_000  # beyond so many, placements that send data back down are left out
 
@@ -37,8 +37,8 @@ class Placements:
     tiers: TierArray  # position of each operator's tier, shape (P, O)
     # Largest number of operators on a tier that can run at once; 0 on unused tiers, shape (P, T).
     widths: TierArray
-    # Largest share per operator in steps of `SHARE_STEP`, such that share x width fits a machine;
-    # 0 on unused tiers, shape (P, T).
+    # Largest share per operator in steps of `SHARE_STEP`, such that share x width fits a machine
+    # and its GPUs grant it; 0 on unused tiers, shape (P, T).
     full_steps: TierArray
     # What operators call there; None: placements are of unlike configurations, or nothing is
     # called by any.
@@ -113,11 +113,52 @@ def placements_of(
         tiers = _upwards(graph, choices, remote, most)
     widths = _widths(graph, tiers, len(infrastructure.tiers))
     widths[:, remote] = 0
-    fits = np.flatnonzero((widths <= FULL_STEPS).all(axis=1))
-    rule = f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
-    checks.require(len(fits) > 0, f"pipeline {graph.name}", rule, int(widths.max(axis=1).min()))
     full = np.where(widths > 0, FULL_STEPS // np.maximum(widths, 1), 0)
+    for tier, width in _limited(infrastructure, widths):
+        full[widths[:, tier] == width, tier] = max(
+            granted_steps(infrastructure.tiers[tier], width), default=0
+        )
+    fits = np.flatnonzero(((full > 0) | (widths == 0)).all(axis=1))
+    rule = (
+        f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
+        f"{_of_gpus(infrastructure)}"
+    )
+    checks.require(len(fits) > 0, f"pipeline {graph.name}", rule, int(widths.max(axis=1).min()))
     return Placements(tiers=tiers, widths=widths, full_steps=full).take(fits)
+
+
+def granted_steps(tier: Tier, width: int) -> tuple[int, ...]:
+    """Give the steps that each of so many operators at once may have on a tier, ascending."""
+    if tier.share_steps is None:
+        return tuple(range(1, FULL_STEPS // width + 1))
+    return tuple(k // width for k in tier.share_steps if k % width == 0)
+
+
+def raised(infrastructure: Infrastructure, placements: Placements, steps: TierArray) -> TierArray:
+    """Give steps that are at most the full ones, raised to the next that GPUs grant, (P, T)."""
+    found = steps
+    for tier, width in _limited(infrastructure, placements.widths):
+        rows = placements.widths[:, tier] == width
+        good = np.array(granted_steps(infrastructure.tiers[tier], width))
+        found = found.copy() if found is steps else found
+        found[rows, tier] = good[np.searchsorted(good, steps[rows, tier])]
+    return found
+
+
+def _limited(infrastructure: Infrastructure, widths: TierArray) -> Iterator[tuple[int, int]]:
+    """Give the tiers that do not grant every share, each with every width on it."""
+    for t, tier in enumerate(infrastructure.tiers):
+        if tier.share_steps is not None:
+            yield from ((t, width) for width in np.unique(widths[:, t]).tolist() if width)
+
+
+def _of_gpus(infrastructure: Infrastructure) -> str:
+    given = {t.name: t.share_steps for t in infrastructure.tiers if t.share_steps is not None}
+    told = [
+        f"{name}: {', '.join(f'{k * SHARE_STEP:g}' for k in steps)}"
+        for name, steps in given.items()
+    ]
+    return f", with a share that GPUs give ({'; '.join(told)})" if told else ""
 
 
 def _upwards(

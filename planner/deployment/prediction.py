@@ -30,13 +30,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, pdtr
 
-from circinus.pipelines.infrastructure import SHARE_STEP, Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import TierArray, Work, busy_seconds, compose
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.planner.deployment.endpoint_limits import limited
-from circinus.planner.deployment.placement import FULL_STEPS, Placements
+from circinus.planner.deployment.placement import Placements
 
 HIGHEST_UTILISATION = 0.7
 """Copies are added until rho is at most this: beyond it waiting grows steeply with every burst. Of

@@ -7,7 +7,9 @@ nothing between, and the cheapest deployment is often between. Here, for every p
 meets the SLO on full machines, every share vector is found from which no tier can take a step,
 over a grid of 20 steps per tier. Only where these are too many to try are tiers lowered one after
 the other, in every order of them: the tier that comes first saves most, so the orders give plans
-of unlike demand. All operators of a tier have the same share.
+of unlike demand. All operators of a tier have the same share. Where the GPUs of a tier give some
+shares only, what is found is raised to the next of them: latency falls with every share, so the
+least vector of given shares that holds is above some minimal one, and above it raised.
 
 A dedicated tier without price keeps its full share: nobody else could have what is
 left over, and slack is worth more on tiers that cost.
@@ -36,14 +38,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from circinus.pipelines.infrastructure import SHARE_STEP
 from circinus.pipelines.latency import TierArray, Work
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.planner.deployment.costs import Costs, costs, one_by_one, usd_of_inputs
 from circinus.planner.deployment.pareto import undominated
-from circinus.planner.deployment.placement import FULL_STEPS, Placements
+from circinus.planner.deployment.placement import Placements, raised
 from circinus.planner.deployment.prediction import copies_held, effective_latencies, meets, predict
 
 MOST_ROWS = 20_000
@@ -74,6 +76,19 @@ class Allocations:
         """Give A."""
         return len(self.steps)
 
+    def take(self, rows: TierArray) -> Allocations:
+        """Give those of some rows, in that order."""
+        per_1000 = self.cost_usd_per_1000_requests
+        return Allocations(
+            placements=self.placements.take(rows),
+            steps=self.steps[rows],
+            demand=self.demand[rows],
+            cost_usd_per_hour=self.cost_usd_per_hour[rows],
+            cost_usd_per_1000_requests=None if per_1000 is None else per_1000[rows],
+            latency_s=self.latency_s[rows],
+            fits=self.fits[rows],
+        )
+
 
 def tightened(context: PlanningContext, placements: Placements, work: Work) -> Allocations:
     """Give the tightest allocations of every placement that meets the SLO at full shares.
@@ -92,13 +107,19 @@ def tightened(context: PlanningContext, placements: Placements, work: Work) -> A
         of, lowest = _tightest(context, start.take(rows), work, tiers)
         found.append(rows[of])
         steps.append(lowest)
-    return allocations(context, start.take(np.concatenate(found)), work, np.concatenate(steps))
+    every = allocations(context, start.take(np.concatenate(found)), work, np.concatenate(steps))
+    # Copies of a raised share may be more machines than there are: what batches gains less by it.
+    return every if every.fits.all() else every.take(np.flatnonzero(every.fits))
 
 
 def allocations(
     context: PlanningContext, placements: Placements, work: Work, steps: TierArray
 ) -> Allocations:
-    """Give given deployments with what they ask and give; equal ones once."""
+    """Give given deployments with what they ask and give; equal ones once.
+
+    Steps are at most the full ones, and raised to those that GPUs give.
+    """
+    steps = raised(context.infrastructure, placements, steps)
     both = np.concatenate([placements.tiers, steps], axis=1)
     _, once = np.unique(both, axis=0, return_index=True)
     placements, steps = placements.take(once), steps[once]
@@ -306,7 +327,8 @@ def _worthwhile(
         prediction = predict(context, placements, work, steps)
         asked = k * placements.widths * prediction.replicas
         held = copies_held(context.infrastructure, placements, steps)
-        possible = ((k <= full) & (prediction.replicas <= held))[:, tiers]
+        given = raised(context.infrastructure, placements, steps) == steps
+        possible = ((k <= full) & given & (prediction.replicas <= held))[:, tiers]
         demand[:, :, k - 1] = np.where(possible, asked[:, tiers], np.inf)
         wait[:, :, k - 1] = np.where(possible, prediction.tier_wait_s[:, tiers], np.inf)
     kept = np.isfinite(demand)

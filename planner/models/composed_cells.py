@@ -20,7 +20,7 @@ from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.latency import TierArray, stretch_of
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
-from circinus.planner.deployment.placement import FULL_STEPS
+from circinus.pipelines.shares import FULL_STEPS
 
 
 class CellComposer:

@@ -23,10 +23,10 @@ from scipy.special import ndtr
 from circinus.pipelines.configuration import Configuration, IndexArray
 from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import SHARE_STEP
 from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.shares import SHARE_STEP
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.deployment.placement import Placements

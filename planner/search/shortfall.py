@@ -20,10 +20,11 @@ import numpy as np
 from circinus.pipelines import units
 from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
+from circinus.pipelines.shares import FULL_STEPS
 from circinus.pipelines.slo import ANY_LATENCY_S, SURE, HoldsFor, Slo, SloState
 from circinus.planner.deployment.endpoint_limits import tightest
-from circinus.planner.deployment.placement import FULL_STEPS, Placements
-from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, predict
+from circinus.planner.deployment.placement import Placements
+from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, copies_held, predict
 from circinus.planner.deployment.shares import MOST_ROWS, allocations
 from circinus.planner.models.ahead import accuracy_shown, would_show
 from circinus.planner.models.estimates import CONFIDENCE
@@ -421,12 +422,12 @@ def _tried(setting: SearchSetting, placements: Placements) -> list[tuple[TierArr
 
 
 def _most_throughput(setting: SearchSetting, option: _Option) -> float:
-    """Give the most requests per second that all machines finish, at whole machines."""
+    """Give the most requests per second that all machines finish, at full shares."""
     context, work = setting.context, option.measured.work
     placements = setting.placements_of(option.measured.configuration)
     full = predict(context, placements, work, placements.full_steps)
-    machines = np.array([tier.machines for tier in context.infrastructure.tiers])
+    held = copies_held(context.infrastructure, placements, placements.full_steps)
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(full.service_s > 0, machines / full.service_s, inf).min(axis=1)
+        each = np.where(full.service_s > 0, held / full.service_s, inf).min(axis=1)
     use = tightest(context, placements.called, work)
     return min(float(each.max()), inf if use is None else use.most_per_s)

@@ -177,3 +177,38 @@ def progress(*, measured: int) -> dict[str, object]:
             best=None,
         )
     )
+
+
+def test_what_is_unfinished_is_listed_without_what_ended(client: TestClient, store: Store) -> None:
+    add_planned(store, "q-2", plan())
+    add_planned(store, "q-3", plan())
+    store.move("q-2", QueryPhase.RETIRED, at=9.0)
+
+    def listed(asked: str) -> list[str]:
+        return [each["id"] for each in client.get(f"/v1/queries?{asked}").json()["items"]]
+
+    assert listed("unfinished=true") == ["q-3", "q-1"]
+    assert listed("unfinished=false") == ["q-3", "q-2", "q-1"]
+    assert listed("unfinished=true&phase=retired") == []
+    assert listed("unfinished=true&phase=waiting") == ["q-3", "q-1"]
+    assert client.get("/v1/queries?unfinished=perhaps").status_code == 422
+
+
+def test_a_text_whose_tag_is_known_is_not_made() -> None:
+    made: list[bytes] = []
+
+    def text() -> bytes:
+        made.append(b"{}")
+        return b"{}"
+
+    assert (tagged(text, '"t"', "t").status_code, made) == (304, [])
+    assert (tagged(text, '"u"', "t").body, len(made)) == (b"{}", 1)
+    assert tagged(text, None).headers["etag"] == tagged(b"{}", None).headers["etag"]
+
+
+def test_another_service_on_the_same_state_has_other_tags(
+    client: TestClient, service: Service
+) -> None:
+    tag = client.get("/v1/queries").headers["etag"]
+    other = TestClient(application_of(service), base_url="http://127.0.0.1:8350")
+    assert status_with(other, "/v1/queries", tag) == 200  # it may plan for other machines

@@ -11,6 +11,7 @@ from circinus.deploy.kubernetes.api import collection_of, path_of
 from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.launcher import ClusterLauncher
 from circinus.deploy.kubernetes.names import PLAN
+from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, belonging
 from circinus.deploy.kubernetes.pods import (
     RenderSettings,
     name_of,
@@ -46,7 +47,8 @@ def put(cluster: Cluster, settings: RenderSettings, *specs: InstanceSpec) -> Non
     client = connected(cluster)
     for each in specs:
         for document in (tier_budget(each, settings), *worker_objects(each, settings)):
-            client.apply(path_of(settings.namespace, key_of(document)), document)
+            ours = belonging(document, DEFAULT_RELEASE, None)
+            client.apply(path_of(settings.namespace, key_of(document)), ours)
 
 
 def plans_in(cluster: Cluster, namespace: str) -> dict[str, list[str]]:

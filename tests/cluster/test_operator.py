@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,11 +87,15 @@ class Operated:
     def logs(self) -> str:
         return "\n".join(path.read_text()[-3000:] for path in self.folder.glob("*.log"))
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start an operator."""
+    def start(
+        self, *more: str, lease_s: float = LEASE_S, namespaces: Sequence[str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start an operator; of other namespaces than its own only where they are named."""
         url = f"http://127.0.0.1:{self.service.port}"
-        options = ["--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig)]
-        options += ["--url", url, "--lease", str(LEASE_S), "--every", "0.5"]
+        followed = [self.namespace] if namespaces is None else namespaces
+        options = [word for name in followed for word in ("--namespace", name)]
+        options += ["--kubeconfig", str(self.kubeconfig), "--url", url]
+        options += ["--lease", str(lease_s), "--every", "0.5", *more]
         path = self.folder / f"operator-{len(self.running)}.log"
         with path.open("wb") as log:
             process = subprocess.Popen(
@@ -178,6 +182,17 @@ def is_served(cluster: Cluster) -> bool:
     ("spec", "told"),
     [
         ({"pipeline": "a:b"}, "pipeline must be the name of a registered pipeline"),
+        ({"slo": {"accuracy": 0.5}}, "latency_s .* or throughput_per_s .*for batch work"),
+        ({"data": {"seed": 1}}, "data must have either examples .* or dataset"),
+        ({"data": {"examples": 9, "dataset": f"d-{'0' * 32}"}}, "data must have either"),
+        ({"data": {"dataset": f"d-{'0' * 32}", "seed": 1}}, "seed must be left out without"),
+        ({"data": {"dataset": "mine"}}, "dataset must be the id of a data set"),
+        ({"tenant": "1st"}, "tenant must be a name: a letter"),
+        (
+            {"slo": {"accuracy": 0.5, "throughput_per_s": 1.0}, "request_rate_per_s": 1.0},
+            "request_rate_per_s must be left out with slo.throughput_per_s",
+        ),
+        ({"restrictions": {"tiers": {"double": {}}}}, "say `only` .* or `never`"),
         ({"slo": {"accuracy": 2.0, "latency_s": 1.0}}, "spec.slo.accuracy"),
         ({"weight": "much"}, "spec.weight"),
     ],
@@ -196,6 +211,14 @@ def test_what_the_service_refuses_is_said_in_the_status(operated: Operated) -> N
     assert {c["type"]: c["status"] for c in status["conditions"]}["Planned"] == "False"
     operated.cluster.api.delete(f"{operated.objects}/unknown")
     gone(operated, "unknown")
+
+
+def test_what_no_rule_of_the_cluster_can_see_the_service_says(operated: Operated) -> None:
+    operated.create("hollow", restrictions={"knobs": {"double": {"effort": {}}}})
+    status = operated.wait_for("hollow", phase="refused")
+    assert "restrictions.knobs.double.effort must say only or never" in status["message"]
+    operated.cluster.api.delete(f"{operated.objects}/hollow")
+    gone(operated, "hollow")
 
 
 def test_the_life_of_an_object(operated: Operated) -> None:

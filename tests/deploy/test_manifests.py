@@ -5,15 +5,12 @@ import re
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
-from functools import cache
 
 import jsonschema
 import pytest
-import referencing
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kubernetes_validate.utils import all_versions, schema_contents
 
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.manifests import (
@@ -35,29 +32,17 @@ from circinus.deploy.kubernetes.names import (
 )
 from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
-from circinus.deploy.kubernetes.resources import DevicePolicy, MachineShape, quantity
+from circinus.deploy.kubernetes.resources import MachineShape, quantity
 from circinus.deploy.workers.options import parse
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
 from circinus.scheduler.problem import Slice
+from tests.deploy.pod_templates import TEMPLATES
 from tests.deploy.read_back import as_planned, read_back
 from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
+from tests.deploy.valid_objects import VERSIONS, assert_valid, validator
 
-VERSIONS = all_versions()[-3:]
 DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
-
-
-@cache
-def validator(kind: str, api_version: str, version: str) -> jsonschema.Draft202012Validator:
-    """What kubernetes-validate does, strictly, without reading its schemas for every object."""
-    group, _, number = api_version.rpartition("/")
-    name = "-".join(filter(None, [kind.lower(), group.split(".")[0], number]))
-    folder = f"kubernetes-json-schema/v{version}-local-strict"
-    schema = schema_contents(f"{folder}/{name}.json", version)
-    definitions = schema_contents(f"{folder}/_definitions.json", version)
-    resources = [referencing.Resource.from_contents(each) for each in (schema, definitions)]
-    registry = (resources @ referencing.Registry()).crawl()
-    return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 def test_the_schemas_refuse_what_they_do_not_know() -> None:
@@ -101,25 +86,6 @@ def test_slices_that_are_not_the_plans_are_refused() -> None:
             infrastructure=good.infrastructure,
             slices=(Slice("edge", 0, 0.4),),
         )
-
-
-def test_a_share_that_is_no_whole_gpu_is_refused() -> None:
-    shape = MachineShape(gpus=1, devices=DevicePolicy.WHOLE)
-
-    with pytest.raises(InvalidInput, match="share on edge must be whole GPUs of the 1"):
-        render(scheduled_chain("q", ["edge"], shares={"edge": 0.5}), RenderSettings(machine=shape))
-
-
-def test_a_share_below_one_part_of_a_gpu_is_refused() -> None:
-    shape = MachineShape(gpus=1, devices=DevicePolicy.TIME_SLICED, clients=4)
-
-    with pytest.raises(InvalidInput, match="share on edge must be at least 1/4 of a GPU"):
-        render(scheduled_chain("q", ["edge"], shares={"edge": 0.2}), RenderSettings(machine=shape))
-
-
-def test_gpus_are_needed_for_a_device_policy() -> None:
-    with pytest.raises(InvalidInput, match="gpus must be > 0 with mps, got 0"):
-        MachineShape(devices=DevicePolicy.MPS)
 
 
 # --- What is rendered ----------------------------------------------------------------
@@ -185,28 +151,6 @@ def test_requests_and_limits_are_the_share_of_the_machine() -> None:
         "requests": {"cpu": "1200m", "memory": "2457Mi"},
         "limits": {"cpu": "1200m", "memory": "8Gi"},
     }
-
-
-@pytest.mark.parametrize(
-    ("policy", "share", "expected"),
-    [
-        (DevicePolicy.WHOLE, 0.5, {"nvidia.com/gpu": "2"}),
-        (DevicePolicy.TIME_SLICED, 0.3, {"nvidia.com/gpu.shared": "12"}),
-        (DevicePolicy.MPS, 0.3, {"nvidia.com/gpu.shared": "1"}),
-    ],
-)
-def test_gpus_are_asked_for_by_the_policy(
-    policy: DevicePolicy, share: float, expected: dict[str, str]
-) -> None:
-    shape = MachineShape(gpus=4, devices=policy, clients=10)
-    scheduled = scheduled_chain("q", ["edge"], shares={"edge": share})
-    (deployment,) = of_kind("Deployment", render(scheduled, RenderSettings(machine=shape)).objects)
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    asked = container["resources"]["requests"]
-
-    assert {k: v for k, v in asked.items() if k.startswith("nvidia")} == expected
-    percent = [each["value"] for each in container.get("env", [])]
-    assert percent == (["30"] if policy is DevicePolicy.MPS else [])
 
 
 def test_a_worker_may_do_nothing_but_serve() -> None:
@@ -317,40 +261,11 @@ def test_helm_values_hold_the_same_objects() -> None:
 
 @st.composite
 def machines(draw: st.DrawFn) -> MachineShape:
-    """Any machine whose parts of GPUs are fine enough for the least share, 0.05."""
-    shared = (DevicePolicy.NONE, DevicePolicy.MPS, DevicePolicy.TIME_SLICED)
+    """Any machine."""
     return MachineShape(
         cpu=draw(st.sampled_from(["333m", "1", "1.5", "7", "64"])),
         memory=draw(st.sampled_from(["100Mi", "1.5Gi", "2G", "64Gi"])),
-        gpus=draw(st.integers(2, 8)),
-        devices=draw(st.sampled_from(shared)),
-        clients=draw(st.integers(10, 48)),
     )
-
-
-TEMPLATES = st.sampled_from(
-    [
-        PodTemplate(),
-        PodTemplate(
-            {
-                "metadata": {"labels": {"team": "ml"}, "annotations": {"a": "b"}},
-                "spec": {
-                    "tolerations": [{"key": "team", "operator": "Exists"}],
-                    "imagePullSecrets": [{"name": "registry"}],
-                    "priorityClassName": "batch",
-                    "volumes": [{"name": "models", "emptyDir": {}}],
-                    "containers": [
-                        {
-                            "name": "worker",
-                            "env": [{"name": "A", "value": "b"}],
-                            "volumeMounts": [{"name": "models", "mountPath": "/models"}],
-                        }
-                    ],
-                },
-            }
-        ),
-    ]
-)
 
 
 @pytest.mark.slow
@@ -366,8 +281,7 @@ def test_objects_of_any_plan_are_valid_unique_and_within_the_grant(
     chosen = RenderSettings(pinning=pinning, standby=standby, machine=machine, template=template)
     found = render(scheduled, chosen).objects
     for document in found:
-        for version in VERSIONS:
-            validator(document["kind"], document["apiVersion"], version).validate(document)
+        assert_valid(document)
 
     names = Counter((d["kind"], d["metadata"]["name"]) for d in found)
     assert set(names.values()) == {1}
@@ -393,7 +307,6 @@ def assert_within_grant(
     whole = {
         "cpu": quantity(machine.cpu),
         "memory": quantity(machine.memory),
-        "nvidia.com/gpu.shared": Decimal(machine.gpus * machine.clients),
     }
     serving = [d for d in of_kind("Deployment", found) if d["metadata"]["labels"][ROLE] == SERVING]
     for tier in scheduled.plan.deployment.tiers:

@@ -34,6 +34,9 @@ def test_the_enforcement_fits_the_share_and_the_machine(
     operators: list[OperatorSpec], share: float, cgroups: bool, expected: Enforcement
 ) -> None:
     assert enforcement_for(operators, share, cgroups=cgroups) is expected
+    # Where a device gives no more than the share, nothing but a whole machine is left to itself.
+    by_device = Enforcement.NONE if share == 1 else Enforcement.DEVICE
+    assert enforcement_for(operators, share, cgroups=cgroups, devices=True) is by_device
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,8 @@ def test_the_enforcement_fits_the_share_and_the_machine(
     [
         # The whole machine at its own speed: nothing to wait for.
         (Pace(), PLAIN, 2.0, 2.0, 0.0),
+        # Half the machine, which a device sees to: what it took is what it takes.
+        (Pace(enforcement=Enforcement.DEVICE, share=0.5), PLAIN, 2.0, 2.0, 0.0),
         # Half the speed: 2 s become 4.
         (Pace(speed=0.5), PLAIN, 2.0, 2.0, 2.0),
         # A quarter of the machine: t (1/r - 1) = 2 x 3.

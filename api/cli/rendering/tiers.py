@@ -32,10 +32,18 @@ def _tier_rows(tier: TierView) -> Iterator[Cells]:
         yield tier.name, formats.UNKNOWN, formats.UNKNOWN, formats.UNKNOWN, "called"
         return
     price = formats.dollars(tier.price_usd_per_hour)
-    yield tier.name, machines_of(tier), _factor(tier), price, marks_of(tier)
+    marks = ", ".join(filter(None, [marks_of(tier), "" if tier.types else _gpus(tier)]))
+    yield tier.name, machines_of(tier), _factor(tier), price, marks
     for each in tier.types:
         price = formats.dollars(each.price_usd_per_hour)
-        yield f"{tier.name}/{each.name}", str(each.machines), _factor(each), price, ""
+        yield f"{tier.name}/{each.name}", str(each.machines), _factor(each), price, _gpus(each)
+
+
+def _gpus(of: TierView | MachineTypeView) -> str:
+    if of.gpus is None:
+        return ""
+    parts = f" in {of.gpus.parts} parts" if of.gpus.parts > 1 else ""
+    return f"{of.gpus.count} GPUs{parts}, {of.gpus.kind}"
 
 
 def links_table(infrastructure: InfrastructureView) -> RenderableType:

@@ -63,8 +63,12 @@ def submit(
 def page(
     shown: ShownBy, asked: Annotated[PageRequest, Query()], if_none_match: IfNoneMatch = None
 ) -> Response:
-    """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key."""
-    return tagged(shown.page(asked), if_none_match)
+    """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key.
+
+    `unfinished`: only those that something will still happen to by itself.
+    """
+    text, tag = shown.page(asked)
+    return tagged(text, if_none_match, tag)
 
 
 @router.get(

@@ -45,7 +45,8 @@ def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[ClusterC
 
 
 def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) -> ClusterCheck:
-    why = {_name(node): why_no_machine(node, needs.least, needs.tolerations) for node in nodes}
+    least = {**needs.least, **needs.own.get(pool, {})}
+    why = {_name(node): why_no_machine(node, least, needs.tolerations) for node in nodes}
     good = [name for name, reason in why.items() if not reason]
     bad = [f"{name} {reason}" for name, reason in why.items() if reason]
     told = f"{len(good)} of {len(why)} nodes count as machines"

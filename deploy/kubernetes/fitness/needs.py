@@ -16,6 +16,7 @@ from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME
 from pydantic import ValidationError
 
 from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.gpus import told_of_pools
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -62,6 +63,8 @@ class ClusterNeeds:
     # tiers that labels of nodes name
     tiers: Mapping[str, int] | None = None
     least: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
+    # what a node of a tier or type has to give besides, or instead
+    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     tolerations: tuple[Object, ...] = ()  # of the pods of plans
     claims: bool = True  # whether a volume is claimed for the state
     storage_class: str = ""  # of it; empty: the cluster's default; `-`: none
@@ -87,6 +90,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
     }
     for name, asked in machine.items():
         checks.require(quantity(asked) > 0, f"deployment.machine.{name}", "must be > 0", asked)
+    planned_for = _infrastructure(values)
     return ClusterNeeds(
         namespace=namespace,
         installs=installs,
@@ -94,8 +98,9 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         discovers=_at(values, "discovery.enabled", _OFF),
         operates=_at(values, "operator.enabled", _ON),
         defines=_at(values, "crds.install", _ON),
-        tiers=_stated(_infrastructure(values)),
+        tiers=_stated(planned_for),
         least=machine,
+        own={name: told for name, told in told_of_pools(planned_for).items() if told},
         tolerations=tuple(map(_toleration, _at(values, TOLERATIONS, []))),
         claims=_at(values, "persistence.enabled", _ON),
         storage_class=_at(values, "persistence.storageClass", ""),

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Unpack
+from threading import Lock
+from typing import Any, Unpack
 
 from circinus.api.client import Client, Refused
+from circinus.api.client.calls import Call
+from circinus.api.client.exchange import Talk
 from circinus.api.client.verbs import QueryFields, QueryInput
-from circinus.api.phases import CANCELLABLE, LIVE, QueryPhase
+from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
-from circinus.api.schemas.progress import QueryView
+from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import ScheduleView, WaitingView
 from circinus.api.schemas.service import DeploymentView
@@ -32,6 +35,7 @@ class FakeService(Client):
         refuses: Message with which it refuses a submission; None: it takes it.
         starved: Queries that the schedule has no capacity for.
         running: Queries with a deployment, also after they were retired.
+        page_size: Most queries on a page.
     """
 
     queries: dict[str, QueryView] = field(default_factory=dict)
@@ -40,6 +44,8 @@ class FakeService(Client):
     refuses: str | None = None
     starved: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
+    page_size: int = 200
+    lock: Lock = field(default_factory=Lock)
 
     def submit(
         self,
@@ -54,6 +60,10 @@ class FakeService(Client):
         self._answer(f"submit {idempotency_key}")
         if self.refuses is not None:
             raise InvalidInput.of("pipeline", self.refuses, request.pipeline)
+        with self.lock:
+            return self._submitted(request, idempotency_key)
+
+    def _submitted(self, request: QueryRequest, idempotency_key: str | None) -> QueryView:
         for known in self.queries.values():
             if known.idempotency_key == idempotency_key:
                 return known
@@ -80,11 +90,33 @@ class FakeService(Client):
         phase: str | None = None,
         tenant: str | None = None,
         key_prefix: str | None = None,
+        unfinished: bool = False,
     ) -> Iterator[QueryView]:
         self._answer(f"list {key_prefix}")
         for query in reversed(self.queries.values()):
             if (query.idempotency_key or "").startswith(key_prefix or ""):
                 yield query
+
+    def carry_out(self, talk: Talk[Any]) -> Any:  # noqa: ANN401 - the talk's own
+        """Answer a list of queries as the service does: page by page, newest first."""
+        call = next(talk)
+        assert isinstance(call, Call)
+        assert call.path == "/v1/queries"
+        assert call.params["unfinished"] == "true"
+        self._answer("list unfinished")
+        with self.lock:
+            queries = [q for q in reversed(self.queries.values()) if q.phase in UNFINISHED]
+        limit, first = min(int(call.params["limit"]), self.page_size), 0
+        if (cursor := call.params.get("cursor")) is not None:
+            first = [q.id for q in queries].index(cursor) + 1
+        items = queries[first : first + limit]
+        more = items[-1].id if len(queries) > first + limit else None
+        page = QueryPage(items=items, next_cursor=more)
+        try:
+            talk.send(call.read(page.model_dump_json().encode()))
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("one call is all that is asked")
 
     def plans(self, query_id: str) -> PlanList:
         self._answer(f"plans {query_id}")
@@ -140,6 +172,6 @@ def plan(plan_id: str) -> PlanView:
         demand=[],
         accuracy=_FIGURE,
         latency_s=_FIGURE,
-        cost_usd_per_hour=0.3,
+        cost_usd_per_hour=0.1 + 0.2,
         states={"accuracy": SloState.MET, "latency": SloState.LIKELY},
     )

@@ -63,6 +63,27 @@ def test_a_spec_names_the_ways_to_plan_and_a_status_has_as_many_parts() -> None:
     assert asked.keys() == told.keys()
 
 
+def test_every_rule_says_what_to_do_and_no_choice_or_pattern_stays_without_words() -> None:
+    spec = schema()["properties"]["spec"]
+    for node in nodes(spec):
+        if isinstance(node.get("type"), str):
+            assert {"anyOf", "oneOf", "not", "pattern"}.isdisjoint(node)
+        for rule in node.get("x-kubernetes-validations", []):
+            assert len(rule["message"]) > 20
+    assert len([n for n in nodes(spec) if "x-kubernetes-validations" in n]) == 7
+
+
+def test_the_definition_is_written_without_aliases() -> None:
+    assert "&id" not in CHART.read_text(encoding="utf-8")
+
+
+def test_whether_an_object_is_ready_is_a_column() -> None:
+    columns = definition()["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if c["priority"] == 0] == [
+        "Phase", "Ready", "Plan", "Cost", "SLO", "Age",
+    ]  # fmt: skip
+
+
 def test_a_reference_beside_a_default_keeps_the_default() -> None:
     definitions = {"Kind": {"type": "string", "enum": ["a", "b"], "title": "Kind"}}
     field = {"$ref": "#/$defs/Kind", "default": "a", "description": "Which."}

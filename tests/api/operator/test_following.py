@@ -17,6 +17,7 @@ from circinus.api.operator.following import (
     release,
     transition,
 )
+from circinus.api.operator.queries import QueryBook
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.planning import planning_view
 from circinus.deploy.methods import DEFAULT, parts_of
@@ -28,9 +29,16 @@ SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "l
 NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
 
 
+def read(service: FakeService) -> QueryBook:
+    """Give what the service says now."""
+    book = QueryBook(service=service)
+    book.read()
+    return book
+
+
 def looked(seen: SeenQuery, service: FakeService, at: float = 0.0) -> tuple[SeenQuery, list[str]]:
     """Look once and write the status, as the controller does; also give the reasons told."""
-    status, events = follow(seen, service)
+    status, events = follow(seen, read(service))
     document = status.document(seen.status, at=at)
     events += transition(seen.status, document)
     kept = {k: v for k, v in {**seen.status, **document}.items() if v is not None}
@@ -52,9 +60,11 @@ def serving(service: FakeService, seen: SeenQuery) -> SeenQuery:
 
 
 def test_a_service_that_does_not_answer_is_an_error_and_nothing_was_done() -> None:
-    service = FakeService(down=True)
+    service = FakeService()
+    book = read(service)
+    service.down = True
     with pytest.raises(Unavailable, match="no service answers"):
-        follow(NEW, service)
+        follow(NEW, book)
     assert service.queries == {}
 
 
@@ -100,6 +110,7 @@ def test_a_serving_query_is_told_with_plan_cost_and_objectives() -> None:
     service = FakeService()
     seen = serving(service, NEW)
     assert seen.status["phase"] == "serving"
+    # The plan costs 0.1 + 0.2, which is 0.30000000000000004: nobody wants to read that.
     assert (seen.status["planId"], seen.status["costUsdPerHour"]) == ("p-1", 0.3)
     assert seen.status["slo"] == "accuracy met, latency likely"
     assert condition(seen, "Ready")["status"] == "True"
@@ -112,7 +123,7 @@ def test_a_query_is_told_with_how_it_is_planned() -> None:
     service.queries["q-1"] = service.queries["q-1"].model_copy(
         update={"planning": planning_view(PlanningMethod(sampling="stratified"))}
     )
-    status, _ = follow(seen, service)
+    status, _ = follow(seen, read(service))
     told = status.document(seen.status, at=0.0)["planning"]
     # None takes a field out of an object of the cluster.
     assert told == {"method": None, "strategy": "multi_fidelity", "sampling": "stratified"}
@@ -123,13 +134,47 @@ def test_a_refused_spec_is_planned_in_no_way() -> None:
     assert "planning" not in seen.status
 
 
+def test_what_is_done_between_two_readings_is_done_once() -> None:
+    service = FakeService()
+    book = read(service)
+    follow(NEW, book)
+    service.calls.clear()
+    follow(NEW, book)  # before the service was asked again, and before the status came back
+    assert service.calls == []
+    follow(replace(NEW, generation=2), book)
+    assert service.calls == ["submit u-1/2", "cancel q-1"]
+    service.calls.clear()
+    follow(replace(NEW, generation=2), book)
+    assert service.calls == []
+
+
+def test_a_query_that_ended_is_asked_for_by_itself_and_stays_the_objects_own() -> None:
+    service = FakeService()
+    seen, _ = looked(NEW, service)
+    service.move("q-1", QueryPhase.INFEASIBLE)
+    service.calls.clear()
+    seen, told = looked(seen, service)
+    assert told == ["Infeasible"]
+    assert service.calls == ["list unfinished", "query q-1"]
+
+
+def test_a_new_spec_is_submitted_though_the_service_was_away_when_it_came() -> None:
+    service = FakeService()
+    seen = replace(serving(service, NEW), generation=2)
+    away = Status.unreachable(2, seen.status, "no service answers")
+    # The status now names the query of the spec before, beside the present generation.
+    seen = replace(seen, status={**seen.status, **away.document(seen.status, at=1.0)})
+    seen, _ = looked(seen, service)
+    assert (seen.status["queryId"], seen.status["servedBy"]) == ("q-2", "q-1")
+
+
 def test_an_unchanged_query_gives_the_same_status_and_asks_little() -> None:
     service = FakeService()
     seen = serving(service, NEW)
     service.calls.clear()
     again, told = looked(seen, service, at=99.0)
     assert (again, told) == (seen, [])  # time stamps too
-    assert service.calls == ["query q-1"]
+    assert service.calls == ["list unfinished"]
 
 
 def test_the_old_query_serves_until_the_new_one_does() -> None:
@@ -181,7 +226,7 @@ def test_a_spec_that_changes_while_it_is_planned_stops_the_planning() -> None:
 def test_another_object_is_left_alone() -> None:
     service = FakeService()
     looked(replace(NEW, uid="u-10"), service)  # its keys begin alike but for the slash
-    release(NEW, service)
+    release(NEW, read(service))
     assert phase_of(service, "q-1") is QueryPhase.QUEUED
 
 
@@ -190,9 +235,9 @@ def test_release_stops_every_query_and_names_what_still_runs() -> None:
     seen = serving(service, NEW)
     looked(replace(seen, generation=2), service)
     service.running.add("q-1")
-    assert release(NEW, service) == ("q-1",)
+    assert release(NEW, read(service)) == ("q-1",)
     service.running.clear()
-    assert release(NEW, service) == ()
+    assert release(NEW, read(service)) == ()
     assert {q.phase for q in service.queries.values()} == {
         QueryPhase.RETIRED,
         QueryPhase.CANCELLED,
@@ -248,5 +293,5 @@ def test_whatever_happens_no_spec_is_paid_twice_and_release_leaves_nothing(
         seen, _ = looked(seen, service)
         live = [q for q in service.queries.values() if q.phase in LIVE]
         assert len(live) <= 2  # the present one, and one that serves until it does
-    assert release(seen, service) == ()
+    assert release(seen, read(service)) == ()
     assert not [q for q in service.queries.values() if q.phase in UNFINISHED]

@@ -97,6 +97,19 @@ def test_a_silent_leader_is_replaced_after_the_lease_and_not_before() -> None:
     assert not a.tick()
 
 
+def test_who_waits_looks_again_when_the_lease_is_due_and_not_sooner_than_it_can_be() -> None:
+    leases, clock = FakeLeases(), ManualClock()
+    a, b = candidate("a", leases, clock), candidate("b", leases, clock)
+    a.tick()
+    b.tick()
+    assert b.pause_s == 2.0
+    clock.sleep(9.5)
+    assert b.pause_s == 0.5
+    clock.sleep(b.pause_s)
+    assert b.pause_s == 2.0  # should the cluster not answer now, it is not asked all the time
+    assert b.tick()
+
+
 def test_a_leader_that_cannot_renew_stops_in_time() -> None:
     leases, clock = FakeLeases(), ManualClock()
     a = candidate("a", leases, clock)

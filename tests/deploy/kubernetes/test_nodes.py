@@ -115,3 +115,16 @@ def test_what_is_told_counts_what_our_pods_tolerate() -> None:
             cluster=nowhere, tiers=("edge",), told=told.append, tolerations=tolerations
         ).hear({"t": tainted(), "n": node("n")})
     assert told == [{"edge": 1}, {"edge": 2}]
+
+
+def test_a_machine_has_what_is_told_of_its_own_tier_or_type() -> None:
+    edge = node("a"), node("b")
+    edge[1]["status"]["allocatable"]["nvidia.com/gpu.shared"] = "10"
+    gpus = {"nvidia.com/gpu.shared": "10"}
+    usual = {"cpu": "1"}
+
+    assert machines_of(edge, ["edge"], usual, own={"edge": gpus}) == {"edge": 1}
+    assert machines_of(edge, ["edge"], usual, own={"cloud": gpus}) == {"edge": 2}
+    assert machines_of(edge, ["edge"], usual, own={"edge": {"cpu": "2"}}) == {"edge": 0}
+    small = node("c", kind="small")
+    assert machines_of([small], ["edge/small"], own={"edge/small": gpus}) == {"edge/small": 0}

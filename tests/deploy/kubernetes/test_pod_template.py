@@ -58,6 +58,11 @@ def worker(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
         (worker(livenessProbe={"periodSeconds": 1}), r"worker\.livenessProbe must be left out"),
         (worker(resources={"requests": {"cpu": "9"}}), r"resources\.requests\.cpu must be left"),
         (worker(resources={"limits": {"nvidia.com/gpu": "9"}}), r"nvidia\.com/gpu must be left"),
+        (worker(resources={"limits": {"amd.com/gpu": "9"}}), r"amd\.com/gpu must be left"),
+        (
+            worker(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]),
+            r"env\.NVIDIA_VISIBLE_DEVICES must be left out",
+        ),
         ({"spec": None}, r"podTemplate\.spec must be left out"),
         ({"metadata": {"labels": None}}, r"podTemplate\.metadata\.labels must be left out"),
         ({"spec": {"nodeSelector": None}}, r"spec\.nodeSelector must be left out: the plan"),

@@ -1,0 +1,170 @@
+"""One look at one object: hold it, ask the service, write what changed, tell what happened.
+
+Also the one place where an object is decided to be ours (`Looks.ours`): nothing is written to an
+object before that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, TypeAlias
+from zlib import crc32
+
+from circinus.api.client import Refused
+from circinus.api.event_log import trouble
+from circinus.api.operator.claims import FINALIZER
+from circinus.api.operator.following import (
+    REFUSED,
+    Event,
+    SeenQuery,
+    Status,
+    follow,
+    release,
+    transition,
+)
+from circinus.api.operator.objects import WatchedObjects, path_of_object
+from circinus.api.operator.queries import QueryBook
+from circinus.api.operator.telling import EventTeller
+from circinus.api.operator.work import Again
+from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, Object
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError, Unavailable
+
+REST_S = 300.0
+"""After so many seconds an object is looked at again of which nothing was heard."""
+_REFUSED_SPEC = Again(first_s=1.0, longest_s=300.0)  # somebody may register the pipeline
+_STOPPING = Again(first_s=0.5, longest_s=2.0)
+_OVERTAKEN = Again(first_s=0.1, longest_s=5.0)
+_UNHEARD = Again(first_s=15.0, longest_s=15.0)  # the end of an outage is heard
+_LONGEST_S = 30.0  # between two tries of what the service or the cluster cannot answer now
+_SAID_NO = Again(first_s=1.0, longest_s=60.0)
+_REMEMBERED = 10_000  # retirements
+
+Ours: TypeAlias = Callable[[Object], bool]
+"""Whether an object is this operator's to follow. Asked at every look, before anything is written;
+may write to the cluster itself, and raise as `Cluster` does."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def everything(_: Object) -> bool:
+    """Whatever is in a namespace that is followed."""
+    return True
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Looks:
+    """Looks at objects. Safe to share between threads, which look at different objects."""
+
+    cluster: Cluster
+    objects: WatchedObjects
+    book: QueryBook
+    teller: EventTeller
+    clock: Clock
+    ours: Ours = everything
+    outage: str | None = field(default=None, init=False)  # why the service cannot be asked
+    _retired: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def look(self, key: str) -> Again | float | None:
+        """Look at an object; give when to look again if nothing is heard of it; None: never."""
+        found = self.objects.get(key)
+        if found is None:
+            return None
+        try:
+            if not self.ours(found):
+                return REST_S
+            if found["metadata"].get("deletionTimestamp"):
+                return self._let_go(found)
+            return self._follow(found)
+        except Absent:  # it went meanwhile: the watch is behind
+            return None
+        except Clash:  # so did somebody else: what they did is heard soon
+            return _OVERTAKEN
+        except Unavailable as error:
+            return _no_answer(error)
+        except CircinusError as error:
+            trouble(_LOG, "operator.refused", object=key, reason=str(error))
+            return _SAID_NO
+
+    def _follow(self, found: Object) -> Again | float | None:
+        if FINALIZER not in (held := found["metadata"].get("finalizers") or []):
+            found = self._write(found, {"metadata": {"finalizers": [*held, FINALIZER]}})
+        seen = seen_of(found)
+        status, events, again = self._asked(seen)
+        self.teller.tell(found, self._untold(seen.uid, events))
+        document = status.document(seen.status, at=self.clock.timestamp())
+        if changed := {k: v for k, v in document.items() if seen.status.get(k) != v}:
+            found = self._write(found, {"status": changed}, part="/status")
+        self.teller.tell(found, transition(seen.status, document))
+        return again or _spread(REST_S, seen.uid)
+
+    def _asked(self, seen: SeenQuery) -> tuple[Status, list[Event], Again | None]:
+        """Give the status, what to tell, and when to ask again if not at rest."""
+        if self.outage is not None:
+            return Status.unreachable(seen.generation, seen.status, self.outage), [], _UNHEARD
+        try:
+            status, events = follow(seen, self.book)
+        except Unavailable as error:
+            unreachable = Status.unreachable(seen.generation, seen.status, str(error))
+            return unreachable, [], _no_answer(error)
+        except Refused as error:  # such as a token that the service does not know
+            trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
+            return Status.unreachable(seen.generation, seen.status, str(error)), [], _SAID_NO
+        refused = status.facts["phase"] == REFUSED
+        return status, events, _REFUSED_SPEC if refused else None
+
+    def _let_go(self, found: Object) -> Again | float | None:
+        """Stop what an object asked for; it goes when nothing of it runs."""
+        held = found["metadata"].get("finalizers") or []
+        if FINALIZER not in held:
+            return None
+        if release(seen_of(found), self.book):
+            return _STOPPING
+        rest = [name for name in held if name != FINALIZER]
+        self._write(found, {"metadata": {"finalizers": rest}})
+        return None
+
+    def _write(self, found: Object, change: Mapping[str, Any], part: str = "") -> Object:
+        """Merge a change into an object; Clash if it was changed, or made anew, meanwhile."""
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        whole = {**change, "metadata": {**change.get("metadata", {}), **version}}
+        written = self.cluster.merge(f"{path_of_object(found)}{part}", whole)
+        self.objects.wrote(written)
+        return written
+
+    def _untold(self, uid: str, events: Iterable[Event]) -> Iterator[Event]:
+        """Give what was not told: a query that is slow to stop is stopped at every look."""
+        for event in events:
+            with self._lock:
+                told = (uid, event.message) in self._retired
+                self._retired[uid, event.message] = None
+                while len(self._retired) > _REMEMBERED:
+                    self._retired.popitem(last=False)
+            if not told:
+                yield event
+
+
+def _no_answer(error: Unavailable) -> Again:
+    first_s = max(error.retry_after_s, 1.0)
+    return Again(first_s=first_s, longest_s=max(first_s, _LONGEST_S))
+
+
+def seen_of(found: Mapping[str, Any]) -> SeenQuery:
+    """Give an object as the cluster has it."""
+    metadata = found["metadata"]
+    return SeenQuery(
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        spec=found.get("spec", {}),
+        status=found.get("status", {}),
+    )
+
+
+def _spread(seconds: float, uid: str) -> float:
+    """Give from 3/4 to all of the seconds, another part for each object, so that they spread."""
+    return seconds * (0.75 + 0.25 * crc32(uid.encode()) / 2**32)

@@ -1,0 +1,163 @@
+"""What the service says of the objects' queries: read whole once a tick, by a list of few pages.
+
+A request for each object would be a thousand a second for a thousand objects. Pages that did not
+change cost an empty answer each (they are asked for by their ETag), and little is kept of a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from circinus.api.client import Client, Refused, calls
+from circinus.api.client.calls import Call
+from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
+from circinus.api.schemas.progress import QueryPage, QueryView
+from circinus.api.schemas.query import QueryRequest
+
+_NOT_FOUND = 404
+_PAGE = 200  # queries: the most that the service gives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownQuery:
+    """What an object's status is made of; some hundred bytes, where a view has 20 kB."""
+
+    id: str
+    key: str  # with which it was submitted: `UID/GENERATION` of the object; else another's
+    phase: QueryPhase
+    plan_id: str | None  # None: no plan was chosen
+    message: str  # in words, of the phase; may be empty
+    planning: Mapping[str, str]  # how it is planned
+
+    @classmethod
+    def of(cls, view: QueryView) -> KnownQuery:
+        """Give what is kept of a query."""
+        message = view.message or "" if view.shortfall is None else view.shortfall.sentence
+        if view.progress is not None:
+            failures = [str(found) for found in view.progress.failures]
+            message = ". ".join([message.rstrip("."), *(f for f in failures if f not in message)])
+        return cls(
+            id=view.id,
+            key=view.idempotency_key or "",
+            phase=view.phase,
+            plan_id=view.plan_id,
+            message=message,
+            planning=view.planning.model_dump(mode="json", exclude_none=True),
+        )
+
+    @property
+    def uid(self) -> str:
+        """The object's, if it is an object's."""
+        return self.key.rpartition("/")[0]
+
+
+_Page = tuple[tuple[KnownQuery, ...], str | None]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueryBook:
+    """The unfinished queries of all objects, as of the last `read`, and what was done since.
+
+    May lack what finished, and be a tick old: whoever acts on it does what can be done twice.
+    Every method that asks the service raises Refused if that names a problem, Unavailable if it
+    cannot answer now. Safe to share between threads; one at a time reads.
+    """
+
+    service: Client
+    _by_uid: dict[str, tuple[KnownQuery, ...]] = field(default_factory=dict, init=False)
+    _known: dict[str, KnownQuery] = field(default_factory=dict, init=False)  # of the last reading
+    _noted: dict[str, KnownQuery] = field(default_factory=dict, init=False)  # since it began
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def read(self) -> frozenset[str]:
+        """Ask for all of them; give the uids of the objects of whose queries something changed."""
+        with self._lock:
+            self._noted = {}
+        listed = {query.id: query for query in self._listed()}
+        with self._lock:
+            self._known = listed
+            # What was done meanwhile goes first: it is newer.
+            merged = {**self._noted, **listed, **self._noted}
+            now = _by_uid(query for query in merged.values() if query.phase in UNFINISHED)
+            before, self._by_uid = self._by_uid, now
+        return frozenset(
+            uid for uid in before.keys() | now.keys() if before.get(uid) != now.get(uid)
+        )
+
+    def of(self, uid: str) -> tuple[KnownQuery, ...]:
+        """Give the unfinished queries of an object, newest first."""
+        return self._by_uid.get(uid, ())
+
+    def find(self, query_id: str) -> KnownQuery | None:
+        """Ask for one query; None: there is none of that id."""
+        try:
+            return KnownQuery.of(self.service.query(query_id))
+        except Refused as refusal:
+            if refusal.problem.status != _NOT_FOUND:
+                raise
+            return None
+
+    def submit(self, request: QueryRequest, key: str) -> KnownQuery:
+        """Give the query of a key, which is made if there is none; InvalidInput as `Client`."""
+        return self._note(self.service.submit(request, idempotency_key=key))
+
+    def stop(self, query: KnownQuery) -> bool:
+        """Cancel or retire a query; give whether there was something to stop."""
+        if query.phase in CANCELLABLE:
+            self._note(self.service.cancel(query.id))
+            return True
+        if query.phase in LIVE:
+            self._note(self.service.undeploy(query.id))
+            return True
+        return False
+
+    def _note(self, view: QueryView) -> KnownQuery:
+        query = KnownQuery.of(view)
+        with self._lock:
+            self._noted = {query.id: query, **self._noted, query.id: query}
+            rest = tuple(q for q in self._by_uid.get(query.uid, ()) if q.id != query.id)
+            shown = (query, *rest) if query.phase in UNFINISHED else rest
+            self._by_uid[query.uid] = shown
+            if not shown:
+                del self._by_uid[query.uid]
+        return query
+
+    def _listed(self) -> Iterator[KnownQuery]:
+        cursor, more = None, True
+        while more:
+            asked = calls.page(limit=_PAGE, cursor=cursor, unfinished=True)
+            page: Call[_Page] = Call(
+                method=asked.method,
+                path=asked.path,
+                params=asked.params,
+                repeat=asked.repeat,
+                read=self._page,
+            )
+            found, cursor = self.service.carry_out(_only(page))
+            yield from found
+            more = cursor is not None
+
+    def _page(self, text: bytes) -> _Page:
+        page = QueryPage.model_validate_json(text)
+        return tuple(map(self._kept_once, map(KnownQuery.of, page.items))), page.next_cursor
+
+    def _kept_once(self, query: KnownQuery) -> KnownQuery:
+        """Give what is known if it is equal: the client remembers many pages of the same."""
+        known = self._known.get(query.id)
+        return known if known is not None and known == query else query
+
+
+def _only(call: Call[_Page]) -> Generator[Call[Any], Any, _Page]:
+    answer: _Page = yield call
+    return answer
+
+
+def _by_uid(queries: Iterator[KnownQuery]) -> dict[str, tuple[KnownQuery, ...]]:
+    found: dict[str, list[KnownQuery]] = {}
+    for query in queries:
+        if query.uid:
+            found.setdefault(query.uid, []).append(query)
+    return {uid: tuple(each) for uid, each in found.items()}

@@ -1,0 +1,190 @@
+"""A running operator: preflight, then leadership, then a controller while it leads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from circinus.api.client import Client
+from circinus.api.operator.claims import Claims, Whose, whose
+from circinus.api.operator.controller import Controller
+from circinus.api.operator.health import answering
+from circinus.api.operator.leadership import ClusterLeases, Contender, lead
+from circinus.deploy.kubernetes.access import (
+    FOLLOWER,
+    LEADER,
+    SEEING_ALL,
+    NotAllowed,
+    lacking,
+    require_access,
+)
+from circinus.deploy.kubernetes.api import Cluster, Object, connect, own_namespace
+from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, ObjectOwner, check_release
+from circinus.pipelines import checks
+from circinus.pipelines.clock import SystemClock
+
+LEASE_S = 10.0
+"""After which a silent leader is replaced: it renews every two seconds."""
+_RENEWALS = 5
+_SILENT = 3  # leases without an answer of the cluster, and nobody should count on this one
+_STUCK_S = 120.0  # a try to renew: each call has 35 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Whose objects are followed."""
+
+    namespaces: tuple[str, ...] = ()  # empty: the operator's own
+    everywhere: bool = False  # all of the cluster; then no namespaces are named
+
+    def __post_init__(self) -> None:
+        named = self.everywhere and self.namespaces
+        rule = "must be left out with --all-namespaces"
+        checks.require(not named, "namespace", rule, ", ".join(self.namespaces))
+
+    @property
+    def home(self) -> str:
+        """The namespace of the lease: the pod's own; outside of a cluster the first followed."""
+        return own_namespace(self.namespaces[0] if self.namespaces else "default")
+
+    @property
+    def followed(self) -> tuple[str | None, ...]:
+        """Each namespace that is followed; None: all."""
+        if self.everywhere:
+            return (None,)
+        return tuple(dict.fromkeys(self.namespaces)) or (self.home,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """What an operator is told."""
+
+    scope: Scope = field(default_factory=Scope)
+    release: str = DEFAULT_RELEASE  # for which it takes objects, and whose operators share a lease
+    pod: ObjectOwner | None = None  # in which it runs; None: outside of the cluster
+    lease_s: float = LEASE_S  # a leader that is silent for so long is replaced, `> 0`
+    look_s: float = 1.0  # between two readings of the service's queries, `> 0`
+
+    def __post_init__(self) -> None:
+        check_release(self.release)
+        checks.positive("every", self.look_s)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class OperatorProcess:
+    """One of several operators: leads or waits, until SIGTERM or an interrupt."""
+
+    service: Client
+    cluster: Cluster
+    settings: OperatorSettings
+    clock: SystemClock = field(default_factory=SystemClock)
+    _contender: Contender = field(init=False)
+    _controller: Controller | None = field(default=None, init=False)  # None: it does not lead
+
+    def __post_init__(self) -> None:
+        told = self.settings
+        identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        leases = ClusterLeases(
+            cluster=self.cluster,
+            namespace=told.scope.home,
+            release=told.release,
+            pod=told.pod,
+            duration_s=told.lease_s,
+        )
+        self._contender = Contender(
+            identity=identity,
+            leases=leases,
+            clock=self.clock,
+            renew_s=told.lease_s / _RENEWALS,
+        )
+
+    async def run(self, health: int | None) -> None:
+        """Follow the objects; answer probes on a port, None: on none.
+
+        InvalidInput if a figure breaks a rule, NotAllowed (naming all of them) if the account
+        lacks permissions, Unavailable if the cluster does not answer.
+        """
+        elsewhere = await asyncio.to_thread(self._preflight)
+
+        async def act(over: asyncio.Event) -> None:
+            """Follow the objects until the event is set."""
+            controller = Controller(
+                cluster=self.cluster,
+                service=self.service,
+                namespaces=self.settings.scope.followed,
+                identity=self._contender.identity,
+                clock=self.clock,
+                tick_s=self.settings.look_s,
+                elsewhere=elsewhere,
+                ours=self.is_ours,
+            )
+            self._controller = controller
+            running = asyncio.ensure_future(asyncio.to_thread(controller.run))
+            ending = asyncio.ensure_future(over.wait())
+            await asyncio.wait([running, ending], return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            controller.stop()
+            self._controller = None
+            await running
+
+        with contextlib.ExitStack() as probed:
+            if health is not None:
+                paths = {"/healthz": self.stuck, "/readyz": self.unready}
+                probed.enter_context(answering(health, paths))
+            leading = asyncio.ensure_future(lead(self._contender, act))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
+            with contextlib.suppress(asyncio.CancelledError):
+                await leading
+
+    def is_ours(self, found: Object) -> bool:
+        """Whether an object is the release's; one that is nobody's is taken, which is heard."""
+        metadata, release = found["metadata"], self.settings.release
+        known = whose(metadata, release)
+        if known is Whose.NOBODYS:
+            Claims(cluster=self.cluster, release=release).ours(metadata)
+        return known is Whose.OURS
+
+    def stuck(self) -> Sequence[str]:
+        """Give what hangs, in words: only being started again would help."""
+        silent_s = self.clock.now() - self._contender.tried_at
+        found = [] if silent_s <= _STUCK_S else [f"renewing the lease lasts {silent_s:.0f} s"]
+        controller = self._controller
+        return found if controller is None else [*found, *controller.stuck()]
+
+    def unready(self) -> Sequence[str]:
+        """Give why this one should not be counted on, in words."""
+        silent_s = self.clock.now() - self._contender.answered_at
+        if silent_s > _SILENT * self.settings.lease_s:
+            return ["the cluster does not answer"]
+        controller = self._controller
+        return [] if controller is None else controller.unsynced()
+
+    def _preflight(self) -> bool:
+        """Return if the account suffices, else NotAllowed; give whether it sees all namespaces."""
+        missing: list[str] = []
+        scope = self.settings.scope
+        asked = [(scope.home, LEADER), *((name or "", FOLLOWER) for name in scope.followed)]
+        for namespace, needs in asked:
+            try:
+                require_access(self.cluster, namespace, needs)
+            except NotAllowed as refused:
+                missing += refused.missing
+        if missing:
+            raise NotAllowed(missing)
+        return not lacking(self.cluster, "", SEEING_ALL)
+
+
+def operator_of(
+    service: Client, kubeconfig: Path | None, settings: OperatorSettings
+) -> OperatorProcess:
+    """Give an operator; InvalidInput without a way to the cluster or for a bad figure."""
+    cluster = Cluster(connect(kubeconfig))
+    return OperatorProcess(service=service, cluster=cluster, settings=settings)
