@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from circinus.api.keeper.figures import lately_of, queues_of, status_of
+from circinus.api.keeper.figures import lately_of, queues_of, seen_of, status_of
 from circinus.api.keeper.followed import Followed
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
@@ -82,6 +83,15 @@ class AllDispatchers:
     def recent(self) -> Mapping[str, Recent]:
         """See there."""
         return {query: self._recent(query, own) for query, own in self._own().items()}
+
+    def seen_requests(self) -> Mapping[str, SeenRequests]:
+        """See there."""
+        others, answers = self.followed.figures(), self.followed.answers()
+        counts = self.orchestrator.counts()
+        return {
+            query: seen_of(own, counts[query], others.get(query, ()), answers.get(query, ()))
+            for query, own in self.orchestrator.seen_requests().items()
+        }
 
     def status(self, query_id: str) -> DeploymentStatus:
         """See there; InvalidInput if the query has no deployment."""

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from circinus.api.schemas.faults import faults_of
 from circinus.deploy.runtime.dispatcher import RECENT, Observed, Taken
+from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately, SpanCounts, added
@@ -30,6 +31,8 @@ class QueryFigures:
     taken: tuple[Taken, ...]  # of the latest answers
     queues: dict[str, QueueFigures]  # by tier
     spans: tuple[SpanCounts, ...]
+    # of the answers that are kept one by one: how many seconds ago, when told, and the latency
+    answers: tuple[tuple[float, float], ...] = ()
 
     def news(self, since: QueryFigures | None) -> QueryFigures:
         """Give the same with those answers alone that came since."""
@@ -71,10 +74,10 @@ _FIGURES = TypeAdapter[dict[str, QueryFigures]](dict[str, QueryFigures])
 def figures_of(orchestrator: Orchestrator) -> dict[str, QueryFigures]:
     """Give query id -> what its requests got here, of all that serve."""
     counts, queues = orchestrator.counts(), orchestrator.figures()
-    arrivals = orchestrator.arrivals_per_s()
+    arrivals, seen = orchestrator.arrivals_per_s(), orchestrator.seen_requests()
     found = {}
     for query, recent in orchestrator.recent().items():
-        observed = orchestrator.status(query).observed
+        observed, answers = orchestrator.status(query).observed, seen[query].answers
         found[query] = QueryFigures(
             plan_id=recent.plan_id,
             arrivals_per_s=arrivals[query],
@@ -83,6 +86,7 @@ def figures_of(orchestrator: Orchestrator) -> dict[str, QueryFigures]:
             taken=recent.taken,
             queues=queues[query],
             spans=counts[query],
+            answers=tuple(zip(answers.ago_s.tolist(), answers.latency_s.tolist(), strict=True)),
         )
     return found
 
@@ -126,6 +130,37 @@ def status_of(
     )
     lately = lately_of([spans, *(each.spans for each in others)])
     return replace(own, observed=observed, lately=lately)
+
+
+def seen_of(
+    own: SeenRequests,
+    spans: Sequence[SpanCounts],
+    others: Sequence[QueryFigures],
+    answers: Sequence[AnswersSeen],  # of the others, as long ago as they are by now
+) -> SeenRequests:
+    """Give what requests got from several dispatchers, who send to the same instances."""
+    every = [own.answers, *answers]
+    ago_s = np.concatenate([each.ago_s for each in every])
+    order = np.argsort(-ago_s, kind="stable")
+    tiers = {
+        tier: replace(load, waiting=load.waiting + sum(_waiting(each, tier) for each in others))
+        for tier, load in own.tiers.items()
+    }
+    return replace(
+        own,
+        arrivals_per_s=own.arrivals_per_s + sum(each.arrivals_per_s for each in others),
+        lately=lately_of([spans, *(each.spans for each in others)])[0],
+        answers=AnswersSeen(
+            ago_s=ago_s[order],
+            latency_s=np.concatenate([each.latency_s for each in every])[order],
+            usd=np.concatenate([each.usd for each in every])[order],
+        ),
+        tiers=tiers,
+    )
+
+
+def _waiting(figures: QueryFigures, tier: str) -> int:
+    return figures.queues[tier].waiting if tier in figures.queues else 0
 
 
 def queues_of(tiers: Sequence[Mapping[str, QueueFigures]]) -> dict[str, QueueFigures]:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,6 +29,7 @@ from circinus.api.schemas.following import (
     served_view,
 )
 from circinus.deploy.runtime.following import ServedDeployment
+from circinus.deploy.runtime.observed import AnswersSeen
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
@@ -130,17 +132,35 @@ class Followed:
     def figures(self) -> dict[str, list[QueryFigures]]:
         """Give query id -> what it got from each follower, if it serves the plan of here."""
         found: dict[str, list[QueryFigures]] = {}
-        for known in self._alive():
-            if self.clock.now() - known.told < _FORGOTTEN_S:
-                for query, each in known.figures.items():
-                    if self.orchestrator.plan_serving(query) == each.plan_id:
-                        found.setdefault(query, []).append(each)
+        for query, each, _ in self._fresh():
+            found.setdefault(query, []).append(each)
+        return found
+
+    def answers(self) -> dict[str, list[AnswersSeen]]:
+        """Give query id -> the latest answers of each follower that serves the plan of here.
+
+        They called no endpoints, see `after`, so they cost nothing beside machines.
+        """
+        found: dict[str, list[AnswersSeen]] = {}
+        for query, each, told_s in self._fresh():
+            ago_s, latency_s = np.array(each.answers).reshape(-1, 2).T
+            seen = AnswersSeen(ago_s=ago_s + told_s, latency_s=latency_s, usd=np.zeros(len(ago_s)))
+            found.setdefault(query, []).append(seen)
         return found
 
     def close(self) -> None:
         """Answer those who wait, and nobody any more; hold nothing up."""
         self._closed = True
         self._tell()
+
+    def _fresh(self) -> Iterable[tuple[str, QueryFigures, float]]:
+        """Give figures with their query, and how many seconds ago they were told."""
+        for known in self._alive():
+            told_s = self.clock.now() - known.told
+            for query, each in known.figures.items():
+                here = self.orchestrator.plan_serving(query)
+                if told_s < _FORGOTTEN_S and here == each.plan_id:
+                    yield query, each, told_s
 
     def _alive(self) -> Iterable[_Follower]:
         now = self.clock.now()

@@ -446,7 +446,7 @@ INFRASTRUCTURES: tuple[Wrong, ...] = (
     Wrong("NaN speed", _tier(speed_factor=float("nan")), "speed_factor", "finite", "nan"),
     Wrong("machines as text", _tier(machines="many"), "machines", "whole number", "many"),
     Wrong("negative machines", _tier(machines=-2), "machines", "must be >= 0", "-2"),
-    Wrong("unknown tier field", _tier(gpus=8), "tiers[1]", "must have only the fields", "gpus"),
+    Wrong("unknown tier field", _tier(disks=8), "tiers[1]", "must have only the fields", "disks"),
     Wrong("unnamed tier", _tier(name=None), "tiers[1].name", "must be text", "None"),
     Wrong("no bandwidth", _link(bandwidth_mbit_per_s=0), "bandwidth", "> 0", "0"),
     Wrong("negative delay", _link(delay_s=-1), "delay_s", "must be finite and >= 0", "-1"),

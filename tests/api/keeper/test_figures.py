@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circinus.api.keeper.all_dispatchers import AllDispatchers
 from circinus.api.keeper.figures import (
     QueryFigures,
     ToldAnswers,
@@ -15,11 +18,14 @@ from circinus.api.keeper.figures import (
     figures_to_json,
     lately_of,
     queues_of,
+    seen_of,
 )
+from circinus.api.keeper.process import _OF_DEPLOYMENTS
 from circinus.deploy.runtime.dispatcher import RECENT, Taken
+from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests, TierLoad
 from circinus.deploy.runtime.orchestrator import Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Traffic
+from circinus.deploy.runtime.traffic import Traffic, added
 from circinus.pipelines.errors import InvalidInput
 
 NOW = 4000.0
@@ -105,6 +111,36 @@ def figures(answered: int, *latencies: float, plan_id: str = "p") -> QueryFigure
         queues={"edge": QueueFigures(busy=("a",), late_s=0.5)},
         spans=traffic.counts(NOW),
     )
+
+
+def test_the_latest_answers_of_several_dispatchers_are_one_list_and_queues_add_up() -> None:
+    spans = Traffic(0.0).counts(NOW)
+    own = SeenRequests(
+        plan_id="p",
+        since_s=50.0,
+        arrivals_per_s=2.0,
+        lately=added([spans[0]]).lately(),
+        answers=seen([(9.0, 0.1), (1.0, 0.2)]),
+        tiers={"edge": TierLoad(waiting=1, places=4, workers=2)},
+    )
+    queue = QueueFigures(busy=("a",), waiting=3)
+    other = replace(figures(3), arrivals_per_s=5.0, queues={"edge": queue})
+    found = seen_of(own, spans, [other], [seen([(5.0, 0.3), (0.5, 0.4)])])
+    assert found.answers.ago_s.tolist() == [9.0, 5.0, 1.0, 0.5]  # the oldest first
+    assert found.answers.latency_s.tolist() == [0.1, 0.3, 0.2, 0.4]
+    assert found.arrivals_per_s == 7.0
+    assert found.tiers == {"edge": TierLoad(waiting=4, places=4, workers=2)}  # they share those
+    assert (found.plan_id, found.since_s) == ("p", 50.0)
+    assert seen_of(own, spans, [], []).answers.latency_s.tolist() == [0.1, 0.2]
+
+
+def seen(answers: Sequence[tuple[float, float]]) -> AnswersSeen:
+    ago_s, latency_s = np.array(answers).T
+    return AnswersSeen(ago_s=ago_s, latency_s=latency_s, usd=np.zeros(len(ago_s)))
+
+
+def test_what_a_service_may_ask_of_a_deployer_can_be_asked_of_all_dispatchers() -> None:
+    assert [name for name in _OF_DEPLOYMENTS if not hasattr(AllDispatchers, name)] == []
 
 
 def test_only_answers_since_the_last_report_are_told_again() -> None:

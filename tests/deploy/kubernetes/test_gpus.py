@@ -280,7 +280,7 @@ def _place(
     left = [*zip(scheduled.slices, scheduled.machine_types, strict=True)]
     for deployment in found:
         wanted = _labels(deployment)
-        for _ in range(deployment["spec"]["replicas"]):
+        for _ in range(deployment["spec"].get("replicas", 1)):
             mine = next(
                 (each, kind)
                 for each, kind in left
