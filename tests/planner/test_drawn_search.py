@@ -2,7 +2,7 @@
 
 The truth is the expected score over draws. Drawn as in `FlippingEvaluator`: 10 % of the inputs of
 a configuration flip, and what is asked for lies between the truth of the fourth best and the best.
-`CIRCINUS_TEST_PLANS` is how many plans shown as met the slow test counts, 500 when unset.
+`CIRCINUS_TEST_PLANS` is how many plans shown as met the slow test counts, 30 when unset.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.draws import MOST_DRAWS
-from circinus.pipelines.operators import Operator, Settings
+from circinus.pipelines.operators import Knob, Operator, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.profiler.comparing import Comparisons, drawing_as
@@ -18,6 +19,7 @@ from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.synthetic import Bench
 
 DATA = Dataset(name="numbers", examples=tuple(Example(input=i, expected=i) for i in range(5)))
+TWENTY = Dataset(name="more", examples=tuple(Example(input=i, expected=i) for i in range(20)))
 
 
 class NeverWarm:
@@ -133,6 +135,42 @@ def test_once_it_is_noticed_inputs_are_drawn_again() -> None:
     assert first.inputs.tolist() == [0, 1]
     assert profile.inputs[:7].tolist() == [0, 1, 2, 3, 4, 0, 1]
     assert bench.calls == {"read": 1 + 5, "answer": 1 + 5 * MOST_DRAWS}
+
+
+@pytest.mark.parametrize(("warmed", "versions"), [(False, 1), (True, 1), (True, 2), (True, 6)])
+def test_one_of_ten_inputs_answered_by_chance_is_noticed_as_often_as_chance_has_it(
+    warmed: bool, versions: int
+) -> None:
+    replays, noticed = 500, 0
+    for seed in range(replays):
+        bench, rng = Bench(), np.random.Generator(np.random.PCG64(seed))
+        profiler = bench.profiler(
+            by_chance(bench, rng, versions),
+            TWENTY,
+            order=rng.permutation(20).tolist(),
+            cache=PrefixCache(),
+            executor=None if warmed else NeverWarm(bench),
+        )
+        space = ConfigurationSpace(profiler.graph)
+        for number in range(versions):
+            profiler.measure(space.configuration(number), 3)
+        noticed += profiler.graph.draws
+    # All is compared on the input that is measured first; two of the twenty flip every other time.
+    expected = 0.1 * (1 - 0.5**versions)
+    slack = 4 * np.sqrt(expected * (1 - expected) / replays)
+    assert noticed / replays == pytest.approx(expected, abs=slack)
+
+
+def by_chance(bench: Bench, rng: np.random.Generator, versions: int) -> Pipeline:
+    """Give one operator with so many settings, which answers two of twenty inputs by chance."""
+
+    def answer(inputs: Payload, settings: Settings) -> Payload:
+        assert isinstance(inputs, int)
+        return [inputs, bool(rng.integers(2)) if inputs < 2 else True]
+
+    knob = Knob(name="version", values=tuple(range(versions)))
+    operator = bench.operator("answer", answer, knobs=(knob,))
+    return Pipeline(name="p", operators=(operator,), score=lambda output, expected: 1.0)
 
 
 def test_a_graph_without_such_operators_is_the_same() -> None:
