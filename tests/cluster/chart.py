@@ -48,3 +48,9 @@ def definition() -> dict[str, Any]:
     (file,) = (CHART / "files" / "crds").iterdir()
     found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return found
+
+
+def jobs(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give the Jobs that a release has, without those that helm runs at its end."""
+    found = [d for d in documents if d["kind"] == "Job"]
+    return [d for d in found if "helm.sh/hook" not in (d["metadata"].get("annotations") or {})]

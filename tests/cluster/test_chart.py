@@ -20,7 +20,7 @@ from circinus.deploy.kubernetes.access import (
 )
 from circinus.deploy.kubernetes.ownership import selector_of_workers
 from circinus.deploy.kubernetes.pod_template import read_pod_template
-from tests.cluster.chart import CHART, definition, helm, of_kind, rendered, template
+from tests.cluster.chart import CHART, definition, helm, jobs, of_kind, rendered, template
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 pytestmark = pytest.mark.cluster
@@ -34,12 +34,6 @@ def rights(role: dict[str, Any]) -> set[tuple[str, str, str]]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-
-
-def jobs(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give the Jobs that a release has, without those that helm runs at its end."""
-    found = [d for d in documents if d["kind"] == "Job"]
-    return [d for d in found if "helm.sh/hook" not in (d["metadata"].get("annotations") or {})]
 
 
 def needs(table: tuple[Permission, ...]) -> set[tuple[str, str, str]]:

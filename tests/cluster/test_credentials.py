@@ -18,7 +18,7 @@ from circinus.deploy.kubernetes.certificates import lasts
 from circinus.deploy.kubernetes.credentials import CredentialNames, fill_in
 from circinus.pipelines.errors import InvalidInput
 from tests.cluster.accounts import grant, stranger
-from tests.cluster.chart import RELEASE, of_kind, rendered
+from tests.cluster.chart import RELEASE, jobs, of_kind, rendered
 from tests.cluster.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -64,7 +64,7 @@ def everything(cluster: Cluster, namespace: str) -> dict[str, dict[str, bytes]]:
 
 def job_arguments() -> list[str]:
     """The command of the chart's Job, without the namespace."""
-    (job,) = [d for d in documents() if d["kind"] == "Job"]
+    (job,) = jobs(documents())
     words: list[str] = job["spec"]["template"]["spec"]["containers"][0]["args"]
     at = words.index("--namespace")
     return words[:at] + words[at + 2 :]
