@@ -67,7 +67,7 @@ test: $(STAMP)
 
 ## slow: statistical oracles and end-to-end runs
 slow: $(STAMP)
-	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200
+	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200 -n $(TEST_JOBS) --dist loadfile
 
 ## demo-calls: readers that are called at three prices, or rented: planned, served, billed
 demo-calls: $(STAMP)

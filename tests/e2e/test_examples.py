@@ -28,7 +28,7 @@ def test_an_example_is_planned_deployed_on_two_tiers_and_served(name: str, tmp_p
     try:
         document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
         document["slo"]["latency_s"] *= BUSY
-        document["limits"] |= {"profiling_s": 12, "configurations": 12}
+        document["limits"] |= {"profiling_s": 12, "configurations": 30}
         query_id = service.ask("POST", "/v1/queries", json=document).json()["id"]
         ended = service.wait_for_phase(query_id, "serving", "failed", "infeasible", "exhausted")
         assert ended["phase"] == "serving", ended["message"]
