@@ -64,7 +64,15 @@ def _serving(folder: Path, executor: str, **settings: str) -> Iterator[ServicePr
 
 def _left(processes: list[psutil.Process], patience_s: float = PROMPT_S) -> list[psutil.Process]:
     _, alive = psutil.wait_procs(processes, timeout=patience_s)
-    return alive
+    return [process for process in alive if not _has_ended(process)]
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more; who takes note of orphans may be late."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _until_running(process: psutil.Process, patience_s: float = 60.0) -> list[psutil.Process]:
