@@ -140,8 +140,6 @@ async def calibrated(
             },
         )
     )
-    if any(operator.run_batch for operator in workload.pipeline.operators):
-        return found
     return _called(found, calls.cpu_s * factor, workload)
 
 
@@ -195,7 +193,12 @@ def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
 
 
 def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
-    """Give the tier whose calls take so long on the reference machine, bytes included."""
+    """Give the tier whose calls take so long on the reference machine, bytes included.
+
+    As it is where operators take batches: what they take is not told apart from calls.
+    """
+    if any(operator.run_batch for operator in workload.pipeline.operators):
+        return tier
     mean_bytes = float(np.mean([payload_bytes(each) for each in workload.inputs]))
     return replace(tier, call_s=max(call_s - tier.call_s_per_byte * mean_bytes, 0.0))
 

@@ -29,6 +29,7 @@ from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.infrastructure import Calibration, ClassSpeed, MachineType, Tier
 from tests.deploy.profiled_pipelines import CHAIN, chain
 from tests.deploy.serving import launcher
+from tests.deploy.tiny_pipelines import gathering
 
 
 @dataclass
@@ -172,6 +173,20 @@ def test_what_calling_a_worker_costs_is_measured(tmp_path: Path) -> None:
     assert edge.call_s / edge.speed_factor == pytest.approx(cloud.call_s / cloud.speed_factor)
     assert by_bytes.call_s == 0.0  # all of it is charged by the byte
     assert none.call_s == 0.5
+
+
+def test_what_is_stated_of_calls_stays_where_operators_take_batches(tmp_path: Path) -> None:
+    work = Workload(
+        reference="tests.deploy.tiny_pipelines:gathering",
+        pipeline=gathering,
+        configurations=[ConfigurationSpace(gathering.graph).configuration(0)],
+        inputs=[0.001],
+    )
+    tiers = [Tier(name="cloud", call_s=0.5), replace(EMULATED, call_s=0.25)]
+    known = AttachedLauncher({}, launcher(tmp_path))
+    found = asyncio.run(all_calibrated(tiers, work, known, SystemClock(), QUICK))
+    assert [tier.call_s for tier in found] == [0.5, 0.25]
+    assert all(tier.calibration is not None for tier in found)
 
 
 def test_a_tier_with_types_is_measured_type_by_type(tmp_path: Path) -> None:
