@@ -210,26 +210,17 @@ def objectives() -> Call[service.ObjectiveList]:
 def set_replicas(query_id: str, replicas: int) -> Call[QueryView]:
     """Give a query that has so many replicas from now on, as far as there is room."""
     body = _checked(service.ReplicasBody, {"replicas": replicas})
-    return Call(
-        method="PUT",
-        path=_query(query_id, "/replicas"),
-        read=QueryView.model_validate_json,
-        repeat=Repeat.ALWAYS,
-        headers=_JSON,
-        content=_json(body),
-    )
+    return _set("PUT", QueryView, _query(query_id, "/replicas"), body)
 
 
 def drop_replicas(query_id: str) -> Call[QueryView]:
     """Give a query whose replicas follow the rate of its requests from now on."""
-    path, read = _query(query_id, "/replicas"), QueryView.model_validate_json
-    return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
+    return _drop(_query(query_id, "/replicas"))
 
 
 def undeploy(query_id: str) -> Call[QueryView]:
     """Give the query after retiring it and freeing its capacity."""
-    path, read = _query(query_id, "/deployment"), QueryView.model_validate_json
-    return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
+    return _drop(_query(query_id, "/deployment"))
 
 
 def pool(query_id: str) -> Call[PoolView]:
@@ -262,20 +253,12 @@ def set_pool(
     """
     wanted = {tier: dict(kinds) for tier, kinds in slices.items()}
     body = checked(PoolBody, {"slices": wanted, "follow": follow})
-    return Call(
-        method="PUT",
-        path=_query(query_id, "/pool"),
-        read=PoolView.model_validate_json,
-        repeat=Repeat.ALWAYS,
-        headers=_JSON,
-        content=_json(body),
-    )
+    return _set("PUT", PoolView, _query(query_id, "/pool"), body)
 
 
 def drop_pool(query_id: str) -> Call[QueryView]:
     """Give a query that is served by its plan's own replicas from now on."""
-    path, read = _query(query_id, "/pool"), QueryView.model_validate_json
-    return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
+    return _drop(_query(query_id, "/pool"))
 
 
 def request(query_id: str, body: service.RequestBody | Document) -> Call[service.RequestReply]:
@@ -308,7 +291,7 @@ def infrastructure() -> Call[service.InfrastructureView]:
 def set_machines(machines: Mapping[str, int | None]) -> Call[service.InfrastructureView]:
     """Give the infrastructure after machines of tiers came or went; None: as stated."""
     body = checked(service.MachinesBody, {"machines": dict(machines)})
-    return _patch("/v1/infrastructure", body)
+    return _set("PATCH", service.InfrastructureView, "/v1/infrastructure", body)
 
 
 def emulation() -> Call[service.InfrastructureView]:
@@ -318,7 +301,8 @@ def emulation() -> Call[service.InfrastructureView]:
 
 def set_emulation(body: service.EmulationBody | Document) -> Call[service.InfrastructureView]:
     """Give the infrastructure with the links that are imitated from now on."""
-    return _patch("/v1/emulation", _checked(service.EmulationBody, body))
+    asked = _checked(service.EmulationBody, body)
+    return _set("PATCH", service.InfrastructureView, "/v1/emulation", asked)
 
 
 def event_page(
@@ -365,16 +349,22 @@ def _post(
     )
 
 
-def _patch(path: str, body: BaseModel) -> Call[service.InfrastructureView]:
+def _set(method: str, answer: type[Shown], path: str, body: BaseModel) -> Call[Shown]:
     """Give a change that says how things are to be, not by how much they change."""
     return Call(
-        method="PATCH",
+        method=method,
         path=path,
-        read=service.InfrastructureView.model_validate_json,
+        read=answer.model_validate_json,
         repeat=Repeat.ALWAYS,
         headers=_JSON,
         content=_json(body),
     )
+
+
+def _drop(path: str) -> Call[QueryView]:
+    """Give a query without a part of it."""
+    read = QueryView.model_validate_json
+    return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
 
 
 _JSON = {"Content-Type": "application/json"}

@@ -6,13 +6,11 @@ from functools import cache
 from typing import Any
 
 import jsonschema
-import referencing
-from kubernetes_validate.utils import all_versions, schema_contents
 
 from tests.cluster.definitions import DEFINITIONS, definition_of
+from tests.deploy.valid_objects import VERSIONS
+from tests.deploy.valid_objects import validator as kubernetes_validator
 
-VERSIONS = all_versions()[-3:]
-"""The three newest of Kubernetes."""
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 _NOT_IN_THERE = {"CustomResourceDefinition"}
 
@@ -35,14 +33,7 @@ def validator(kind: str, api_version: str, version: str) -> Any:  # noqa: ANN401
     """Give what validates a kind strictly: one of Kubernetes, of that version, or of others."""
     if kind in DEFINITIONS:
         return _of_others(kind, api_version)
-    group, _, number = api_version.rpartition("/")
-    name = "-".join(filter(None, [kind.lower(), group.split(".")[0], number]))
-    folder = f"kubernetes-json-schema/v{version}-local-strict"
-    schema = schema_contents(f"{folder}/{name}.json", version)
-    definitions = schema_contents(f"{folder}/_definitions.json", version)
-    resources = [referencing.Resource.from_contents(each) for each in (schema, definitions)]
-    registry = (resources @ referencing.Registry()).crawl()
-    return jsonschema.Draft202012Validator(schema, registry=registry)
+    return kubernetes_validator(kind, api_version, version)
 
 
 def _of_others(kind: str, api_version: str) -> jsonschema.Draft4Validator:

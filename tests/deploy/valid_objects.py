@@ -11,6 +11,7 @@ from kubernetes_validate.utils import all_versions, schema_contents
 from circinus.deploy.kubernetes.api import Object
 
 VERSIONS = all_versions()[-3:]
+"""The three newest of Kubernetes."""
 
 
 @cache
