@@ -120,6 +120,9 @@ class Tier:
     # machine with all of it, `>= 0`: receiving, decoding, answering
     call_s: float = 0.0
     call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
+    # seconds that a call waits besides on its way to an instance and back, whatever the share of
+    # that, `>= 0`: the network to it, and all that a share kept by waiting does not stretch
+    call_delay_s: float = 0.0
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
     gpus: Gpus | None = None  # of one machine; None: workers use none, or its types are unlike
     cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
@@ -145,6 +148,7 @@ class Tier:
         checks.positive(f"{where}.memory_gib", self.memory_gib)
         checks.non_negative(f"{where}.call_s", self.call_s)
         checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
+        checks.non_negative(f"{where}.call_delay_s", self.call_delay_s)
 
     @property
     def remote(self) -> bool:

@@ -108,6 +108,7 @@ _RANGES = {
     "speed_factor": ranges.SPEED_FACTOR,
     "call_s": ranges.CALL_S,
     "call_s_per_byte": ranges.CALL_S_PER_BYTE,
+    "call_delay_s": ranges.DELAY_S,
     "bandwidth_mbit_per_s": ranges.BANDWIDTH_MBIT_PER_S,
     "delay_s": ranges.DELAY_S,
     "tier_factor": ranges.SPEED_FACTOR,  # of a calibration, as those below

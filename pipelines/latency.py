@@ -9,12 +9,14 @@
 | r | share of a machine that an operator has | (P, O) |
 | h | seconds that calling an instance of a tier costs it, on the reference machine | per tier |
 | g | the same for each byte that a call hands over | per tier |
+| w | seconds that a call waits on its way, whatever the share, keeping nothing busy | per tier |
 
 A request takes the longest path through the DAG: every operator starts when the
 outputs of all its parents have arrived and takes `t / v` at share 1. A transfer
 between unlike tiers takes the route's delay plus `b` times its seconds per byte;
 within a tier it is free (Circinus 4.1 and A.2: what is left inside a cluster
-contributes little). The input starts at the infrastructure's origin; the way of
+contributes little), but for what calling an instance takes: `(h + g b) / (v r) + w` where
+a request enters its tier. The input starts at the infrastructure's origin; the way of
 the result back is not counted. A share stretches a proportional operator by `1/r`
 and a batched one by its batch-latency curve at `1/r` requests (linear between the
 curve's points; beyond the last it goes on proportionally, so a machine is never
@@ -72,6 +74,8 @@ def compose(
     delay, s_per_byte = routes[..., 0], routes[..., 1]
     origin = infrastructure.position(infrastructure.origin or "")
     busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
+    waits = np.array([tier.call_delay_s for tier in infrastructure.tiers])[placement]
+    waits *= _enters(graph, placement)
     finish = np.zeros_like(busy)
     for o, parents in enumerate(graph.parents):
         to = placement[:, o]
@@ -81,7 +85,7 @@ def compose(
             + s_per_byte[placement[:, p], to][:, None] * work.output_bytes[p]
             for p in parents
         ] or [delay[origin, to][:, None] + s_per_byte[origin, to][:, None] * work.input_bytes]
-        finish[:, o] = np.maximum.reduce(arrivals) + busy[:, o]
+        finish[:, o] = np.maximum.reduce(arrivals) + busy[:, o] + waits[:, [o]]
     sinks = [graph.position(sink) for sink in graph.sinks]
     return np.asarray(finish[:, sinks].max(axis=1))
 
@@ -123,15 +127,21 @@ def _call_seconds(
     """Give what calls take where a request enters a tier, at speed and share 1."""
     call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
     s_per_byte = np.array([tier.call_s_per_byte for tier in infrastructure.tiers])[placement]
-    seconds = np.empty((*placement.shape, len(work.input_bytes)))
+    seconds = np.repeat((_enters(graph, placement) * call_s)[:, :, None], len(work.input_bytes), 2)
     for o, parents in enumerate(graph.parents):
-        if not parents:
-            enters, handed = np.ones(len(placement), dtype=np.bool_), work.input_bytes[None, :]
-        else:
-            away = placement[:, list(parents)] != placement[:, [o]]  # (P, parents)
-            enters, handed = away.any(axis=1), away @ work.output_bytes[list(parents)]
-        seconds[:, o] = (enters * call_s[:, o])[:, None] + s_per_byte[:, [o]] * handed
+        away = placement[:, list(parents)] != placement[:, [o]]  # (P, parents)
+        handed = away @ work.output_bytes[list(parents)] if parents else work.input_bytes
+        seconds[:, o] += s_per_byte[:, [o]] * handed
     return seconds
+
+
+def _enters(graph: PipelineGraph, placement: TierArray) -> npt.NDArray[np.bool_]:  # (P, O) each
+    """Give at which operators a request enters a tier: the instance there is called."""
+    enters = np.ones(placement.shape, dtype=np.bool_)
+    for o, parents in enumerate(graph.parents):
+        if parents:
+            enters[:, o] = (placement[:, list(parents)] != placement[:, [o]]).any(axis=1)
+    return enters
 
 
 def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:

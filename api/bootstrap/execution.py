@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from circinus.api.bootstrap.pods import make_cluster_launcher
 from circinus.api.bootstrap.spending import calling_here, calls_endpoints
 from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings
 from circinus.deploy.local.cgroups import available
@@ -21,14 +22,14 @@ from circinus.deploy.profiling.calibration import CalibrationSettings, Workload,
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
-from circinus.deploy.runtime.instances import AttachedLauncher, emulated_speed
+from circinus.deploy.runtime.instances import AttachedLauncher, Launcher, emulated_speed
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
 from circinus.pipelines.calling import LeaveGate, OpenGate
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.needs import package, require
 from circinus.pipelines.pipeline import Pipeline
 from circinus.profiler.execution import Executor, InProcess
@@ -127,9 +128,10 @@ def calibrated_infrastructure(
     """Give the infrastructure with the speed factors of its tiers, measured with one pipeline.
 
     Tiers without a machine are left out. The pipeline is `named` by its reference; what it needs
-    once is prepared first. `addresses` are of workers that run, by tier; one is started for each
-    of the others. Those on other computers are called with the certificates in
-    `Settings.worker_tls`. InvalidInput if the pipeline brings no examples.
+    once is prepared first. `addresses` are of workers that run, by tier; for the others workers
+    are started as `Settings.target` says: here, or as a pod for each. Those on other computers
+    are called with the certificates in `Settings.worker_tls`. InvalidInput if the pipeline brings
+    no examples; in a cluster as `make_cluster_launcher`.
     """
     reference, pipeline = named
     if pipeline.examples is None:
@@ -147,11 +149,29 @@ def calibrated_infrastructure(
         configurations=[space.configuration(number) for number in numbers],
         inputs=[example.input for example in dataset.examples],
     )
-    started = LocalLauncher(logs=logs, cgroups=available(), allow_import=":" in reference)
-    launcher = AttachedLauncher(addresses, started, files_in(Settings().worker_tls))
-
     with threadpool_limits(1):  # a machine of a local tier is one core
-        tiers = asyncio.run(
-            all_calibrated(infrastructure.tiers, workload, launcher, SystemClock(), settings)
-        )
+        tiers = asyncio.run(_measured(infrastructure, workload, settings, addresses, logs))
     return replace(infrastructure, tiers=tuple(tiers))
+
+
+async def _measured(
+    infrastructure: Infrastructure,
+    workload: Workload,
+    settings: CalibrationSettings,
+    addresses: Mapping[str, str],
+    logs: Path,
+) -> list[Tier]:
+    configured = Settings()
+    with ExitStack() as last:
+        started: Launcher = LocalLauncher(
+            logs=logs, cgroups=available(), allow_import=":" in workload.reference
+        )
+        in_pods = configured.target == "kubernetes"
+        if in_pods:
+            started = pods = make_cluster_launcher(configured)
+            last.callback(pods.ready.stop)
+        launcher = AttachedLauncher(addresses, started, files_in(configured.worker_tls))
+        tiers, clock = infrastructure.tiers, SystemClock()
+        return await all_calibrated(
+            tiers, workload, launcher, clock, settings, one_computer=not in_pods
+        )

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from circinus.api.bootstrap.pods import Owning, make_cluster_launcher
 from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import ExecutorKind, Settings
@@ -30,7 +31,6 @@ from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.scheduler.dispatch.policies import dispatch_policy
@@ -40,7 +40,9 @@ from circinus.scheduler.rolling.ageing import Ageing
 from circinus.scheduler.rolling.scheduler import Upkeep
 
 if TYPE_CHECKING:  # the Kubernetes client: only when asked to
+    from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.nodes import Discovery
+    from circinus.deploy.kubernetes.ownership import ObjectOwner
 
 
 def require_fit(settings: Settings) -> None:
@@ -125,42 +127,22 @@ def make_orchestrator(
     if settings.target != "kubernetes":
         return _orchestrator(settings, here, gate or UnlimitedCalls())
     # The Kubernetes client: only when asked to
-    from circinus.deploy.kubernetes.access import DEPLOYER, require_access
-    from circinus.deploy.kubernetes.api import Cluster, own_namespace
-    from circinus.deploy.kubernetes.api import connect as connect_cluster
-    from circinus.deploy.kubernetes.launcher import ClusterLauncher, ClusterOrchestrator
-    from circinus.deploy.kubernetes.ownership import WorkerOwners, deployment_named
-    from circinus.deploy.kubernetes.pod_template import read_pod_template
-    from circinus.deploy.kubernetes.pods import RenderSettings
-    from circinus.deploy.kubernetes.resources import MachineShape
+    from circinus.deploy.kubernetes.launcher import ClusterOrchestrator
+    from circinus.deploy.kubernetes.ownership import WorkerOwners
 
-    cluster = Cluster(connect_cluster())
-    namespace = settings.namespace or own_namespace()
-    require_access(cluster, namespace, DEPLOYER)
-    own = settings.owner and deployment_named(cluster, namespace, settings.owner)
-    owners = WorkerOwners(
-        cluster=cluster,
-        namespace=namespace,
-        release=settings.release,
-        key_of=SqlKeys(connect(settings.database_url)).key_of,
-        service=own or None,
-    )
-    shape = RenderSettings(
-        namespace=namespace,
-        image=settings.worker_image,
-        pull_policy=settings.worker_pull_policy,
-        environment=settings.worker_environment,
-        tls_secret=settings.worker_tls_secret,
-        machine=MachineShape(cpu=settings.machine_cpu, memory=settings.machine_memory),
-        allow_import=bool(settings.extra_pipelines),
-        message_bytes=settings.message_limit_bytes,
-        template=read_pod_template(settings.worker_pod_template),
-    )
+    key_of = SqlKeys(connect(settings.database_url)).key_of
+
+    def owning(cluster: Cluster, namespace: str, own: ObjectOwner | None) -> Owning:
+        return WorkerOwners(
+            cluster=cluster,
+            namespace=namespace,
+            release=settings.release,
+            key_of=key_of,
+            service=own,
+        ).of
+
     # What calls endpoints needs no machine: it runs here, where the keys of endpoints are.
-    tls = files_in(settings.worker_tls)
-    pods = ClusterLauncher(
-        cluster, shape, tls, callers=here, release=settings.release, owner_of=owners.of
-    )
+    pods = make_cluster_launcher(settings, owning, callers=here)
     return _orchestrator(settings, pods, gate or UnlimitedCalls(), ClusterOrchestrator)
 
 

@@ -7,7 +7,7 @@ models, `calibrate` measures how fast each tier serves; `history` is of what que
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from importlib import import_module
@@ -37,6 +37,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import read_file
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import listed
@@ -132,24 +133,38 @@ def calibrate(
     ] = None,
     seed: Annotated[int, Option(min=0, help="Of configurations and inputs.")] = 0,
     out: Annotated[Path | None, "YAML file; default: NAME.calibrated.yaml."] = None,
+    once: Annotated[
+        bool,
+        Option("--once", help="Keep a file of the same infrastructure and pipelines."),
+    ] = False,
 ) -> None:
     """Measure speed factors of every tier or type, per class of operators, and write them down.
 
     Calls the workers that are named; the other tiers are this computer, where a worker is started
-    as a deployment does. The pipeline is profiled here for comparison.
+    as a deployment does; with CIRCINUS_TARGET=kubernetes a pod is, on each. The pipeline is
+    profiled here for comparison.
     """
     tiers = read_infrastructure(infrastructure)
     target = out or Path(f"{tiers.name}.calibrated.yaml")
     # Said before minutes of measuring, not after them.
     checks.require(target.parent.is_dir(), "--out", "must be in a folder that exists", str(target))
     checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
+    given = _mark_of(tiers, pipeline)
+    if once and target.exists() and target.read_text(encoding="utf-8").startswith(given):
+        before = read_infrastructure(str(target))
+        screen.show(
+            calibration_table(before),
+            f"{target} is of this infrastructure and these pipelines, and stays as it is",
+            document={"infrastructure": infrastructure_to_dict(before), "file": str(target)},
+        )
+        return
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = CalibrationSampling(configurations=configurations, inputs=inputs, seed=seed)
     addresses = pairs("--worker", worker, "must be TIER=ADDRESS")
     known = {name: pool for tier in tiers.tiers for name, pool in tier.pools.items()}
     for name in addresses:
         checks.among("tier", name, known)
-    calls_s: dict[str, float] = {}  # of the pipeline whose calls are dearest
+    measured: list[tuple[Tier, ...]] = []  # by pipeline
     for reference in pipeline or all_here(screen):
         screen.note(f"calibrating with {reference} ...")
         tiers = calibrated_infrastructure(
@@ -160,13 +175,10 @@ def calibrate(
             addresses=addresses,
             logs=Settings().worker_logs,
         )
-        calls_s = {
-            tier.name: max(tier.call_s, calls_s.get(tier.name, 0.0)) for tier in tiers.tiers
-        }
-    dearest = (replace(t, call_s=calls_s.get(t.name, t.call_s)) for t in tiers.tiers)
-    tiers = replace(tiers, tiers=tuple(dearest))
+        measured.append(tiers.tiers)
+    tiers = replace(tiers, tiers=tuple(map(_dearest, zip(*measured, strict=True))))
     document = infrastructure_to_dict(tiers)
-    target.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    target.write_text(given + yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     for name, pool in ((n, p) for tier in tiers.tiers for n, p in tier.pools.items()):
         speeds = {} if pool.calibration is None else pool.calibration.speeds
         if any(speed.high > _WIDE * speed.low for speed in speeds.values()):
@@ -177,6 +189,22 @@ def calibrate(
         f"written to {target}; use it with --infrastructure {target}",
         document={"infrastructure": document, "file": str(target)},
     )
+
+
+def _dearest(tiers: Sequence[Tier]) -> Tier:
+    """Give a tier as it was measured last, with the calls of the pipeline whose are dearest."""
+    return replace(
+        tiers[-1],
+        call_s=max(tier.call_s for tier in tiers),
+        call_delay_s=max(tier.call_delay_s for tier in tiers),
+    )
+
+
+def _mark_of(infrastructure: Infrastructure, pipelines: Sequence[str] | None) -> str:
+    """Give the line with which a calibrated file begins: equal for what is measured alike."""
+    what = infrastructure_to_dict(infrastructure), sorted(pipelines or ())
+    digest = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return f"# Measured for {digest}\n"
 
 
 def list_(screen: Screen, database: Database = None) -> None:

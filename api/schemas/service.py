@@ -151,6 +151,8 @@ class TierView(View):
     call_s: float
     """Seconds that calling an instance there costs it, on the reference machine."""
     call_s_per_byte: float = Field(default=0.0, description="The same for each byte handed over.")
+    call_delay_s: float = 0.0
+    """Seconds that a call waits on its way there and back, whatever the share."""
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
     gpus: GpusView | None = None

@@ -16,16 +16,23 @@ Blocks of profiling and of serving take turns, so that what else the machine doe
 quartile over the repetitions: what else the machine does with the same sample can only add
 seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
 
-What calling costs a worker, `Tier.call_s`, is the CPU time of its process that was not its
-operators', over the calls, less what `Tier.call_s_per_byte` charges for their inputs. It is not
-measured where operators take batches: theirs is not told apart.
+What a call takes besides is measured as plans are charged for it:
+
+- A quota holds all that the process does: `Tier.call_s` is its CPU time that was not its
+  operators', over the calls. It is not measured where operators take batches: theirs is not told
+  apart.
+- A worker that keeps to its share by waiting, as pods do, waits for its operators alone. Then
+  `call_s` is 0, and `Tier.call_delay_s` what the caller waits longer than the operators took (q
+  over the calls), whatever the share: the way there and back, receiving, answering.
+
+Either is less what `Tier.call_s_per_byte` charges for the inputs.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import product
 
@@ -42,6 +49,7 @@ from circinus.deploy.runtime.instances import (
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
+from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
@@ -55,6 +63,7 @@ from circinus.profiler.execution import FailedRun, InProcess
 
 _TIMEOUT_S = 60.0
 _QUIET = 0.25
+_WAITING = (Enforcement.DUTY_CYCLE, Enforcement.DEVICE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,29 +106,32 @@ async def calibrated(
     launcher: Launcher,
     clock: Clock,
     settings: CalibrationSettings | None = None,
+    *,
+    machine_type: str | None = None,
 ) -> Tier:
     """Give the tier with its calibration; the classes of other pipelines keep theirs.
 
     The speed factor of the tier itself becomes that of all operators together, unless its speed
     is emulated: then it says how much is waited, and stays. The launcher starts the tier's worker,
-    or knows where one is; the clock times the profiling, and knows the date. Raises LaunchFailed
-    as the launcher does, and OperatorFailed if an operator fails on an input.
+    or knows where one is, on a machine of the type if the tier has types; the clock times the
+    profiling, and knows the date. Raises LaunchFailed as the launcher does, and OperatorFailed if
+    an operator fails on an input.
     """
     settings = settings or CalibrationSettings()
     profiled: list[FloatArray] = []  # R times (S, O)
     served: list[FloatArray] = []
-    calls = _Calls()
+    calls = _Calls(clock)
     spec = InstanceSpec(
-        key=InstanceKey("calibration", workload.pipeline.name, tier.name, 0),
+        key=InstanceKey("calibration", workload.pipeline.name, tier.name, 0, machine_type),
         pipeline_reference=workload.reference,
         operators=workload.pipeline.graph.operators,
         configuration=workload.configurations[0],
         tier=tier,
         share=settings.share,
     )
-    async with opened(launcher, spec) as (_, client):
+    async with opened(launcher, spec) as (instance, client):
         executor = InProcess(clock)
-        await _serve(workload, client, 0, _Calls(), warm_up=True)
+        await _serve(workload, client, 0, _Calls(clock), warm_up=True)
         for _ in range(settings.repetitions):
             profiled.append(await _profile(workload, executor, settings.pause_s))
             served.append(await _serve(workload, client, settings.pause_s, calls))
@@ -140,6 +152,8 @@ async def calibrated(
             },
         )
     )
+    if instance.enforcement in _WAITING:
+        return _waited(found, calls.waited_s, workload)
     return _called(found, calls.cpu_s * factor, workload)
 
 
@@ -149,33 +163,48 @@ async def all_calibrated(
     launcher: AttachedLauncher,
     clock: Clock,
     settings: CalibrationSettings | None = None,
+    *,
+    one_computer: bool = True,
 ) -> list[Tier]:
     """Give the tiers calibrated, see `calibrated`; those without a machine as they are.
 
     A tier with types is calibrated type by type, each an own one `TIER/TYPE` to the launcher.
-    Workers that have to be started are all started on this computer: one measurement does for
-    their tiers, and how long an emulated one waits besides is known.
+    With `one_computer` workers that have to be started are all started on this computer: one
+    measurement does for their tiers, and how long an emulated one waits besides is known. Else
+    each has a machine of its own, and is measured there.
     """
     found = {name: pool for tier in tiers for name, pool in tier.pools.items() if pool.machines}
-    here = [name for name in found if name not in launcher.addresses]
+    types = {f"{tier.name}/{each.name}": each.name for tier in tiers for each in tier.types}
+    here = [name for name in found if one_computer and name not in launcher.addresses]
     if here:
         computer = replace(
-            found[here[0]], emulated=False, calibration=None, call_s=0.0, call_s_per_byte=0.0
+            found[here[0]],
+            emulated=False,
+            calibration=None,
+            call_s=0.0,
+            call_s_per_byte=0.0,
+            call_delay_s=0.0,
         )
         measured = await calibrated(computer, workload, launcher, clock, settings)
         found |= {name: _on_this_computer(found[name], measured, workload) for name in here}
-    for name in found.keys() & launcher.addresses.keys():
+    for name in [name for name in found if name not in here]:
         # A worker of a type goes by its tier, as its instances do.
-        its = replace(launcher, addresses={found[name].name: launcher.addresses[name]})
-        found[name] = await calibrated(found[name], workload, its, clock, settings)
+        known = {found[name].name: launcher.addresses[name]} if name in launcher.addresses else {}
+        its = replace(launcher, addresses=known)
+        found[name] = await calibrated(
+            found[name], workload, its, clock, settings, machine_type=types.get(name)
+        )
     return [_changed(tier, found) for tier in tiers]
 
 
 def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
     """Give the tier with what was found of its pools; a call costs what it does at most."""
-    pools = [found.get(name, pool) for name, pool in tier.pools.items()]
-    call_s = max((pool.call_s for pool in pools), default=tier.call_s)
-    return replace(tier.changed(lambda name, pool: found.get(name, pool)), call_s=call_s)
+    pools = [found.get(name, pool) for name, pool in tier.pools.items()] or [tier]
+    return replace(
+        tier.changed(lambda name, pool: found.get(name, pool)),
+        call_s=max(pool.call_s for pool in pools),
+        call_delay_s=max(pool.call_delay_s for pool in pools),
+    )
 
 
 def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
@@ -183,13 +212,15 @@ def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
     own = computer.calibration
     if own is None:
         return tier
-    if not tier.emulated:
-        return _called(tier.calibrated(own), computer.call_s, workload)
-    waiting = replace(own, tier_factor=1.0).at(emulated_speed(tier))
-    found = tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
+    if tier.emulated:
+        waiting = replace(own, tier_factor=1.0).at(emulated_speed(tier))
+        found = tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
+    else:
+        found = tier.calibrated(own)
+    if computer.call_delay_s:
+        return _waited(found, computer.call_delay_s, workload)
     # Waiting stretches operators, and no calls.
-    slower = tier.speed_factor / computer.speed_factor
-    return _called(found, computer.call_s * slower, workload)
+    return _called(found, computer.call_s * found.speed_factor / computer.speed_factor, workload)
 
 
 def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
@@ -199,8 +230,19 @@ def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
     """
     if any(operator.run_batch for operator in workload.pipeline.operators):
         return tier
+    return replace(tier, call_s=max(call_s - _charged_s(tier, workload), 0.0))
+
+
+def _waited(tier: Tier, waited_s: float, workload: Workload) -> Tier:
+    """Give the tier whose calls take so long whatever the share, bytes included."""
+    delay_s = max(waited_s - _charged_s(tier, workload), 0.0)
+    return replace(tier, call_s=0.0, call_delay_s=delay_s)
+
+
+def _charged_s(tier: Tier, workload: Workload) -> float:
+    """Give what an input is charged for its bytes."""
     mean_bytes = float(np.mean([payload_bytes(each) for each in workload.inputs]))
-    return replace(tier, call_s=max(call_s - tier.call_s_per_byte * mean_bytes, 0.0))
+    return tier.call_s_per_byte * mean_bytes
 
 
 def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O) each
@@ -245,15 +287,18 @@ def _run(
 
 @dataclass(slots=True)
 class _Calls:
-    """What calls cost a worker besides its operators, as far as they went."""
+    """What calls take besides operators, as far as they went."""
 
+    clock: Clock
+    _waited_s: list[float] = field(default_factory=list, init=False)  # of their callers
     _first_s: float | None = None  # of the worker when the first was answered
     _since_s: float = 0.0  # CPU seconds of the worker without its operators', since then
     _operators_s: float = 0.0  # those of its operators
     _count: int = 0
 
-    def take(self, reply: RunReply) -> None:
-        """Count a call in."""
+    def take(self, reply: RunReply, since: float) -> None:
+        """Count a call in, which was sent at that time of the clock."""
+        self._waited_s.append(self.clock.now() - since - sum(reply.seconds.values()))
         if self._first_s is None:
             self._first_s = reply.worker_cpu_s
             return
@@ -262,8 +307,13 @@ class _Calls:
         self._count += 1
 
     @property
+    def waited_s(self) -> float:
+        """Seconds that a caller waited longer than the operators took, `>= 0`."""
+        return max(float(np.quantile(self._waited_s, _QUIET)), 0.0)
+
+    @property
     def cpu_s(self) -> float:
-        """Seconds a call, `>= 0`; 0 of fewer than two calls."""
+        """CPU seconds a call of the worker, `>= 0`; 0 of fewer than two calls."""
         return max(self._since_s / self._count, 0.0) if self._count else 0.0
 
 
@@ -280,14 +330,15 @@ async def _serve(
     names = tuple(workload.pipeline.by_name)
     for configuration, given in workload.samples:
         await asyncio.sleep(pause_s)
+        inputs, since = {INPUT: encode(given)}, calls.clock.now()
         reply = await client.run(
             names,
-            {INPUT: encode(given)},
+            inputs,
             workload.pipeline.graph.sinks,
             timeout_s=_TIMEOUT_S,
             warm_up=warm_up,
             configuration=configuration,
         )
-        calls.take(reply)
+        calls.take(reply, since)
         rows.append([reply.seconds[name] for name in names])
     return np.array(rows)

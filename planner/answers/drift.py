@@ -118,7 +118,9 @@ def parts_of(
             for link in infrastructure.links
         ),
     )
-    uncalled = [replace(tier, call_s=0.0, call_s_per_byte=0.0) for tier in free.tiers]
+    uncalled = [
+        replace(tier, call_s=0.0, call_s_per_byte=0.0, call_delay_s=0.0) for tier in free.tiers
+    ]
     bare = replace(free, tiers=tuple(uncalled))
     placement, shares = deployment_arrays(graph, infrastructure, plan.deployment)
     busy = busy_seconds(graph, bare, work, placement, shares)[0].mean(axis=1)  # (O,)

@@ -22,6 +22,9 @@ links:
 """
 
 
+FEW = ("--configurations", "1", "--inputs", "1", "--repetitions", "2", "--pause-s", "0.01")
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -62,8 +65,7 @@ def test_a_pipeline_without_examples_is_refused() -> None:
 
 
 def test_factors_are_written_into_a_file_that_can_be_used(folder: Path) -> None:
-    few = ["--configurations", "1", "--inputs", "1", "--repetitions", "2", "--pause-s", "0.01"]
-    done = calibrate(*few, "--json")
+    done = calibrate(*FEW, "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert told["file"] == "two.calibrated.yaml"
@@ -76,3 +78,17 @@ def test_factors_are_written_into_a_file_that_can_be_used(folder: Path) -> None:
     for name, speed in cloud.calibration.speeds.items():
         assert speed.repetitions == 2
         assert slow.speed_of(name) == pytest.approx(cloud.speed_of(name) / 2)
+
+
+def test_once_keeps_a_file_of_the_same_infrastructure_and_no_other(folder: Path) -> None:
+    file = folder / "two.calibrated.yaml"
+    written = []
+    for text in (TWO_TIERS, TWO_TIERS, TWO_TIERS.replace("100", "50")):
+        (folder / "two.yaml").write_text(text)
+        done = calibrate(*FEW, "--once", "--json")
+        assert done.exit_code == 0, done.output
+        told = json.loads(done.stdout)
+        assert told["infrastructure"] == yaml.safe_load(file.read_text(encoding="utf-8"))
+        written.append(file.stat().st_mtime_ns)
+    first, again, other = written
+    assert first == again < other

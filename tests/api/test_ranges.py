@@ -47,6 +47,7 @@ OF_FILES: Mapping[str, Range] = {
     "tiers[0].speed_factor": ranges.SPEED_FACTOR,
     "tiers[0].call_s": ranges.CALL_S,
     "tiers[0].call_s_per_byte": ranges.CALL_S_PER_BYTE,
+    "tiers[0].call_delay_s": ranges.DELAY_S,
     "tiers[1].types[0].machines": ranges.MACHINES,
     "tiers[1].types[0].price_usd_per_hour": ranges.PRICE_USD_PER_HOUR,
     "tiers[0].calibration.tier_factor": ranges.SPEED_FACTOR,

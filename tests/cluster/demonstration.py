@@ -1,8 +1,9 @@
 """`make demo-cluster`: a query as an object, from `kubectl apply` to answers over the pod network.
 
 Starts a throw-away cluster with a real node per tier, builds the images, installs the chart,
-applies a PipelineQuery, waits until its plan serves, sends requests, compares what was predicted
-with what was observed, and ends everything. Exits with 1 if an objective was surely missed.
+which measures what pods there are like, applies a PipelineQuery, waits until its plan serves, sends
+requests, compares what was predicted with what was observed, and ends everything. Exits with 1 if
+an objective was surely missed.
 """
 
 from __future__ import annotations
@@ -164,7 +165,11 @@ def _run(tell: Told) -> Sequence[str]:
         with running(real=True) as cluster, ExitStack() as last:
             tell("building the images and installing the chart")
             with progress.told(lambda: "  building and installing", tell):
-                release = last.enter_context(installed(cluster, Path(folder)))
+                calibrated = {"calibration": {"enabled": True}}
+                watched = {"CIRCINUS_DRIFT_S": "5"}  # as it is by default
+                release = last.enter_context(
+                    installed(cluster, Path(folder), calibrated, **watched)
+                )
             return _show(release, tell)
 
 

@@ -88,6 +88,10 @@ def test_a_wrong_value_is_named(value: str, told: str) -> None:
             "infrastructure.preset and infrastructure.document must not both be set",
         ),
         (
+            "calibration.enabled=true,calibration.pipelines=null",
+            "calibration.pipelines must name at least one pipeline",
+        ),
+        (
             "tls.existingSecret=mine,tls.certManager.enabled=true",
             'tls.existingSecret must be empty where tls.certManager.enabled is true, got "mine".',
         ),
@@ -422,6 +426,23 @@ def test_an_infrastructure_document_becomes_the_services_file() -> None:
     pod = of_kind(documents, "Deployment", "c")["spec"]["template"]["spec"]
     variables = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}
     assert variables["CIRCINUS_INFRASTRUCTURE"] == "/etc/circinus/infrastructure.yaml"
+
+
+def test_what_calibrates_is_as_the_service_and_tells_it_what_was_measured() -> None:
+    at = "calibration"
+    chosen = (f"{at}.enabled=true", f"{at}.pipelines={{digits,mine:pipeline}}")
+    pod = of_kind(rendered(*chosen), "Deployment", "c")["spec"]["template"]["spec"]
+    (first,), (service,) = pod["initContainers"], pod["containers"]
+    file = "/var/lib/circinus/infrastructure.calibrated.yaml"
+    pipelines = ["--pipeline", "digits", "--pipeline", "mine:pipeline"]
+    assert first["args"] == ["calibrate", "local", "--once", "--out", file, *pipelines]
+    assert {"name": "CIRCINUS_INFRASTRUCTURE", "value": file} in service["env"]
+    for field in ("image", "env", "volumeMounts", "securityContext"):
+        assert first[field] == service[field]
+    at = "infrastructure.document"
+    document = rendered(*chosen, f"{at}.name=lab", f"{at}.tiers[0].name=cloud")
+    (first,) = of_kind(document, "Deployment", "c")["spec"]["template"]["spec"]["initContainers"]
+    assert first["args"][1] == "/etc/circinus/infrastructure.yaml"
 
 
 def test_the_token_comes_from_the_secret_that_is_named() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from circinus.api.client import Client
+from circinus.api.phases import CANCELLABLE, QueryPhase
 from circinus.api.schemas.query import QueryRequest
 from circinus.deploy.kubernetes.names import QUERY
 from circinus.deploy.kubernetes.outcome import State
@@ -34,6 +35,7 @@ from tests.cluster.rollouts import rendered, rollout
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 PATIENCE_S = 240.0  # on a machine that others use, too
 RELEASE = "circinus.io/release"
+_PLANNED = frozenset(QueryPhase) - CANCELLABLE
 TIERS = ("edge", "cloud")
 INFRASTRUCTURE = {
     "name": "two-tiers",
@@ -129,6 +131,10 @@ class Installed:
         """Whether these queries are known to a service."""
         found = self.queries()
         return all(found[name].get("status", {}).get("queryId") for name in names)
+
+    def all_planned(self) -> bool:
+        """Whether no query is left whose plan, once it is made, could move those of others."""
+        return all(q.get("status", {}).get("phase") in _PLANNED for q in self.queries().values())
 
     def workers(self, release: str) -> dict[str, Object]:
         """Give everything that the service of a release made, by kind and name."""
@@ -295,7 +301,7 @@ def test_two_releases_and_an_applied_plan_in_one_namespace_leave_each_other_alon
     free = [f"free-{number}" for number in range(6)]
     for name in free:
         installed.create(name)
-    installed.wait(lambda: installed.taken(*named, *free), "queries that are known")
+    installed.wait(installed.all_planned, "queries that are planned")
 
     taken = {name: q["metadata"]["labels"][RELEASE] for name, q in installed.queries().items()}
     assert named.items() <= taken.items()

@@ -14,6 +14,7 @@ from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import connect
 from circinus.deploy.kubernetes.credentials import CredentialNames, fill_in
 from tests.cluster import programs
+from tests.cluster.api import eventually
 from tests.cluster.chart import CHART, helm
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.requirements import not_here
@@ -39,10 +40,10 @@ def own_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def places(own_cluster: Cluster) -> Iterator[tuple[str, str]]:
     """Two namespaces, and no definition before and after."""
-    own_cluster.api.delete(DEFINITION)
     with own_cluster.namespace() as first, own_cluster.namespace() as second:
         yield first, second
     own_cluster.api.delete(DEFINITION)
+    eventually(lambda: own_cluster.api.get(DEFINITION) is None, "the definition gone")
 
 
 def told(cluster: Cluster, namespace: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -37,12 +37,28 @@ class Counting:
     """A launcher that remembers which tiers it started workers of."""
 
     starts: Launcher
-    tiers: list[str] = field(default_factory=list)
+    places: list[tuple[str, str | None]] = field(default_factory=list)
+
+    @property
+    def tiers(self) -> list[str]:
+        """The tiers, without the types of the machines."""
+        return [tier for tier, _ in self.places]
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""
-        self.tiers.append(spec.tier.name)
+        self.places.append((spec.tier.name, spec.machine_type))
         return await self.starts.start(spec)
+
+
+@dataclass
+class Unlimited:
+    """A launcher whose workers wait for nothing: as on quotas, all that a call takes is theirs."""
+
+    starts: Launcher
+
+    async def start(self, spec: InstanceSpec) -> RunningInstance:
+        """See `Launcher`."""
+        return await self.starts.start(replace(spec, share=1.0))
 
 
 SPACE = ConfigurationSpace(chain.graph)
@@ -164,15 +180,54 @@ def test_what_calling_a_worker_costs_is_measured(tmp_path: Path) -> None:
         Tier(name="bytes", call_s_per_byte=1.0),
         Tier(name="none", machines=0, call_s=0.5),
     ]
-    known = AttachedLauncher({}, launcher(tmp_path))
+    known = AttachedLauncher({}, Unlimited(launcher(tmp_path)))
     cloud, edge, by_bytes, none = asyncio.run(
         all_calibrated(tiers, WORK, known, SystemClock(), QUICK)
     )
     # The operators sleep: what a worker's process uses is what calls cost it.
     assert 1e-4 < cloud.call_s < 2e-2
+    assert cloud.call_delay_s == 0.0
     assert edge.call_s / edge.speed_factor == pytest.approx(cloud.call_s / cloud.speed_factor)
     assert by_bytes.call_s == 0.0  # all of it is charged by the byte
     assert none.call_s == 0.5
+
+
+def test_where_every_worker_has_a_machine_of_its_own_each_is_measured(tmp_path: Path) -> None:
+    starts = Counting(launcher(tmp_path))
+    types = (
+        MachineType(name="old"),
+        MachineType(name="new"),
+        MachineType(name="none", machines=0),
+    )
+    tiers = [EMULATED, Tier(name="farm", types=types)]
+    known = AttachedLauncher({}, starts)
+    edge, farm = asyncio.run(
+        all_calibrated(tiers, WORK, known, SystemClock(), QUICK, one_computer=False)
+    )
+    assert starts.places == [("edge", None), ("farm", "old"), ("farm", "new")]
+    assert edge.calibration is not None
+    assert [each.calibration is not None for each in farm.types] == [True, True, False]
+    assert farm.call_delay_s > 0.0
+
+
+def test_of_workers_that_wait_what_calls_take_longer_than_operators_is_measured(
+    tmp_path: Path,
+) -> None:
+    tiers = [
+        Tier(name="cloud", call_s=0.5),
+        EMULATED,
+        Tier(name="bytes", call_s_per_byte=1.0),
+        Tier(name="none", machines=0, call_s=0.5, call_delay_s=0.25),
+    ]
+    known = AttachedLauncher({}, launcher(tmp_path))
+    cloud, edge, by_bytes, none = asyncio.run(
+        all_calibrated(tiers, WORK, known, SystemClock(), QUICK)
+    )
+    assert [tier.call_s for tier in (cloud, edge, by_bytes)] == [0.0, 0.0, 0.0]
+    assert 1e-4 < cloud.call_delay_s < 2e-2  # and nothing of the operators'
+    assert edge.call_delay_s == cloud.call_delay_s  # waiting makes no call slower
+    assert by_bytes.call_delay_s == 0.0  # all of it is charged by the byte
+    assert none == tiers[3]
 
 
 def test_what_is_stated_of_calls_stays_where_operators_take_batches(tmp_path: Path) -> None:
@@ -183,7 +238,7 @@ def test_what_is_stated_of_calls_stays_where_operators_take_batches(tmp_path: Pa
         inputs=[0.001],
     )
     tiers = [Tier(name="cloud", call_s=0.5), replace(EMULATED, call_s=0.25)]
-    known = AttachedLauncher({}, launcher(tmp_path))
+    known = AttachedLauncher({}, Unlimited(launcher(tmp_path)))
     found = asyncio.run(all_calibrated(tiers, work, known, SystemClock(), QUICK))
     assert [tier.call_s for tier in found] == [0.5, 0.25]
     assert all(tier.calibration is not None for tier in found)

@@ -44,6 +44,7 @@ def infrastructures(draw: st.DrawFn, *, most: int = 3) -> Infrastructure:
                 speed_factor=draw(number),
                 call_s=draw(st.sampled_from([0.0, 0.01])),
                 call_s_per_byte=draw(st.sampled_from([0.0, 1e-3])),
+                call_delay_s=draw(st.sampled_from([0.0, 0.02])),
             )
             for i in range(count)
         ),

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work, compose, request_seconds, stretch_of
+from circinus.pipelines.latency import (
+    Work,
+    busy_seconds,
+    compose,
+    deployment_arrays,
+    request_seconds,
+    stretch_of,
+)
 from circinus.pipelines.operators import OperatorSpec, Scaling
 from circinus.pipelines.plan import DemandItem, Deployment, cost_usd_per_hour
 from tests.pipelines.strategies import graphs, infrastructures, works
@@ -41,7 +48,7 @@ def _brute_force(
                 ]
                 handed = handed if graph.parents[o] else [work.input_bytes[n]]
                 called = tier.call_s + tier.call_s_per_byte * sum(handed)
-                total += called / tier.speed_factor / shares[o]
+                total += called / tier.speed_factor / shares[o] + tier.call_delay_s
             stretch = float(stretch_of(graph.operators[o], np.array([shares[o]]))[0])
             total += work.operator_s[o, n] * stretch / tier.speed_factor
         return total
@@ -180,3 +187,17 @@ def test_a_call_costs_the_instance_where_a_request_enters_its_tier() -> None:
     assert split[0] == pytest.approx(0.44 + 0.6 + 0.42)
     # (0.1 + 0.01 + 0.2) / 0.5 / 0.5: b is called within the instance
     assert together[0] == pytest.approx(1.24)
+
+
+def test_what_a_call_waits_on_its_way_is_added_once_and_keeps_nothing_busy() -> None:
+    device, cloud = (replace(tier, call_delay_s=0.01) for tier in TWO.tiers)
+    waits = replace(TWO, tiers=(device, cloud))
+    here, apart = _deployed("device", "device", 0.5), _deployed("device", "cloud", 0.5)
+
+    for deployment, calls in ((here, 1), (apart, 2)):
+        longer = request_seconds(CHAIN, waits, WORK, deployment)
+        bare = request_seconds(CHAIN, TWO, WORK, deployment)
+        np.testing.assert_allclose(longer - bare, 0.01 * calls)
+    placed = deployment_arrays(CHAIN, waits, apart)
+    busy, without = (busy_seconds(CHAIN, each, WORK, *placed) for each in (waits, TWO))
+    np.testing.assert_array_equal(busy, without)

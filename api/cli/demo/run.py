@@ -105,8 +105,8 @@ def _calibrated(console: Console) -> Infrastructure:
         "a profile, each its own:\n  measured on a worker like those that serve, and planned with."
     )
     # What is asked for was chosen for the stated cost of calls: few requests measure it badly.
-    stated = {tier.name: tier.call_s for tier in demo_infrastructure().tiers}
-    tiers = (replace(tier, call_s=stated[tier.name]) for tier in infrastructure.tiers)
+    stated = zip(infrastructure.tiers, demo_infrastructure().tiers, strict=True)
+    tiers = [replace(t, call_s=s.call_s, call_delay_s=s.call_delay_s) for t, s in stated]
     return replace(infrastructure, tiers=tuple(tiers))
 
 

@@ -77,7 +77,9 @@ def _speeds(name: str, tier: Tier) -> Iterator[Cells]:
     if found is None:
         yield name, "", _factor(tier), "not measured"
         return
-    yield name, "(tier)", _factor(tier), f"a call {1000 * tier.call_s:.2g} ms"
+    call_ms = 1000 * (tier.call_s or tier.call_delay_s)
+    kept = "" if tier.call_s else ", whatever the share"
+    yield name, "(tier)", _factor(tier), f"a call {call_ms:.2g} ms{kept if call_ms else ''}"
     for name, speed in found.speeds.items():
         spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
         yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date

@@ -34,6 +34,9 @@ CIRCINUS_TOKEN: token.existingSecret
 {{- if and .Values.infrastructure.preset .Values.infrastructure.document }}
 {{- fail (printf "infrastructure.preset and infrastructure.document must not both be set, got the preset %q and a document." .Values.infrastructure.preset) }}
 {{- end }}
+{{- if and .Values.calibration.enabled (not .Values.calibration.pipelines) }}
+{{- fail "calibration.pipelines must name at least one pipeline where calibration.enabled is true, got none." }}
+{{- end }}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
 {{- fail (printf "tls.existingSecret must be empty where tls.certManager.enabled is true, got %q." .Values.tls.existingSecret) }}
 {{- end }}
