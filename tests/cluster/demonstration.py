@@ -1,9 +1,9 @@
 """`make demo-cluster`: a query as an object, from `kubectl apply` to answers over the pod network.
 
 Starts a throw-away cluster with a real node per tier, builds the images, installs the chart,
-which measures what pods there are like, applies a PipelineQuery, waits until its plan serves, sends
-requests, compares what was predicted with what was observed, and ends everything. Exits with 1 if
-an objective was surely missed.
+which measures what pods there are like, applies a PipelineQuery, waits until its plan serves,
+sends requests, compares what was predicted with what was observed, and ends everything. Exits
+with 1 if an objective was surely missed.
 """
 
 from __future__ import annotations

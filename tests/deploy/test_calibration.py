@@ -194,12 +194,8 @@ def test_what_calling_a_worker_costs_is_measured(tmp_path: Path) -> None:
 
 def test_where_every_worker_has_a_machine_of_its_own_each_is_measured(tmp_path: Path) -> None:
     starts = Counting(launcher(tmp_path))
-    types = (
-        MachineType(name="old"),
-        MachineType(name="new"),
-        MachineType(name="none", machines=0),
-    )
-    tiers = [EMULATED, Tier(name="farm", types=types)]
+    old, new, none = (MachineType(name=name) for name in ("old", "new", "none"))
+    tiers = [EMULATED, Tier(name="farm", types=(old, new, replace(none, machines=0)))]
     known = AttachedLauncher({}, starts)
     edge, farm = asyncio.run(
         all_calibrated(tiers, WORK, known, SystemClock(), QUICK, one_computer=False)
