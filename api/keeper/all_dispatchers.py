@@ -6,12 +6,12 @@ The calls that change anything are the orchestrator's own; figures are of all wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from circinus.api.keeper.figures import lately_of, queues_of, seen_of, status_of
 from circinus.api.keeper.followed import Followed
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms, elsewhere_s
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator, Recent
@@ -49,12 +49,16 @@ class AllDispatchers:
         return self.orchestrator.serving()
 
     def news(self) -> Mapping[str, TrafficNews]:
-        """See there; of the requests that came here."""
+        """See there: the dispatcher of here heard of all requests."""
         return self.orchestrator.news()
 
     def demand(self, query_id: str) -> SeenDemand | None:
-        """See there; of the requests that came here."""
-        return self.orchestrator.demand(query_id)
+        """See there: the dispatcher of here heard of all requests, answers are noted apart."""
+        own, here = self.orchestrator.demand(query_id), self._own().get(query_id)
+        if own is None or here is None:
+            return own
+        taken, queues = self._recent(query_id, here).taken, self.orchestrator.figures()[query_id]
+        return replace(own, elsewhere_s=elsewhere_s(taken, queues))
 
     def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
         """See there."""

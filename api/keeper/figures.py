@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from circinus.api.schemas.faults import faults_of
 from circinus.deploy.runtime.dispatcher import RECENT, Observed, Taken
+from circinus.deploy.runtime.hearing import Came, Took, latest
 from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
@@ -28,17 +30,34 @@ class QueryFigures:
     arrivals_per_s: float
     answered: int  # since the dispatcher began to serve the plan
     failed: int
-    taken: tuple[Taken, ...]  # of the latest answers
+    taken: tuple[Taken, ...]  # of the latest answers, those that were not told before
     queues: dict[str, QueueFigures]  # by tier
     spans: tuple[SpanCounts, ...]
     # of the answers that are kept one by one: how many seconds ago, when told, and the latency
     answers: tuple[tuple[float, float], ...] = ()
+    came: tuple[Came, ...] = ()  # likewise, each so many seconds ago
+    came_count: int = 0  # since the dispatcher began to serve the plan
+    took: tuple[Took, ...] = ()
+    took_count: int = 0
 
-    def news(self, since: QueryFigures | None) -> QueryFigures:
-        """Give the same with those answers alone that came since."""
-        known = 0 if since is None or since.plan_id != self.plan_id else since.answered
-        count = max(self.answered - known, 0)
-        return replace(self, taken=self.taken[len(self.taken) - min(count, len(self.taken)) :])
+    @property
+    def counts(self) -> Counts:
+        """How many requests were told of so far."""
+        return Counts(self.answered, self.came_count, self.took_count)
+
+
+class Counts(NamedTuple):
+    """How many requests a dispatcher had seen of a plan."""
+
+    answered: int
+    came: int
+    took: int
+
+    def since(self, before: QueryFigures | None, plan_id: str) -> Counts:
+        """Give how many of them are new; all, if another plan's or nothing was told before."""
+        if before is None or before.plan_id != plan_id:
+            return self
+        return Counts(*(max(now - then, 0) for now, then in zip(self, before.counts, strict=True)))
 
 
 @dataclass(slots=True, eq=False)
@@ -53,10 +72,10 @@ class ToldAnswers:
     taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT))
     own: int = 0  # of those answered, by the dispatcher of here
 
-    def add(self, latest: Sequence[Taken], count: int) -> None:
+    def add(self, taken: Sequence[Taken], count: int) -> None:
         """Take so many answers, with the latest of them."""
         self.answered += count
-        self.taken.extend(latest[len(latest) - min(count, len(latest)) :])
+        self.taken.extend(latest(taken, count))
 
     def add_own(self, here: Recent) -> None:
         """Take those of the dispatcher of here that came since the last time."""
@@ -71,22 +90,35 @@ class ToldAnswers:
 _FIGURES = TypeAdapter[dict[str, QueryFigures]](dict[str, QueryFigures])
 
 
-def figures_of(orchestrator: Orchestrator) -> dict[str, QueryFigures]:
-    """Give query id -> what its requests got here, of all that serve."""
+def figures_of(
+    orchestrator: Orchestrator, told: Mapping[str, QueryFigures] | None = None
+) -> dict[str, QueryFigures]:
+    """Give query id -> what its requests got here, of all that serve.
+
+    Sums are of all requests, what is told of single ones is of those since what was told before.
+    """
     counts, queues = orchestrator.counts(), orchestrator.figures()
     arrivals, seen = orchestrator.arrivals_per_s(), orchestrator.seen_requests()
-    found = {}
+    now, found = orchestrator.clock.now(), {}
     for query, recent in orchestrator.recent().items():
+        seen_here = orchestrator.sightings(query)
         observed, answers = orchestrator.status(query).observed, seen[query].answers
+        counts_now = Counts(recent.answered, seen_here.came_count, seen_here.took_count)
+        new = counts_now.since((told or {}).get(query), recent.plan_id)
+        came = latest(seen_here.came, new.came)
         found[query] = QueryFigures(
             plan_id=recent.plan_id,
             arrivals_per_s=arrivals[query],
             answered=recent.answered,
             failed=0 if observed is None else observed.failed,
-            taken=recent.taken,
+            taken=tuple(latest(recent.taken, new.answered)),
             queues=queues[query],
             spans=counts[query],
             answers=tuple(zip(answers.ago_s.tolist(), answers.latency_s.tolist(), strict=True)),
+            came=tuple(each._replace(at=now - each.at) for each in came),
+            came_count=counts_now.came,
+            took=tuple(latest(seen_here.took, new.took)),
+            took_count=counts_now.took,
         )
     return found
 

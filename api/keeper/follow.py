@@ -167,11 +167,10 @@ class ServiceFollower:
         """Tell what requests got since the last time; if nobody hears it, the next time tells."""
         if self._client is None:
             return
-        figures = figures_of(self.orchestrator)
-        news = {query: each.news(self._reported.get(query)) for query, each in figures.items()}
-        asked = {"follower": self.name}
+        figures = figures_of(self.orchestrator, self._reported)
+        asked, content = {"follower": self.name}, figures_to_json(figures)
         try:
-            answer = await self._client.post(REPORTED, params=asked, content=figures_to_json(news))
+            answer = await self._client.post(REPORTED, params=asked, content=content)
             answer.raise_for_status()
         except httpx.HTTPError:
             return  # that the service is away is told by who asks it

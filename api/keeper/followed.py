@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
 from circinus.api.http.gate import JSON, read_body
-from circinus.api.keeper.figures import QueryFigures, ToldAnswers, figures_from
+from circinus.api.keeper.figures import Counts, QueryFigures, ToldAnswers, figures_from
 from circinus.api.schemas.following import (
     FOLLOWED,
     REPORTED,
@@ -29,6 +29,7 @@ from circinus.api.schemas.following import (
     served_view,
 )
 from circinus.deploy.runtime.following import ServedDeployment
+from circinus.deploy.runtime.hearing import Came, latest
 from circinus.deploy.runtime.observed import AnswersSeen
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines import checks
@@ -40,6 +41,7 @@ from circinus.pipelines.infrastructure_file import infrastructure_to_dict
 _HOLD_S = 5.0  # longest that a question waits for news
 _LOOK_S = 0.25  # between two looks at what serves; a plan that is replaced is looked at at once
 _SILENT_S = 3.0  # who asks no more is gone
+_HELD_S = 2.0  # until all have told of that time: they do so every second
 _FORGOTTEN_S = 5.0  # figures that nobody told anew
 _LARGEST_REPORT = 2**25  # bytes
 _RETRY_AFTER_S = 0.5
@@ -70,6 +72,8 @@ class Followed:
     _looked: float = field(default=0.0, init=False)
     _followers: dict[str, _Follower] = field(default_factory=dict, init=False)  # by their ids
     _journals: dict[str, ToldAnswers] = field(default_factory=dict, init=False)  # by query
+    # query -> what came and the dispatcher of here has not heard yet
+    _came: dict[str, list[Came]] = field(default_factory=dict, init=False)
     _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -115,12 +119,19 @@ class Followed:
         """Take what requests got from a follower: sums, and the answers since the last time."""
         known = self._followers.setdefault(follower, _Follower(-1, seen=self.clock.now()))
         for query, each in figures.items():
-            before = known.figures.get(query)
-            same = before is not None and before.plan_id == each.plan_id
-            count = each.answered - (before.answered if before is not None and same else 0)
             if self.orchestrator.plan_serving(query) == each.plan_id:
-                self.journal(query, each.plan_id).add(each.taken, count)
+                new = each.counts.since(known.figures.get(query), each.plan_id)
+                self.journal(query, each.plan_id).add(each.taken, new.answered)
+                self._hear(query, each, new)
         known.told, known.figures = self.clock.now(), dict(figures)
+
+    def _hear(self, query: str, told: QueryFigures, new: Counts) -> None:
+        """Let the dispatcher of here learn; what came waits for what others tell of that time."""
+        now, waits = self.clock.now(), self._came.setdefault(query, [])
+        waits += (each._replace(at=now - each.at) for each in latest(told.came, new.came))
+        due = sorted(each for each in waits if each.at < now - _HELD_S)
+        self._came[query] = [each for each in waits if each.at >= now - _HELD_S]
+        self.orchestrator.hear(query, due, latest(told.took, new.took))
 
     def journal(self, query: str, plan_id: str) -> ToldAnswers:
         """Give where the answers of a query's plan are noted."""
@@ -191,6 +202,7 @@ class Followed:
         self._looked, imitated = now, self.orchestrator.imitated
         serving = self.orchestrator.serving()
         self._journals = {q: each for q, each in self._journals.items() if q in serving}
+        self._came = {q: each for q, each in self._came.items() if q in serving}
         served = {q: s for q, s in self.orchestrator.served().items() if not _calls(s)}
         each = {query: deployment.known for query, deployment in served.items()}
         if (known := (each, awaited, imitated)) != self._known:

@@ -1,9 +1,10 @@
 """Measures how fast a tier is, on workers that serve as a deployment's do.
 
-A profile is measured in a hot loop; a deployed operator serves a request now and then, under a
-share of a machine, with caches that others have used since. So workers are called over gRPC as a
-dispatcher calls them, all operators of a request in one call, with pauses between requests.
-Blocks of profiling and of serving take turns, so that what else the machine does meets both.
+A profile is measured one operator after the other; a deployed operator serves a request now and
+then, under a share of a machine, with caches that others have used since. So workers are called
+over gRPC as a dispatcher calls them, all operators of a request in one call, with pauses between
+requests, and profiles are made by the executor that plans are made with. Blocks of profiling and
+of serving take turns, so that what else the machine does meets both.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -59,7 +60,7 @@ from circinus.pipelines.latency import stretch_of
 from circinus.pipelines.payload import Payload, encode, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, inputs_of
 from circinus.pipelines.profile import FloatArray
-from circinus.profiler.execution import FailedRun, InProcess
+from circinus.profiler.execution import Executor, FailedRun, InProcess
 
 _TIMEOUT_S = 60.0
 _QUIET = 0.25
@@ -88,6 +89,7 @@ class Workload:
     pipeline: Pipeline
     configurations: Sequence[Configuration]
     inputs: Sequence[Payload]
+    executor: Executor | None = None  # that plans are made with; None: one in this process
 
     def __post_init__(self) -> None:
         least = "must have at least one"
@@ -130,10 +132,10 @@ async def calibrated(
         share=settings.share,
     )
     async with opened(launcher, spec) as (instance, client):
-        executor = InProcess(clock)
+        executor = workload.executor or InProcess(clock)
         await _serve(workload, client, 0, _Calls(clock), warm_up=True)
         for _ in range(settings.repetitions):
-            profiled.append(await _profile(workload, executor, settings.pause_s))
+            profiled.append(_profile(workload, executor))
             served.append(await _serve(workload, client, settings.pause_s, calls))
     graph = workload.pipeline.graph
     share = np.array([settings.share])
@@ -199,7 +201,7 @@ async def all_calibrated(
 
 def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
     """Give the tier with what was found of its pools; a call costs what it does at most."""
-    pools = [found.get(name, pool) for name, pool in tier.pools.items()] or [tier]
+    pools = [found[name] for name in tier.pools if name in found] or [tier]
     return replace(
         tier.changed(lambda name, pool: found.get(name, pool)),
         call_s=max(pool.call_s for pool in pools),
@@ -257,20 +259,15 @@ def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) eac
     return float(above / below)
 
 
-async def _profile(
-    workload: Workload, executor: InProcess, pause_s: float
-) -> FloatArray:  # (S, O)
-    """Run every sample as a profiler does, warm: the second time after a pause counts."""
-    rows = []
-    for configuration, given in workload.samples:
-        await asyncio.sleep(pause_s)  # schedulers of busy machines are kinder to who has slept
-        _run(workload.pipeline, given, configuration, executor)
-        rows.append(_run(workload.pipeline, given, configuration, executor))
-    return np.array(rows)
+def _profile(workload: Workload, executor: Executor) -> FloatArray:  # (S, O)
+    """Run every sample as planning does."""
+    return np.array(
+        [_run(workload.pipeline, given, chosen, executor) for chosen, given in workload.samples]
+    )
 
 
 def _run(
-    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: InProcess
+    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: Executor
 ) -> list[float]:
     """Give the seconds of every operator."""
     outputs: dict[str, Payload] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import inf
@@ -21,6 +21,7 @@ import numpy as np
 
 from circinus.deploy.runtime.calls import AttemptedCall, Callee, CallGate, Calls, UnlimitedCalls
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews, classes_of, seconds_of
+from circinus.deploy.runtime.hearing import Came, Sightings, Took
 from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.observed import LatestAnswers, SeenRequests
 from circinus.deploy.runtime.segments import Segment, segments
@@ -109,6 +110,19 @@ class Taken:
     latency_s: float  # see `RequestResult`, as the others
     tier_s: Mapping[str, float]
     moved_s: float  # all but operators and waiting for an instance's turn
+
+
+def elsewhere_s(taken: Sequence[Taken], tiers: Iterable[str]) -> dict[str, float]:
+    """Give, of each tier, the mean seconds that answers spent elsewhere; none of no answers."""
+    return {
+        tier: sum(
+            each.moved_s + sum(s for name, s in each.tier_s.items() if name != tier)
+            for each in taken
+        )
+        / len(taken)
+        for tier in tiers
+        if taken
+    }
 
 
 class LatencyWindow:
@@ -213,6 +227,7 @@ class Dispatcher:
     latest: LatestAnswers = field(default_factory=LatestAnswers, init=False)
     taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=RECENT), init=False)
     monitor: TrafficMonitor = field(default_factory=TrafficMonitor, init=False)
+    sightings: Sightings = field(default_factory=Sightings, init=False)  # not of what it heard
     in_hand: int = field(default=0, init=False)  # requests not answered yet
     calls: Calls = field(init=False)
     erred: int = field(default=0, init=False)  # requests that failed, but not those refused
@@ -220,6 +235,7 @@ class Dispatcher:
     # what is still to do once a segment is done, by its first operator
     _rest: dict[str, _Rest] = field(default_factory=dict, init=False)
     _callees: dict[str, Callee] = field(init=False)  # operators on remote tiers
+    _watched: float = field(default=-inf, init=False)  # when the last one came that it knows of
     _changes: int = field(default=0, init=False)  # of the requests, told by the monitor
     _changed: TrafficChange | None = field(default=None, init=False)  # the last of them
 
@@ -238,7 +254,12 @@ class Dispatcher:
         self.traffic = Traffic(self.clock.now())
         limit, prior_s = self.queue_limit, defaultdict(float, self.plan.tier_service_s)
         self.queues = {
-            tier: TierQueue(tier, self.policy, self.clock, limit=limit, prior_s=prior_s[tier])
+            tier: TierQueue(
+                *(tier, self.policy, self.clock),
+                limit=limit,
+                prior_s=prior_s[tier],
+                sightings=self.sightings,
+            )
             for tier in self.plan.deployment.tiers
         }
 
@@ -314,19 +335,29 @@ class Dispatcher:
             classes=classes,
             rate_per_s=self.monitor.rate_rps,
             seconds=seconds,
-            elsewhere_s={tier: self._elsewhere_s(tier) for tier in self.queues if self.taken},
+            elsewhere_s=elsewhere_s(tuple(self.taken), self.queues),
         )
 
-    def _elsewhere_s(self, tier: str) -> float:
-        others = (
-            each.moved_s + sum(s for name, s in each.tier_s.items() if name != tier)
-            for each in self.taken
-        )
-        return sum(others) / len(self.taken)
+    def hear(self, came: Iterable[Came], took: Iterable[Took]) -> None:
+        """Learn from requests that another dispatcher sent to the same instances.
+
+        They came by this one's clock, and in order; one that came before others that are known is
+        taken to have come with them.
+        """
+        for request in came:
+            self._observe(request)
+        for tier, kind, size, name, seconds in took:
+            if tier in self.queues:
+                self.queues[tier].latencies.observe((kind, size), name, seconds)
 
     def _watch(self, size: float, now: float) -> None:
-        waiting = sum(queue.waiting for queue in self.queues.values())
-        found = self.monitor.observe(size, now, waiting)
+        came = Came(now, size, sum(queue.waiting for queue in self.queues.values()))
+        self.sightings.note_came(came)
+        self._observe(came)
+
+    def _observe(self, came: Came) -> None:
+        self._watched = max(self._watched, came.at)
+        found = self.monitor.observe(came.size, self._watched, came.waiting)
         if found is not None:
             self._changes, self._changed = self._changes + 1, found
 

@@ -32,6 +32,7 @@ from circinus.deploy.runtime.dispatcher import (
     Taken,
 )
 from circinus.deploy.runtime.following import Followers, NoFollowers, ServedDeployment
+from circinus.deploy.runtime.hearing import Came, Sightings, Took
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
     InstanceKey,
@@ -305,6 +306,15 @@ class Orchestrator:
     def news(self) -> dict[str, TrafficNews]:
         """Give query id -> whether its requests have become other ones, of plans that serve."""
         return {query: d.dispatcher.news() for query, d in self._serving.items()}
+
+    def sightings(self, query_id: str) -> Sightings:
+        """Give the latest requests from here to a query that serves, as they are kept."""
+        return self._serving[query_id].dispatcher.sightings
+
+    def hear(self, query_id: str, came: Iterable[Came], took: Iterable[Took]) -> None:
+        """Learn from requests to a query, in order, that another dispatcher sent, if it serves."""
+        if query_id in self._serving:
+            self._serving[query_id].dispatcher.hear(came, took)
 
     def demand(self, query_id: str) -> SeenDemand | None:
         """Give what the requests to a query are lately; None: no plan serves it."""

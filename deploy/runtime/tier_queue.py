@@ -21,6 +21,7 @@ from math import inf
 
 import numpy as np
 
+from circinus.deploy.runtime.hearing import Sightings, Took
 from circinus.deploy.runtime.learning import Request, TierLatencies
 from circinus.deploy.runtime.observed import TierLoad
 from circinus.deploy.runtime.worth import ALIKE, LearntWorths, Worth
@@ -130,6 +131,8 @@ class TierQueue:
     clock: Clock  # for waiting and predicted times
     limit: int = field(kw_only=True)  # most requests that wait, `>= 1`
     prior_s: float = field(kw_only=True)  # of a call as the plan predicts them
+    # where it is noted what calls take
+    sightings: Sightings = field(default_factory=Sightings, kw_only=True)
     latencies: TierLatencies = field(init=False)
     _places: dict[_PlaceKey, _Place] = field(default_factory=dict, init=False)
     _waiting: dict[_Waiter, None] = field(default_factory=dict, init=False)  # in their order
@@ -202,7 +205,9 @@ class TierQueue:
         now = self.clock.now()
         self._figures.waited_s += began - arrived
         self._note(place, now - began, now - arrived - time_left_s)
-        self.latencies.observe((kind, size), place.name, now - began)
+        took = Took(self.tier, kind, size, place.name, now - began)
+        self.latencies.observe((kind, size), place.name, took.seconds)
+        self.sightings.note_took(took)
         self._note_concurrency(place, reply.concurrency)
         self._free(place)
         if self._worths.is_due(now):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.e2e.service_process import ServiceProcess, serving
@@ -19,6 +20,7 @@ tiers:
 """
 RATE_PER_S = 4.0
 LATENCY_S = 0.8
+BACK_AFTER_S = 30.0
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_replicas_follow_a_rate_that_doubles_and_go_when_it_falls(
     query_id = service.submit(
         pipeline="steady",
         data={"examples": 8},
-        slo={"accuracy": 0.8, "latency_s": LATENCY_S},
+        slo={"accuracy": 0.8, "latency_s": LATENCY_S, "latency_statistic": "p95"},
         request_rate_per_s=RATE_PER_S,
     )
     service.wait_for_phase(query_id, "serving")
@@ -73,10 +75,14 @@ def test_replicas_follow_a_rate_that_doubles_and_go_when_it_falls(
     asyncio.run(sent(service, query_id, RATE_PER_S, 12))
     followed_s, answers = asyncio.run(doubled())
     assert followed_s <= 15
-    # The objective is on the mean; whoever is turned away counts as late.
-    late = [(s, status) for at, s, status in answers if at >= 30]
-    assert [status for _, status in late] == [200] * len(late)
-    assert sum(s for s, _ in late) / len(late) <= LATENCY_S
+    last = [(s, status) for at, s, status in answers if at >= BACK_AFTER_S]
+    assert [status for _, status in last] == [200] * len(last)
+    p95_s = float(np.quantile([s for s, _ in last], 0.95))
+    words = (
+        f"replicas followed in {followed_s:.1f} s; from {BACK_AFTER_S:g} s on p95 {p95_s:.3f} s"
+    )
+    print(f"\n{words}")  # noqa: T201 - shown by `pytest -s`
+    assert p95_s <= LATENCY_S
     more = instances(service, query_id)
     assert more[: len(planned)] == planned  # nobody was started again
     (assigned,) = service.ask("GET", "/v1/schedule").json()["assignments"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from circinus.api.keeper.all_dispatchers import AllDispatchers
 from circinus.api.keeper.figures import (
+    Counts,
     QueryFigures,
     ToldAnswers,
     figures_from,
@@ -22,6 +24,7 @@ from circinus.api.keeper.figures import (
 )
 from circinus.api.keeper.process import _OF_DEPLOYMENTS
 from circinus.deploy.runtime.dispatcher import RECENT, Taken
+from circinus.deploy.runtime.hearing import Came, Took, latest
 from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests, TierLoad
 from circinus.deploy.runtime.orchestrator import Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
@@ -143,13 +146,17 @@ def test_what_a_service_may_ask_of_a_deployer_can_be_asked_of_all_dispatchers() 
     assert [name for name in _OF_DEPLOYMENTS if not hasattr(AllDispatchers, name)] == []
 
 
-def test_only_answers_since_the_last_report_are_told_again() -> None:
-    before, now = figures(3, 1.0, 2.0, 3.0), figures(5, 1.0, 2.0, 3.0, 4.0, 5.0)
-    assert now.news(before).taken == taken(4.0, 5.0)
-    assert now.news(now).taken == ()
-    assert now.news(None).taken == now.taken
-    assert now.news(figures(3, plan_id="other")).taken == now.taken
-    assert figures(9, 8.0, 9.0).news(before).taken == taken(8.0, 9.0)  # others were forgotten
+def test_counts_say_what_is_new_and_all_of_another_plan_is() -> None:
+    before = figures(3)
+    assert Counts(5, 4, 2).since(before, "p") == Counts(2, 4, 2)
+    assert Counts(1, 0, 0).since(before, "p") == Counts(0, 0, 0)  # another process by that name
+    assert Counts(5, 4, 2).since(before, "other") == Counts(5, 4, 2)
+    assert Counts(5, 4, 2).since(None, "p") == Counts(5, 4, 2)
+
+
+@given(st.lists(st.integers(), max_size=9), st.integers(0, 20))
+def test_the_latest_are_the_last_of_what_is_kept(kept: list[int], count: int) -> None:
+    assert list(latest(deque(kept), count)) == (kept[-count:] if count else [])
 
 
 def test_a_journal_has_the_latest_in_the_order_in_which_they_are_told_and_only_grows() -> None:
@@ -164,7 +171,9 @@ def test_a_journal_has_the_latest_in_the_order_in_which_they_are_told_and_only_g
 
 
 def test_figures_are_read_back_as_they_were_written() -> None:
-    told = {"q": figures(5, 1.0, 2.0)}
+    came, took = (Came(0.5, 3.0, 1),), (Took("edge", "wait", 3.0, "small", 0.2),)
+    plain = figures(5, 1.0, 2.0)
+    told = {"q": replace(plain, came=came, came_count=7, took=took, took_count=9)}
     assert figures_from(figures_to_json(told)) == told
 
 

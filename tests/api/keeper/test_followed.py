@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from circinus.api.keeper.all_dispatchers import AllDispatchers
-from circinus.api.keeper.figures import figures_of
+from circinus.api.keeper.figures import QueryFigures, figures_of
 from circinus.api.keeper.followed import Followed
+from circinus.deploy.runtime.dispatcher import Taken
 from circinus.deploy.runtime.following import ToldLauncher
+from circinus.deploy.runtime.hearing import Came, Took
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.pipelines.clock import SystemClock
+from circinus.deploy.runtime.traffic import Traffic
+from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import Unavailable
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, pipeline_of, plan, serving, within
@@ -24,10 +27,12 @@ AT_ONCE_S = 2.0
 
 
 @asynccontextmanager
-async def followed(folder: Path, *, leaves_s: float = 30.0) -> AsyncIterator[Followed]:
+async def followed(
+    folder: Path, *, leaves_s: float = 30.0, clock: Clock | None = None
+) -> AsyncIterator[Followed]:
     """Give what serves a query `q`, for followers."""
     async with serving(folder, {"q": desired("echo")}) as orchestrator:
-        found = Followed(orchestrator, SystemClock(), leaves_s=leaves_s)
+        found = Followed(orchestrator, clock or SystemClock(), leaves_s=leaves_s)
         orchestrator.followers = found
         try:
             yield found
@@ -129,7 +134,7 @@ def test_figures_are_of_all_who_dispatch(tmp_path: Path) -> None:
             observed = together.status("q").observed
             assert observed is not None
             assert (observed.count, observed.window, observed.failed) == (6, 6, 0)
-            here.note("d", {q: each.news(theirs[q]) for q, each in theirs.items()})
+            here.note("d", figures_of(here.orchestrator, theirs))
             assert together.recent()["q"].answered == 6  # nothing new is nothing more
 
     asyncio.run(scenario())
@@ -148,3 +153,48 @@ def test_figures_of_another_plan_count_for_nothing(tmp_path: Path) -> None:
             assert here.figures() == {}
 
     asyncio.run(scenario())
+
+
+def test_the_service_learns_from_requests_that_others_send(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        async with followed(tmp_path, clock=clock) as here:
+            together = AllDispatchers(here.orchestrator, here)
+            await here.after("", "d", "")
+            one, other = told([(1.5, 1.0), (0.5, 3.0)]), told([(1.0, 2.0)])
+            here.note("one", {"q": one})
+            here.note("other", {"q": other})
+            assert sizes(together) == []  # a third may have more of that time to tell
+            clock.seconds += 2.0
+            here.note("one", {"q": one})  # as if the answer to the report had been lost
+            assert sizes(together) == [1.0, 2.0, 3.0]
+            assert together.news()["q"].seen == 3
+            latencies = here.orchestrator._serving["q"].dispatcher.queues["cloud"].latencies
+            assert latencies.mean(("echo", 1.0), "small") == pytest.approx(0.25)
+            demand = together.demand("q")
+            assert demand is not None
+            assert demand.elsewhere_s == {"cloud": pytest.approx(0.5)}
+
+    asyncio.run(scenario())
+
+
+def sizes(together: AllDispatchers) -> list[float]:
+    demand = together.demand("q")
+    return [] if demand is None else demand.sizes.tolist()
+
+
+def told(came: Sequence[tuple[float, float]]) -> QueryFigures:
+    """What a dispatcher tells first: requests, so many seconds ago, of sizes."""
+    return QueryFigures(
+        plan_id=desired("echo").plan.id,
+        arrivals_per_s=0.0,
+        answered=len(came),
+        failed=0,
+        taken=tuple(Taken(0.75, {"cloud": 0.25}, 0.5) for _ in came),
+        queues={},
+        spans=Traffic(0.0).counts(0.0),
+        came=tuple(Came(ago_s, size, 0) for ago_s, size in came),
+        came_count=len(came),
+        took=tuple(Took("cloud", "echo", 1.0, "small", 0.25) for _ in came),
+        took_count=len(came),
+    )
