@@ -42,6 +42,7 @@ class Execution:
     pace: Pace
     clock: Clock
     cpu_seconds: Callable[[], float]  # so far, of the calling thread and the programs it called
+    lost_seconds: Callable[[], float]  # so far, in which that had no processor, see `lost_s`
     batches: Batches  # of what its operators gather; shared by executions of other settings
     # of operators that call endpoints; None: none of those served may, under any settings
     attempts: Attempts | None = None
@@ -92,14 +93,15 @@ class Execution:
             try:
                 if self._calls(operator):
                     made = self._called(operator, given, attempt)
-                    known[name], elapsed, cpu_s, used[name] = (*made[:2], 0.0, made[2])
+                    known[name], elapsed, cpu_s, lost_s = (*made[:2], 0.0, 0.0)
+                    used[name] = made[2]
                 else:
-                    known[name], elapsed, cpu_s = self._ran(operator, given, due)
+                    known[name], elapsed, cpu_s, lost_s = self._ran(operator, given, due)
             except OperatorFailed as error:
                 if not used:
                     raise
                 raise _with_used(error, used) from error
-            seconds[name] = meter.ran(operator.spec, elapsed, cpu_s)
+            seconds[name] = meter.ran(operator.spec, elapsed, cpu_s, lost_s)
             operators_cpu_s += cpu_s
         pause(meter.wait_s)
         return RunReply(
@@ -120,14 +122,22 @@ class Execution:
             raise InvalidInput.of("operators", rule, operator.name)
         return self.attempts.make(operator, given, self.configuration, number)
 
-    def _ran(self, operator: Operator, given: Payload, due: float) -> tuple[Payload, float, float]:
-        """Give the output of an operator, its seconds and those of the processor."""
+    def _ran(
+        self, operator: Operator, given: Payload, due: float
+    ) -> tuple[Payload, float, float, float]:
+        """Give the output of an operator, its seconds, those of the processor and those lost."""
         if operator.run_batch is not None:
             # Another call's thread may have run it; no quota is put on batched operators.
-            return *self.batches.run(operator, given, self.configuration, due), 0.0
-        began, cpu_began = self.clock.now(), self.cpu_seconds()
+            return *self.batches.run(operator, given, self.configuration, due), 0.0, 0.0
+        cpu_began, lost_began, began = self.cpu_seconds(), self.lost_seconds(), self.clock.now()
         output = run_operator(operator, given, self.configuration)
-        return output, self.clock.now() - began, self.cpu_seconds() - cpu_began
+        elapsed_s = self.clock.now() - began
+        return (
+            output,
+            elapsed_s,
+            self.cpu_seconds() - cpu_began,
+            self.lost_seconds() - lost_began,
+        )
 
     def _check(
         self, operators: Sequence[str], inputs: Mapping[str, Payload], wants: Sequence[str]

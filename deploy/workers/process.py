@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 from contextlib import suppress
+from threading import local
 
 _PR_SET_TIMERSLACK = 29
 _LEAST_NS = 1
+_FACTS = local()  # of a thread: its process and the file that tells of it
 
 
 def limit_memory(beyond_bytes: int) -> None:
@@ -31,6 +34,24 @@ def peak_bytes() -> int:
     with open("/proc/self/status", encoding="ascii", errors="replace") as facts:
         found = next((line for line in facts if line.startswith("VmHWM:")), "VmHWM: 0 kB")
     return int(found.split()[1]) * 1024
+
+
+def lost_s() -> float:
+    """Give the seconds that this thread was ready to run and had no processor; 0 if unknown.
+
+    Others had it, or a quota was used up.
+    """
+    with suppress(OSError, IndexError):
+        return int(os.pread(_file_of_thread(), 64, 0).split()[1]) / 1e9
+    return 0.0
+
+
+def _file_of_thread() -> int:
+    known: tuple[int, int] | None = getattr(_FACTS, "known", None)
+    if known is None or known[0] != os.getpid():  # a copy of a process has the other's file
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        known = _FACTS.known = os.getpid(), file
+    return known[1]
 
 
 def sharpen_timers() -> None:

@@ -31,7 +31,7 @@ from circinus.deploy.workers.calling import Attempts
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.execution import CallEnded, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
-from circinus.deploy.workers.process import limit_memory, sharpen_timers
+from circinus.deploy.workers.process import limit_memory, lost_s, sharpen_timers
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.settings import PRIVATE
 from circinus.deploy.workers.shares import Pace
@@ -99,6 +99,7 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
         pace=options.pace,
         clock=clock,
         cpu_seconds=_cpu_seconds,
+        lost_seconds=lost_s,
         batches=Batches(clock),
         attempts=_attempts(options.endpoints, clock) if options.endpoints else None,
         concurrent=options.concurrent,

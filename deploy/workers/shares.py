@@ -6,7 +6,7 @@ batch), the worker waits after the operators of a call: a duty cycle.
 
 | symbol | meaning |
 | --- | --- |
-| t | seconds an operator just took, CPU seconds it used: c |
+| t | seconds an operator just took, CPU seconds it used: c, without a processor: l |
 | r, v | share of the core, speed put on by waiting |
 | s(r) | how many times as long the share makes it: 1/r, or the batch-latency curve |
 """
@@ -73,36 +73,44 @@ class ShareMeter:
 
     pace: Pace  # of the worker
     elapsed_s: float = 0.0  # sum of t so far
+    _own_s: float = 0.0  # the same without l
     _cpu_s: float = 0.0
     _stretched_s: float = 0.0
 
     @property
     def due_s(self) -> float:
         """Seconds that what ran so far takes at the pace, `>= elapsed_s`."""
-        at_share_s = self.elapsed_s
+        at_share_s = self._own_s
         if self.pace.enforcement is Enforcement.DUTY_CYCLE:
             at_share_s = self._stretched_s
         elif self.pace.enforcement is Enforcement.CGROUP:
             # A quota lets each period's first slice through at full speed: what operators
             # gain by that is waited off, so that short ones keep to the share too.
             at_share_s = max(self.elapsed_s, self._cpu_s / self.pace.share)
-        return at_share_s / self.pace.speed
+        return max(at_share_s / self.pace.speed, self.elapsed_s)
 
     @property
     def wait_s(self) -> float:
         """Seconds still to wait, `>= 0`."""
         return self.due_s - self.elapsed_s
 
-    def ran(self, operator: OperatorSpec, elapsed_s: float, cpu_s: float) -> float:
+    def ran(
+        self, operator: OperatorSpec, elapsed_s: float, cpu_s: float, lost_s: float = 0.0
+    ) -> float:
         """Count an operator in and give the seconds that it takes at the pace, `>= 0`.
 
         t is of the wall clock; c of the thread that ran it (numeric libraries have one each) and
-        of the programs that it called.
+        of the programs that it called; l those of t in which others had the processor. A share
+        that is kept by waiting is of what is the operator's own: to stretch l, too, would make a
+        neighbour's millisecond 20 at a share of 0.05, and the wait makes up for it. Under a quota
+        l is what the quota does.
         """
         before = self.due_s
+        own_s = max(elapsed_s - lost_s, 0.0)
         self.elapsed_s += elapsed_s
+        self._own_s += own_s
         self._cpu_s += cpu_s
         if self.pace.enforcement is Enforcement.DUTY_CYCLE:
             stretch = stretch_of(operator, np.array([self.pace.share]))
-            self._stretched_s += elapsed_s * float(stretch[0])
+            self._stretched_s += own_s * float(stretch[0])
         return self.due_s - before

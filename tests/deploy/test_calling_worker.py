@@ -71,6 +71,7 @@ def execution(*, endpoints: tuple[Endpoint, ...] = (READER,)) -> Execution:
         pace=Pace(),
         clock=clock,
         cpu_seconds=lambda: 0.0,
+        lost_seconds=lambda: 0.0,
         batches=Batches(clock),
         attempts=Attempts(
             endpoints={each.name: each for each in endpoints},

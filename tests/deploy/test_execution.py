@@ -59,6 +59,7 @@ def execution(clock: ManualClock, pace: Pace | None = None) -> Execution:
         pace=pace or Pace(),
         clock=clock,
         cpu_seconds=lambda: 0.0,
+        lost_seconds=lambda: 0.0,
         batches=Batches(ManualClock()),
     )
 
@@ -90,6 +91,7 @@ def test_an_operator_the_pipeline_has_not_cannot_be_served() -> None:
             pace=Pace(),
             clock=ManualClock(),
             cpu_seconds=lambda: 0.0,
+            lost_seconds=lambda: 0.0,
             batches=Batches(ManualClock()),
         )
 
@@ -118,6 +120,7 @@ def test_as_many_calls_run_at_once_as_every_operator_takes(
         pace=Pace(),
         clock=ManualClock(),
         cpu_seconds=lambda: 0.0,
+        lost_seconds=lambda: 0.0,
         batches=Batches(ManualClock()),
     )
     assert execution.concurrency == concurrency

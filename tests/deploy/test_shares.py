@@ -70,6 +70,22 @@ def test_the_wait_makes_up_for_what_the_machine_is_too_fast(
     assert meter.wait_s == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("pace", "takes_s"),
+    [
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), 6.0),  # 1.5 / 0.25
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.8), 2.0),  # no less than it took
+        (Pace(speed=0.5), 3.0),
+        (Pace(), 2.0),
+        (Pace(enforcement=Enforcement.CGROUP, share=0.25), 2.0),  # the quota's own doing
+    ],
+)
+def test_what_neighbours_take_is_not_stretched(pace: Pace, takes_s: float) -> None:
+    meter = ShareMeter(pace)
+    assert meter.ran(PLAIN, 2.0, 0.5, 0.5) == pytest.approx(takes_s)
+    assert meter.wait_s == pytest.approx(takes_s - 2.0)
+
+
 def test_a_quota_that_throttled_one_operator_is_not_charged_to_the_next_again() -> None:
     meter = ShareMeter(Pace(enforcement=Enforcement.CGROUP, share=0.25))
     meter.ran(PLAIN, 0.05, 0.05)  # all of a period's quota at full speed ...
