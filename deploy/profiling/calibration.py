@@ -13,9 +13,10 @@ of serving take turns, so that what else the machine does meets both.
 | r, s(r) | (O,) | share of a machine; how many times as long it makes an operator |
 | v | | speed factor: u = s(r) t / v |
 
-`v = sum s(r) q(t) / sum q(u)` over the samples and the operators of a class, with q the lower
-quartile over the repetitions: what else the machine does with the same sample can only add
-seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
+`v = sum s(r) m(t) / sum m(u)` over the samples and the operators of a class, with m the mean over
+the repetitions but for the largest tenth, one at least: the sums predict the mean latency right,
+and a hiccup of the machine is no part of it. What others on it took of the processor is in
+neither t nor u, where shares are kept by waiting.
 
 What a call takes besides is measured as plans are charged for it:
 
@@ -23,7 +24,7 @@ What a call takes besides is measured as plans are charged for it:
   operators', over the calls. It is not measured where operators take batches: theirs is not told
   apart.
 - A worker that keeps to its share by waiting, as pods do, waits for its operators alone. Then
-  `call_s` is 0, and `Tier.call_delay_s` what the caller waits longer than the operators took (q
+  `call_s` is 0, and `Tier.call_delay_s` what the caller waits longer than the operators took (m
   over the calls), whatever the share: the way there and back, receiving, answering.
 
 Either is less what `Tier.call_s_per_byte` charges for the inputs.
@@ -63,7 +64,6 @@ from circinus.pipelines.profile import FloatArray
 from circinus.profiler.execution import Executor, FailedRun, InProcess
 
 _TIMEOUT_S = 60.0
-_QUIET = 0.25
 _WAITING = (Enforcement.DUTY_CYCLE, Enforcement.DEVICE)
 
 
@@ -255,8 +255,13 @@ def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O)
 
 
 def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) each
-    above, below = (np.quantile(block, _QUIET, axis=0).sum() for block in (expected, served))
-    return float(above / below)
+    return float(_mean(expected).sum() / _mean(served).sum())
+
+
+def _mean(values: FloatArray) -> FloatArray:  # (R, ...) -> (...)
+    """Give the mean of all but the largest tenth, of one at least."""
+    count = max(len(values) - max(len(values) // 10, 1), 1)
+    return np.asarray(np.sort(values, axis=0)[:count].mean(axis=0))
 
 
 def _profile(workload: Workload, executor: Executor) -> FloatArray:  # (S, O)
@@ -306,7 +311,7 @@ class _Calls:
     @property
     def waited_s(self) -> float:
         """Seconds that a caller waited longer than the operators took, `>= 0`."""
-        return max(float(np.quantile(self._waited_s, _QUIET)), 0.0)
+        return max(float(_mean(np.array(self._waited_s))), 0.0)
 
     @property
     def cpu_s(self) -> float:
