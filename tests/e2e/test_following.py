@@ -58,7 +58,7 @@ def test_replicas_follow_a_rate_that_doubles_and_go_when_it_falls(
     query_id = service.submit(
         pipeline="steady",
         data={"examples": 8},
-        slo={"accuracy": 0.8, "latency_s": LATENCY_S, "latency_statistic": "p95"},
+        slo={"accuracy": 0.8, "latency_s": LATENCY_S},
         request_rate_per_s=RATE_PER_S,
     )
     service.wait_for_phase(query_id, "serving")
