@@ -42,9 +42,6 @@ class ProfilingPoolSettings:
     timeout_s: float = 60.0  # of one run; of one that calls, of each attempt, `> 0`
     memory_bytes: int | None = 2 * 2**30  # beyond the loaded pipeline; None: any
     start_timeout_s: float = 120.0  # most seconds until a worker has loaded the pipeline, `> 0`
-    # that a worker is idle before a run that counts, `>= 0`. 2 ms: as cold as one that serves
-    # requests now and then, see docs/adr/0070
-    rest_s: float = 0.002
 
     def __post_init__(self) -> None:
         checks.at_least("workers", self.workers, 1)
@@ -52,7 +49,6 @@ class ProfilingPoolSettings:
         checks.positive("timeout_s", self.timeout_s)
         checks.positive("start_timeout_s", self.start_timeout_s)
         checks.positive("memory_bytes", self.memory_bytes)
-        checks.non_negative("rest_s", self.rest_s)
 
 
 @dataclass(eq=False)
@@ -229,14 +225,11 @@ class WorkerPool(ABC):
                 configuration=configuration,
                 is_warm_up=not calling and key not in place.warm,
             )
-            if not (run.is_warm_up or calling):
-                self._closed.wait(self._settings.rest_s)
             start_s = self._clock.now()
             try:
                 done = worker.run(run, self._settings.timeout_s)
                 if run.is_warm_up and isinstance(done, Completed):
                     place.warm.add(key)
-                    self._closed.wait(self._settings.rest_s)
                     spent_s, start_s = spent_s + done.spent_s, self._clock.now()
                     again = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
                     done = compared(operator, done, again)

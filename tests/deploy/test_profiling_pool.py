@@ -43,7 +43,6 @@ PLAIN = Configuration(())
         ({"timeout_s": 0.0}, "timeout_s must be finite and > 0, got 0.0."),
         ({"start_timeout_s": -1.0}, "start_timeout_s must be finite and > 0, got -1.0."),
         ({"memory_bytes": 0}, "memory_bytes must be finite and > 0, got 0."),
-        ({"rest_s": -1.0}, "rest_s must be finite and >= 0, got -1.0."),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
@@ -64,18 +63,6 @@ def test_a_pipeline_that_cannot_be_loaded_is_said_to_be_unavailable() -> None:
         pytest.raises(Unavailable, match="no worker could load the pipeline"),
     ):
         broken.run(every.by_name["echo"], 1, PLAIN)
-
-
-def test_a_worker_rests_before_each_run_that_counts_and_nobody_pays_for_it() -> None:
-    clock, echo = SystemClock(), every.by_name["echo"]
-    with ProcessPool(EVERY, clock, ProfilingPoolSettings(rest_s=0.2)) as rested:
-        runs: list[tuple[Completed | FailedRun, float]] = []
-        for _ in range(3):  # the first one is made twice
-            began = clock.now()
-            runs.append((rested.run(echo, 1, PLAIN), clock.now() - began))
-        assert all(took_s >= 0.2 for _, took_s in runs)
-        assert all(took_s < 0.4 for _, took_s in runs[1:])
-        assert all(isinstance(done, Completed) and done.spent_s < 0.1 for done, _ in runs)
 
 
 def test_an_operator_that_never_ends_is_ended(pool: ProcessPool) -> None:
