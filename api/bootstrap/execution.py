@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from circinus.api.bootstrap.pods import make_cluster_launcher
 from circinus.api.bootstrap.spending import calling_here, calls_endpoints
@@ -148,11 +149,7 @@ def calibrated_infrastructure(
         configurations=[space.configuration(number) for number in numbers],
         inputs=[example.input for example in dataset.examples],
     )
-    choice = ExecutorChoice(memory_bytes=Settings().call_memory_bytes)
-    with opened_executor(
-        choice, reference, pipeline, infrastructure, logs, OpenGate()
-    ) as executor:
-        workload = replace(workload, executor=executor)
+    with threadpool_limits(1):  # a machine of a local tier is one core
         tiers = asyncio.run(_measured(infrastructure, workload, settings, addresses, logs))
     return replace(infrastructure, tiers=tuple(tiers))
 

@@ -1,10 +1,9 @@
 """Measures how fast a tier is, on workers that serve as a deployment's do.
 
-A profile is measured one operator after the other; a deployed operator serves a request now and
-then, under a share of a machine, with caches that others have used since. So workers are called
-over gRPC as a dispatcher calls them, all operators of a request in one call, with pauses between
-requests, and profiles are made by the executor that plans are made with. Blocks of profiling and
-of serving take turns, so that what else the machine does meets both.
+A profile is measured in a hot loop; a deployed operator serves a request now and then, under a
+share of a machine, with caches that others have used since. So workers are called over gRPC as a
+dispatcher calls them, all operators of a request in one call, with pauses between requests.
+Blocks of profiling and of serving take turns, so that what else the machine does meets both.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -13,10 +12,9 @@ of serving take turns, so that what else the machine does meets both.
 | r, s(r) | (O,) | share of a machine; how many times as long it makes an operator |
 | v | | speed factor: u = s(r) t / v |
 
-`v = sum s(r) m(t) / sum m(u)` over the samples and the operators of a class, with m the mean over
-the repetitions but for the largest tenth, one at least: the sums predict the mean latency right,
-and a hiccup of the machine is no part of it. What others on it took of the processor is in
-neither t nor u, where shares are kept by waiting.
+`v = sum s(r) q(t) / sum q(u)` over the samples and the operators of a class, with q the lower
+quartile over the repetitions: what else the machine does with the same sample can only add
+seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
 
 What a call takes besides is measured as plans are charged for it:
 
@@ -24,7 +22,7 @@ What a call takes besides is measured as plans are charged for it:
   operators', over the calls. It is not measured where operators take batches: theirs is not told
   apart.
 - A worker that keeps to its share by waiting, as pods do, waits for its operators alone. Then
-  `call_s` is 0, and `Tier.call_delay_s` what the caller waits longer than the operators took (m
+  `call_s` is 0, and `Tier.call_delay_s` what the caller waits longer than the operators took (q
   over the calls), whatever the share: the way there and back, receiving, answering.
 
 Either is less what `Tier.call_s_per_byte` charges for the inputs.
@@ -61,9 +59,10 @@ from circinus.pipelines.latency import stretch_of
 from circinus.pipelines.payload import Payload, encode, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, inputs_of
 from circinus.pipelines.profile import FloatArray
-from circinus.profiler.execution import Executor, FailedRun, InProcess
+from circinus.profiler.execution import FailedRun, InProcess
 
 _TIMEOUT_S = 60.0
+_QUIET = 0.25
 _WAITING = (Enforcement.DUTY_CYCLE, Enforcement.DEVICE)
 
 
@@ -89,7 +88,6 @@ class Workload:
     pipeline: Pipeline
     configurations: Sequence[Configuration]
     inputs: Sequence[Payload]
-    executor: Executor | None = None  # that plans are made with; None: one in this process
 
     def __post_init__(self) -> None:
         least = "must have at least one"
@@ -132,10 +130,10 @@ async def calibrated(
         share=settings.share,
     )
     async with opened(launcher, spec) as (instance, client):
-        executor = workload.executor or InProcess(clock)
+        executor = InProcess(clock)
         await _serve(workload, client, 0, _Calls(clock), warm_up=True)
         for _ in range(settings.repetitions):
-            profiled.append(_profile(workload, executor))
+            profiled.append(await _profile(workload, executor, settings.pause_s))
             served.append(await _serve(workload, client, settings.pause_s, calls))
     graph = workload.pipeline.graph
     share = np.array([settings.share])
@@ -255,24 +253,24 @@ def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O)
 
 
 def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) each
-    return float(_mean(expected).sum() / _mean(served).sum())
+    above, below = (np.quantile(block, _QUIET, axis=0).sum() for block in (expected, served))
+    return float(above / below)
 
 
-def _mean(values: FloatArray) -> FloatArray:  # (R, ...) -> (...)
-    """Give the mean of all but the largest tenth, of one at least."""
-    count = max(len(values) - max(len(values) // 10, 1), 1)
-    return np.asarray(np.sort(values, axis=0)[:count].mean(axis=0))
-
-
-def _profile(workload: Workload, executor: Executor) -> FloatArray:  # (S, O)
-    """Run every sample as planning does."""
-    return np.array(
-        [_run(workload.pipeline, given, chosen, executor) for chosen, given in workload.samples]
-    )
+async def _profile(
+    workload: Workload, executor: InProcess, pause_s: float
+) -> FloatArray:  # (S, O)
+    """Run every sample as a profiler does, warm: the second time after a pause counts."""
+    rows = []
+    for configuration, given in workload.samples:
+        await asyncio.sleep(pause_s)  # schedulers of busy machines are kinder to who has slept
+        _run(workload.pipeline, given, configuration, executor)
+        rows.append(_run(workload.pipeline, given, configuration, executor))
+    return np.array(rows)
 
 
 def _run(
-    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: Executor
+    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: InProcess
 ) -> list[float]:
     """Give the seconds of every operator."""
     outputs: dict[str, Payload] = {}
@@ -311,7 +309,7 @@ class _Calls:
     @property
     def waited_s(self) -> float:
         """Seconds that a caller waited longer than the operators took, `>= 0`."""
-        return max(float(_mean(np.array(self._waited_s))), 0.0)
+        return max(float(np.quantile(self._waited_s, _QUIET)), 0.0)
 
     @property
     def cpu_s(self) -> float:

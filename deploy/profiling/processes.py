@@ -36,7 +36,7 @@ from circinus.deploy.profiling.asking import (
 from circinus.deploy.profiling.fresh_process import started_under, taken
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
-from circinus.deploy.workers.process import forget_peak, limit_memory, lost_s, peak_bytes
+from circinus.deploy.workers.process import forget_peak, limit_memory, peak_bytes
 from circinus.deploy.workers.settings import operator_environment, without_secrets
 from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
@@ -250,21 +250,6 @@ def _done(answer: dict[str, Any]) -> Completed | FailedRun:
     return FailedRun(**answer) if "cause" in answer else Completed(**answer)
 
 
-class _OwnClock(SystemClock):
-    """Seconds but for those in which this thread was ready and others had the processor.
-
-    Those are not the operator's: seconds of a profile are of a machine of its own.
-    """
-
-    def now(self) -> float:
-        """See `SystemClock`."""
-        lost = lost_s()
-        while True:  # what was lost between two looks is in one of them alone
-            now, before = super().now(), lost
-            if (lost := lost_s()) == before:
-                return now - lost
-
-
 class Answering:
     """A loaded pipeline that answers requests, with one numeric thread.
 
@@ -291,7 +276,7 @@ class Answering:
         if memory_bytes is not None:
             limit_memory(memory_bytes)
         self._loading_bytes = peak_bytes()
-        self._clock = _OwnClock()
+        self._clock = SystemClock()
 
     def ready(self) -> bool:
         """Give True: it is loaded."""

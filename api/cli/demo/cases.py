@@ -77,7 +77,7 @@ def _edge_slo(accuracy: float) -> SloRequest:
     """Objectives that the edge alone can meet: in the cloud the least share costs more."""
     return SloRequest(
         accuracy=accuracy,
-        latency_s=0.065,
+        latency_s=0.08,
         latency_statistic=LatencyStatistic.P50,
         cost_usd_per_hour=0.09,
     )
@@ -86,7 +86,7 @@ def _edge_slo(accuracy: float) -> SloRequest:
 DRIFTING = DemoCase(
     name="careful",
     story="accurate; whole clips go to the cloud while links are thick",
-    slo=SloRequest(accuracy=0.85, latency_s=0.15),
+    slo=SloRequest(accuracy=0.85, latency_s=0.18),
 )
 """The query that the thinner link hits."""
 
@@ -94,7 +94,7 @@ CASES = (
     DemoCase(
         name="private",
         story="nothing may leave its device",
-        slo=SloRequest(accuracy=0.7, latency_s=0.12),
+        slo=SloRequest(accuracy=0.7, latency_s=0.15),
         restrictions=RestrictionsRequest(stays_on_device=Stays.EVERYTHING),
     ),
     DemoCase(
