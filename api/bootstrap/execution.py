@@ -163,13 +163,14 @@ async def _measured(
 ) -> list[Tier]:
     configured = Settings()
     with ExitStack() as last:
-        started: Launcher = LocalLauncher(
-            logs=logs, cgroups=available(), allow_import=":" in workload.reference
-        )
+        started: Launcher
         in_pods = configured.target == "kubernetes"
         if in_pods:
             started = pods = make_cluster_launcher(configured)
             last.callback(pods.ready.stop)
+        else:
+            allows = ":" in workload.reference
+            started = LocalLauncher(logs=logs, cgroups=available(), allow_import=allows)
         launcher = AttachedLauncher(addresses, started, files_in(configured.worker_tls))
         tiers, clock = infrastructure.tiers, SystemClock()
         return await all_calibrated(
