@@ -94,11 +94,14 @@ class Caller:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    peer: int = field(init=False)
+    """Process id of the other end; known when that is gone, too."""
     _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
     _pending: dict[int, asyncio.Future[Any]] = field(default_factory=dict, init=False)
     _listens: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.peer = _peer(self.writer)[0]  # while there is a socket to ask
         self._listens = asyncio.create_task(self._listen())
 
     @classmethod
@@ -108,11 +111,6 @@ class Caller:
             return cls(*await asyncio.open_unix_connection(path))
         except OSError:
             return None
-
-    @property
-    def peer(self) -> int:
-        """Process id of the other end."""
-        return _peer(self.writer)[0]
 
     async def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - the name's
         """Give what a function there gives; Unavailable if the process ends before."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -66,6 +67,27 @@ def test_what_is_asked_of_one_that_ends_is_unavailable(tmp_path: Path) -> None:
             for _ in range(2):  # while it is asked, and afterwards
                 with pytest.raises(Unavailable, match="has ended"):
                     await caller.call("anything")
+            caller.close()
+
+    asyncio.run(play())
+
+
+def test_one_that_ended_while_it_was_told_something_is_still_known_by_its_process(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        async def end(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.abort()
+
+        async with await asyncio.start_unix_server(end, tmp_path / "socket"):
+            caller = await Caller.connect(tmp_path / "socket")
+            assert caller is not None
+            while not caller.writer.transport.is_closing():
+                caller.writer.write(b"x" * 1000)  # until that fails, which closes the socket
+                await asyncio.sleep(0)
+            await caller.lost()
+            assert caller.writer.get_extra_info("socket").fileno() == -1
+            assert caller.peer == os.getpid()
             caller.close()
 
     asyncio.run(play())
