@@ -115,6 +115,7 @@ _RANGES = {
     "factor": ranges.SPEED_FACTOR,
     "low": ranges.SPEED_FACTOR,
     "high": ranges.SPEED_FACTOR,
+    "within": ranges.TIMES,
     "input_usd_per_million": ranges.USD_PER_MILLION,  # of an endpoint, as those below
     "cached_usd_per_million": ranges.USD_PER_MILLION,
     "output_usd_per_million": ranges.USD_PER_MILLION,

@@ -53,6 +53,8 @@ GPUS = Range(1, 1000)
 GPU_PARTS = Range(1, 1000)
 PRICE_USD_PER_HOUR = Range(0, 1e6)
 SPEED_FACTOR = Range(1e-6, 1e6)
+TIMES = Range(1, 1e6)
+"""That a figure may be off by."""
 BANDWIDTH_MBIT_PER_S = Range(0.001, 1e7)
 DELAY_S = Range(0, 3600)
 CALL_S = Range(0, 3600)

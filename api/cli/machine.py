@@ -122,8 +122,8 @@ def calibrate(
         str, Argument(metavar="[INFRASTRUCTURE]", help="YAML file, or the name of a preset.")
     ] = "local",
     pipeline: Annotated[list[str] | None, PIPELINE_HELP] = None,
-    configurations: Annotated[int, Option(min=1, help="Of each pipeline.")] = 4,
-    inputs: Annotated[int, Option(min=1, help="For each configuration.")] = 4,
+    configurations: Annotated[int, Option(min=1, help="Of each pipeline.")] = 8,
+    inputs: Annotated[int, Option(min=1, help="For each configuration.")] = 2,
     repetitions: Annotated[int, Option(min=1, help="Their range is the spread.")] = 9,
     share: Annotated[float, "Of a machine, for the workers."] = 0.1,
     pause_s: Annotated[float, "Between two requests."] = 0.05,

@@ -73,6 +73,10 @@ class CalibrationView(View):
     share: float = Field(description="Of a machine that the workers had.")
     speeds: dict[str, float]
     """Class of operators -> how many times as fast as the reference machine."""
+    within: float = Field(
+        description="What requests take in settings that were not measured is, in 95 of 100, at "
+        "most so many times as long, or as short, as predicted; 1: not measured."
+    )
 
 
 class GpusView(View):

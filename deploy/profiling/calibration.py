@@ -3,8 +3,8 @@
 A profile is measured by a pool of processes, run after run; a deployed operator serves a request
 now and then, under a share of a machine, with caches that others have used since. So workers are
 called over gRPC as a dispatcher calls them, all operators of a request in one call, with pauses
-between requests, and profiles are made as plans' are, by a pool. Blocks of profiling and of serving
-take turns, so that what else the machine does meets both.
+between requests, and profiles are made by a pool, as plans' are. Blocks of profiling and of
+serving take turns, so that what else the machine does meets both.
 
 | symbol | shape | meaning |
 | --- | --- | --- |
@@ -16,6 +16,11 @@ take turns, so that what else the machine does meets both.
 `v = sum s(r) q(t) / sum q(u)` over the samples and the operators of a class, with q the lower
 quartile over the repetitions: what else the machine does with the same sample can only add
 seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
+
+How far that is off where settings differ from those measured is told, too (`Calibration.within`):
+each configuration is predicted by the factors of the others, and the logarithms of what is off are
+taken to be normal, of a deviation that as many of them tell as there are configurations, C: with d
+the root of the mean of their squares, `within = exp(t(0.975, C - 1) d sqrt(1 + 1 / C))`.
 
 What a call takes besides is measured as plans are charged for it:
 
@@ -38,6 +43,8 @@ from datetime import UTC, datetime
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.deploy.runtime.instances import (
@@ -61,6 +68,7 @@ from circinus.pipelines.latency import stretch_of
 from circinus.pipelines.payload import Payload, encode, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, inputs_of
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import SURE
 from circinus.profiler.execution import Executor, FailedRun
 
 _TIMEOUT_S = 60.0
@@ -154,6 +162,7 @@ async def calibrated(
                 name: _speed(expected[:, :, classes == name], taken[:, :, classes == name])
                 for name in dict.fromkeys(graph.classes)
             },
+            within=off_by(expected, taken, classes, len(workload.configurations)),
         )
     )
     if instance.enforcement in _WAITING:
@@ -261,9 +270,25 @@ def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) eac
     return float(above / below)
 
 
-async def _profile(
-    workload: Workload, executor: Executor, pause_s: float
-) -> FloatArray:  # (S, O)
+def off_by(
+    expected: FloatArray, served: FloatArray, classes: NDArray[np.str_], configurations: int
+) -> float:  # (R, S, O) each, (O,)
+    """Give by what factor requests may be off, see above; 1 of a single configuration."""
+    if configurations < 2:
+        return 1.0
+    of_class = np.unique(classes)[:, None] == classes  # (K, O)
+    above, below = (
+        np.quantile(block, _QUIET, axis=0).reshape(configurations, -1, len(classes)).sum(axis=1)
+        for block in (expected, served)
+    )  # (C, O)
+    others = [(each.sum(axis=0) - each) @ of_class.T for each in (above, below)]  # (C, K) each
+    speeds = (others[0] / others[1]) @ of_class  # (C, O), by all but one configuration each
+    off = np.log((above / speeds).sum(axis=1) / below.sum(axis=1))
+    deviation = np.sqrt(np.mean(off**2) * (1 + 1 / configurations))
+    return float(np.exp(stdtrit(configurations - 1, (1 + SURE) / 2) * deviation))
+
+
+async def _profile(workload: Workload, executor: Executor, pause_s: float) -> FloatArray:  # (S, O)
     """Run every sample as a profiler does, warm: the second time after a pause counts."""
     rows = []
     for configuration, given in workload.samples:

@@ -20,7 +20,8 @@ what N examples of the source may differ, is part of it: the two disagree about 
 
 from __future__ import annotations
 
-from math import ceil, floor, log, sqrt
+from dataclasses import replace
+from math import ceil, exp, floor, hypot, log, sqrt
 
 import numpy as np
 from scipy.special import betaincinv, ndtri, stdtrit
@@ -125,6 +126,18 @@ def latency_examples(statistic: LatencyStatistic) -> int:
 def latency_sureness(statistic: LatencyStatistic, inputs: int) -> float:
     """Give the confidence that so many inputs allow for at most, in what is measured of a mean."""
     return 1.0 if statistic.quantile else 1 - (1 - _SLOW_PART) ** inputs
+
+
+def latency_served(latency: Estimate, within: float) -> Estimate:
+    """Give a latency ahead where served requests are off by a factor besides, as calibrations say.
+
+    What inputs differ by and what settings do is taken to be independent.
+    """
+    if within == 1 or latency.value <= 0 or latency.low <= 0:
+        return latency
+    value, off = latency.value, log(within)
+    below, above = hypot(log(value / latency.low), off), hypot(log(latency.high / value), off)
+    return replace(latency, low=value * exp(-below), high=value * exp(above))
 
 
 def would_show(ahead: Outlook, slo: Slo) -> int | None:

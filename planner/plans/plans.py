@@ -6,9 +6,9 @@ itself every other plan would be late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import inf
+from math import exp, hypot, inf, log
 
 import numpy as np
 from scipy.special import ndtri
@@ -18,13 +18,18 @@ from circinus.pipelines.latency import TierArray, Work, compose
 from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.slo import Estimate, HoldsFor, LatencyStatistic, Slo, SloState
+from circinus.pipelines.slo import SURE, Estimate, HoldsFor, LatencyStatistic, Slo, SloState
 from circinus.planner.deployment.costs import one_by_one, ranked_by
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
 from circinus.planner.deployment.shares import tightened
-from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_ahead, latency_sureness
+from circinus.planner.models.ahead import (
+    MOST_EXAMPLES,
+    accuracy_ahead,
+    latency_served,
+    latency_sureness,
+)
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.calls import plan_calls, usd_ahead, usd_per_request
@@ -149,6 +154,7 @@ def _outlook(
     known = _interval(
         setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
     )
+    known = latency_served(known, _within(setting.context, plan.deployment.tiers))
     sure = min(known.confidence, latency_sureness(setting.context.statistic, known.inputs))
     return Outlook(
         accuracy=accuracy_ahead(scores, accuracy, examples=examples),
@@ -217,7 +223,17 @@ def upper_ratio(
         return 1.0
     z = float(ndtri((1 + confidence) / 2))
     pooled = tail.upper_ratio(context, best.tiers[0], measured.work, inputs, z)
-    return max(estimate.high / estimate.value, pooled, 1.0)
+    ratio = max(estimate.high / estimate.value, pooled, 1.0)
+    if not ahead:
+        return ratio
+    on = {context.infrastructure.tiers[tier].name for tier in best.tiers[0]}
+    off = log(_within(context, on)) * z / float(ndtri((1 + SURE) / 2))
+    return exp(hypot(log(ratio), off)) if off else ratio
+
+
+def _within(context: PlanningContext, tiers: Iterable[str]) -> float:
+    """Give by what factor requests that use these tiers may be off, as calibrations found it."""
+    return max(context.infrastructure.tier(name).within for name in tiers)
 
 
 def feasible_plans(setting: SearchSetting, measured: Measured, most: int) -> tuple[Plan, ...]:

@@ -51,6 +51,7 @@ OF_FILES: Mapping[str, Range] = {
     "tiers[1].types[0].machines": ranges.MACHINES,
     "tiers[1].types[0].price_usd_per_hour": ranges.PRICE_USD_PER_HOUR,
     "tiers[0].calibration.tier_factor": ranges.SPEED_FACTOR,
+    "tiers[0].calibration.within": ranges.TIMES,
     "tiers[0].calibration.speeds.p.o.high": ranges.SPEED_FACTOR,
     "tiers[2].endpoints[0].timeout_s": ranges.TIMEOUT_S,
     "tiers[2].endpoints[0].most_input_tokens": ranges.TOKENS,

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from circinus.deploy.profiling.calibration import (
@@ -13,6 +14,7 @@ from circinus.deploy.profiling.calibration import (
     Workload,
     all_calibrated,
     calibrated,
+    off_by,
 )
 from circinus.deploy.runtime.instances import (
     AttachedLauncher,
@@ -89,6 +91,27 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float], message: 
 def test_work_without_samples_is_refused(field: str) -> None:
     with pytest.raises(InvalidInput, match=f"{field} must have at least one"):
         replace(WORK, **{field: []})  # type: ignore[arg-type]  # one field or the other
+
+
+def test_how_far_requests_are_off_holds_for_settings_that_were_not_measured() -> None:
+    classes, rng, held = np.array(["a", "b", "b"]), np.random.default_rng(0), 0
+    for _ in range(400):
+        expected = rng.uniform(0.5, 2.0, (1, 9, 3))  # R, S, O
+        # A request of each configuration is off by a factor of its own, and the tier is 0.8.
+        served = expected / 0.8 * np.exp(rng.normal(0.0, 0.1, (1, 9, 1)))
+        within = off_by(expected[:, :8], served[:, :8], classes, 8)
+        above, below = expected[0, :8].sum(axis=0), served[0, :8].sum(axis=0)
+        of_class = np.array([above[0] / below[0], *[above[1:].sum() / below[1:].sum()] * 2])
+        off = (expected[0, 8] / of_class).sum() / served[0, 8].sum()
+        held += 1 / within <= off <= within
+    assert held / 400 == pytest.approx(0.95, abs=0.03)
+
+
+def test_where_settings_make_no_difference_requests_are_not_off() -> None:
+    expected = np.random.default_rng(0).uniform(0.5, 2.0, (3, 8, 2))
+    served = expected / 0.8
+    assert off_by(expected, served, np.array(["a", "b"]), 4) == pytest.approx(1.0)
+    assert off_by(expected, served, np.array(["a", "b"]), 1) == 1.0  # nothing to tell it by
 
 
 async def _calibrated(tier: Tier, work: Workload, logs: Path) -> Tier:

@@ -8,13 +8,21 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier
+from circinus.pipelines.infrastructure import (
+    Calibration,
+    ClassSpeed,
+    Infrastructure,
+    MachineType,
+    Tier,
+)
 from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
 from circinus.pipelines.latency import Work, busy_seconds
 from circinus.pipelines.operators import OperatorSpec
 
 SPEED = ClassSpeed(factor=2.0, low=1.5, high=3.0, repetitions=3)
-FOUND = Calibration(date="2026-11-21", share=0.5, tier_factor=1.0, speeds={"p.a": SPEED})
+FOUND = Calibration(
+    date="2026-11-21", share=0.5, tier_factor=1.0, speeds={"p.a": SPEED}, within=1.25
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +44,7 @@ def test_a_speed_that_cannot_be_is_refused(change: dict[str, float], message: st
     [
         ({"date": "yesterday"}, "calibration.date must be YYYY-MM-DD, got 'yesterday'."),
         ({"share": 0.0}, "calibration.share must be"),
+        ({"within": 0.9}, "calibration.within must be >= 1, got 0.9."),
         ({"tier_factor": 0.0}, "calibration.tier_factor must be finite and > 0, got 0.0."),
     ],
 )
@@ -110,6 +119,20 @@ def test_classes_that_were_measured_before_are_as_fast_as_the_tier_is_set_to_be_
     assert found.speed_factor == 0.25
     assert found.speed_of("p.a") == tier.speed_of("p.a") == 1.0
     assert found.speed_of("p.b") == 2.0
+
+
+def test_of_several_pipelines_the_worst_predicted_tells_how_far_off_requests_are() -> None:
+    tier = Tier(name="t", calibration=replace(FOUND, within=1.5))
+    other = replace(FOUND, speeds={"p.b": SPEED}, within=1.2)
+    assert tier.calibrated(other).within == 1.5
+    assert tier.calibrated(replace(other, within=1.6)).within == 1.6
+    assert tier.calibrated(replace(FOUND, within=1.1)).within == 1.1  # of the same, measured anew
+    types = tuple(
+        MachineType(name=name, calibration=replace(FOUND, within=within))
+        for name, within in (("old", 1.3), ("new", 1.1))
+    )
+    assert Tier(name="t", types=types).within == 1.3
+    assert Tier(name="t").within == 1.0
 
 
 def test_what_was_measured_of_a_tier_tells_of_one_that_waits_longer() -> None:

@@ -9,6 +9,7 @@ from circinus.planner.models.ahead import (
     accuracy_ahead,
     accuracy_needed,
     examples_needed,
+    latency_served,
     too_few,
 )
 from circinus.planner.models.estimates import accuracy_estimate
@@ -20,6 +21,17 @@ def _ahead(scores: list[float]) -> Estimate:
     given = np.array(scores)
     known = accuracy_estimate(given, population=len(given))
     return accuracy_ahead(given, known, examples=len(given))
+
+
+def test_where_served_requests_are_off_besides_the_interval_grows_by_both() -> None:
+    known = Estimate(value=2.0, low=1.0, high=2.0 * np.exp(0.3), confidence=SURE, inputs=20)
+    assert latency_served(known, 1.0) == known
+
+    served = latency_served(known, float(np.exp(0.4)))
+
+    assert served.value == 2.0
+    assert served.high == pytest.approx(2.0 * np.exp(0.5))  # sqrt(0.3^2 + 0.4^2)
+    assert served.low == pytest.approx(2.0 * np.exp(-np.hypot(np.log(2), 0.4)))
 
 
 def test_one_row_shows_nothing_of_future_inputs() -> None:

@@ -11,7 +11,7 @@ import pytest
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, Stopped
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.profile import Profile
 from circinus.pipelines.query import PlanningLimits, Query
@@ -418,6 +418,27 @@ def test_a_plan_for_future_inputs_has_an_interval_that_meets_the_objectives() ->
         assert plan.future is not None
         assert plan.future.accuracy.low >= 0.9
         assert plan.future.accuracy.high >= plan.accuracy.high
+
+
+def test_a_plan_for_future_inputs_has_room_for_what_calibrations_may_be_off_by() -> None:
+    speed = ClassSpeed(factor=1.0, low=1.0, high=1.0, repetitions=9)
+    found = Calibration(
+        date="2026-11-26", share=0.1, tier_factor=1.0, speeds={"none": speed}, within=1.5
+    )
+    calibrated = [replace(tier, calibration=found) for tier in ONE.tiers]
+    evaluator = SyntheticEvaluator(
+        chain(3), lambda k: 0.5 + 0.25 * k[0], lambda k: 0.01 + 0.01 * k[0], 60
+    )
+    evaluator.noise = 0.0
+    query = _query(0.9)
+    ahead = replace(query, slo=replace(query.slo, holds_for=HoldsFor.FUTURE))
+    result = search(ahead, replace(ONE, tiers=tuple(calibrated)), evaluator, TTest())
+
+    assert result.outcome is PlanningOutcome.FEASIBLE
+    for plan in result.plans:
+        assert plan.future is not None
+        assert plan.future.latency_s.high >= 1.5 * plan.future.latency_s.value
+        assert plan.future.latency_s.high <= query.slo.latency_s
 
 
 def test_examples_that_are_too_few_are_told_before_anything_is_measured() -> None:

@@ -79,7 +79,10 @@ def _speeds(name: str, tier: Tier) -> Iterator[Cells]:
         return
     call_ms = 1000 * (tier.call_s or tier.call_delay_s)
     kept = "" if tier.call_s else ", whatever the share"
-    yield name, "(tier)", _factor(tier), f"a call {call_ms:.2g} ms{kept if call_ms else ''}"
+    told = f"a call {call_ms:.2g} ms{kept if call_ms else ''}"
+    if found.within > 1:
+        told = f"{told}; requests within {found.within:.2f}x of predicted"
+    yield name, "(tier)", _factor(tier), told
     for name, speed in found.speeds.items():
         spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
         yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date
