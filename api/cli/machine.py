@@ -125,7 +125,7 @@ def calibrate(
     configurations: Annotated[int, Option(min=1, help="Of each pipeline.")] = 8,
     inputs: Annotated[int, Option(min=1, help="For each configuration.")] = 2,
     repetitions: Annotated[int, Option(min=1, help="Their range is the spread.")] = 9,
-    share: Annotated[float, "Of a machine, for the workers."] = 0.1,
+    share: Annotated[float, "Of a machine, for the workers."] = 0.25,
     pause_s: Annotated[float, "Between two requests."] = 0.05,
     worker: Annotated[
         list[str] | None,
