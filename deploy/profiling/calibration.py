@@ -82,7 +82,7 @@ class CalibrationSettings:
 
     repetitions: int = 9  # blocks of profiling and serving, `>= 1`. 9: the spread is of thirds
     # of a machine, in (0, 1]. 0.25: plans are tightened, and a quota that is used up in a part of
-    # each period leaves caches to others. So it is at less, too, where workers take longer to start
+    # each period leaves caches to others; at less, where workers start later, it is alike
     share: float = 0.25
     pause_s: float = 0.05  # between two requests, `>= 0`. 50 ms: longer than caches stay warm for
 

@@ -26,8 +26,8 @@ from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, SloState
 LEAST_REQUESTS = 200
 
 _CALIBRATED = 1.25
-"""Times: how far a latency may be off after the demo's short calibration; shares leave no slack, and
-on two cores blocks of a hundred runs of one process, a minute apart, differed by up to 1.2."""
+"""Times: how far a latency may be off after the demo's short calibration; shares leave no slack,
+and on two cores blocks of a hundred runs of one process, a minute apart, differed by up to 1.2."""
 _OFF = 1.5  # times: what the machine of another day may differ by is less
 _STYLES = {
     SloState.MET: "green",
