@@ -68,7 +68,7 @@ class Visit:
     def assert_kept_to_itself(self) -> None:
         """Fail if the page asked anybody else for anything, or broke a rule of its own."""
         assert not self.elsewhere
-        assert not self.complaints
+        assert not self.complaints, self.complaints
 
     def _asked(self, request: Request) -> None:
         if not request.url.startswith((f"{self.origin}/", "data:", "blob:")):
