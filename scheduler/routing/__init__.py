@@ -1,0 +1,1 @@
+"""Adaptive orchestration: which deployment units of an endpoint get which part of its traffic."""
