@@ -17,6 +17,7 @@ from circinus.api.cli.command import command
 from circinus.api.cli.options import pipeline_here, reference_here
 from circinus.api.cli.screen import Screen
 from circinus.api.cli.study_pool import pool
+from circinus.api.cli.study_routing import routing
 from circinus.api.cli.study_scheduling import dispatch, ilp, live, pool_change, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
@@ -51,7 +52,7 @@ _METHODS = (
 def group() -> typer.Typer:
     """Give the group of studies."""
     made = typer.Typer()
-    serving = (ilp, dispatch, live, unlike, pool, pool_change)
+    serving = (ilp, dispatch, live, unlike, pool, pool_change, routing)
     for study in (trace, stall, *serving, profiling, planning, drift, fresh):
         command(made, study)
     return made

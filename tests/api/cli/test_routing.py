@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from circinus.studies.routing.published import UNITS
 from tests.api.cli.commands import invoke
-from tests.scheduler.routing.published import UNITS
 
 _OF_UNIT = ("name", "model", "hardware", "framework", "price_usd_per_hour", "most_per_s")
 

@@ -21,7 +21,7 @@ from circinus.scheduler.routing.traffic_weights import (
 )
 from circinus.scheduler.routing.unit_counts import all_counts, cheapest_counts, least_usd_per_hour
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
-from tests.scheduler.routing.published import UNITS
+from circinus.studies.routing.published import UNITS
 
 ROUTE = EndpointRoute(name="sd21", demand_per_s=300.0, latency_s=1.0, units=UNITS)
 CHEAP, DEAR = (

@@ -1,4 +1,4 @@
-"""The deployment units of the paper's tables 1 and 2."""
+"""The deployment units of tables 1 and 2 of adaptive orchestration."""
 
 from circinus.scheduler.routing.units import DeploymentUnit, ExecutionMode
 

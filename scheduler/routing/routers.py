@@ -1,0 +1,113 @@
+"""What decides over a route while it serves: the state machine, and what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from circinus.scheduler.routing.regimes import (
+    CapacitySeen,
+    Regime,
+    RegimeSettings,
+    RegimeState,
+    stepped,
+)
+from circinus.scheduler.routing.traffic import (
+    RouteMethod,
+    RouteTraffic,
+    cheapest_traffic,
+    spread_traffic,
+)
+from circinus.scheduler.routing.traffic_weights import adjusted_per_s, counts_for, supply_per_s
+from circinus.scheduler.routing.unit_counts import all_counts
+from circinus.scheduler.routing.units import EndpointRoute
+
+AvailableUnits = Mapping[str, int | None]
+"""Unit -> how many run or can be had; None: any number."""
+
+POLLED_S = 300.0
+"""Between two looks of the paper's checker."""
+
+
+class Router(Protocol):
+    """Decides numbers and weights of a route's units."""
+
+    @property
+    def polls_s(self) -> float | None:
+        """Seconds between two looks at capacity; None: it is told of every change."""
+
+    def decided(
+        self, at_s: float, demand_per_s: float, available: AvailableUnits
+    ) -> tuple[RouteTraffic, float]:
+        """Give what is wanted now, and when to ask again although nothing happens; inf: never."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegimeRouter:
+    """The cheapest while it can be had, else all that can be."""
+
+    route: EndpointRoute
+    method: RouteMethod = RouteMethod.CARRIED
+    settings: RegimeSettings = field(default_factory=RegimeSettings)
+    polls_s: float | None = None  # `POLLED_S`: as published
+    state: RegimeState = field(default_factory=RegimeState, init=False)
+    _known: list[tuple[float, float, RouteTraffic]] = field(default_factory=list, init=False)
+
+    def decided(
+        self, at_s: float, demand_per_s: float, available: AvailableUnits
+    ) -> tuple[RouteTraffic, float]:
+        """See `Router`."""
+        route = replace(self.route, demand_per_s=demand_per_s)
+        there = all_counts(route, available)
+        cheapest = self._cheapest(route)
+        seen = CapacitySeen(at_s=at_s, wanted=cheapest.numbers, available=there)
+        self.state = stepped(self.state, seen, self.settings)
+        again_s = self.state.look_at_s(self.settings)
+        if self.state.regime is Regime.COST:
+            return cheapest, again_s
+        return spread_traffic(route, self.method, there), again_s
+
+    def _cheapest(self, route: EndpointRoute) -> RouteTraffic:
+        """Give cost mode; what is cheapest for a demand is so for all up to what it can take."""
+        if self.method is not RouteMethod.CARRIED:
+            return cheapest_traffic(route, self.method)
+        demand = route.demand_per_s
+        for least, most, traffic in self._known:
+            if least <= demand <= most:
+                return traffic
+        found = cheapest_traffic(route, self.method)
+        self._known.append((demand, supply_per_s(route.units, found.numbers), found))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvenRouter:
+    """Equal parts to all units, whatever there is: round robin."""
+
+    route: EndpointRoute
+    polls_s: float | None = None
+
+    def decided(
+        self, at_s: float, demand_per_s: float, available: AvailableUnits
+    ) -> tuple[RouteTraffic, float]:
+        """See `Router`."""
+        route = replace(self.route, demand_per_s=demand_per_s)
+        weights = {unit.name: 1 / len(route.quick) for unit in route.quick}
+        numbers = counts_for(route, weights, adjusted_per_s(route.units))
+        return RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights), float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticRouter:
+    """The cheapest units for the demand, and none in their place when they are gone."""
+
+    route: EndpointRoute
+    polls_s: float | None = None
+
+    def decided(
+        self, at_s: float, demand_per_s: float, available: AvailableUnits
+    ) -> tuple[RouteTraffic, float]:
+        """See `Router`."""
+        route = replace(self.route, demand_per_s=demand_per_s)
+        return cheapest_traffic(route, RouteMethod.CARRIED), float("inf")

@@ -1,0 +1,292 @@
+"""A route in simulation: requests over deployment units whose capacity comes and goes.
+
+Requests come at random at a rate that follows a cosine. Each goes to a kind of unit by its traffic
+weight, among the kinds that run; while units start, by what those that run can do. There it waits
+for one of `T L` places (a unit serves as many at once, so that it takes T a second), and is served
+in L. Units take a while to start; what is no longer wanted ends when all that is wanted runs: new
+before old. What a unit that is lost had in hand is sent again. While nothing runs, requests wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import cos, inf, pi
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.scheduler.routing.routers import Router
+from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
+
+_HOUR_S, _THOUSAND = 3600.0, 1000.0
+_TOLD_EVERY_S = 10.0  # how often routers hear of the demand
+_HEADROOM = 1.25  # times the demand that units are wanted for: at 80 % they are busy (5.3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityChange:
+    """From when on how many units can be had."""
+
+    at_s: float
+    unit: str
+    available: int | None  # None: any number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteScenario:
+    """What happens to a route."""
+
+    name: str
+    route: EndpointRoute  # its demand is the highest
+    low: float = 0.3  # part of that which the lowest demand is, in (0, 1]
+    cycle_s: float = 600.0  # from low to low, `> 0`
+    cycles: int = 2
+    starts_s: float = 20.0  # that a unit takes to start
+    changes: Sequence[CapacityChange] = ()
+
+    def __post_init__(self) -> None:
+        checks.share("low", self.low)
+        checks.positive("cycle_s", self.cycle_s)
+        checks.at_least("cycles", self.cycles, 1)
+        checks.non_negative("starts_s", self.starts_s)
+
+    @property
+    def ends_s(self) -> float:
+        """Give when no more requests come."""
+        return self.cycle_s * self.cycles
+
+    def demand_per_s(self, at_s: float) -> float:
+        """Give the rate at a time."""
+        wave = (1 - cos(2 * pi * at_s / self.cycle_s)) / 2
+        return self.route.demand_per_s * (self.low + (1 - self.low) * wave)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedRun:
+    """What came of it."""
+
+    requests: int
+    served: int  # by the end, and the time after it that the slowest may take
+    late: int  # of those, that took longer than twice the route's latency
+    usd: float  # of units, while requests came
+    p95_s: float
+    switch_s: float  # longest from a loss until no weight was on what was lost; 0: no loss
+
+    @property
+    def usd_per_1000(self) -> float:
+        """US dollars of a thousand requests that were served."""
+        return self.usd / self.served * _THOUSAND if self.served else inf
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Units of one kind, and the requests at them."""
+
+    unit: DeploymentUnit
+    running: int = 0
+    starting: list[float] = field(default_factory=list)  # when each runs
+    wanted: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+    in_hand: dict[int, int] = field(default_factory=dict)  # request -> which event, as they began
+
+    @property
+    def places(self) -> int:
+        return self.running * max(1, round(self.unit.most_per_s * self.unit.latency_s))
+
+    @property
+    def service_s(self) -> float:
+        return max(1, round(self.unit.most_per_s * self.unit.latency_s)) / self.unit.most_per_s
+
+
+@dataclass(slots=True)
+class _Simulation:
+    scenario: RouteScenario
+    router: Router
+    arrivals: np.random.Generator
+    choices: np.random.Generator
+    now: float = 0.0
+    kinds: dict[str, _Kind] = field(default_factory=dict)
+    available: dict[str, int | None] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    came: list[float] = field(default_factory=list)
+    done: dict[int, float] = field(default_factory=dict)
+    held: deque[int] = field(default_factory=deque)  # while nothing runs
+    usd: float = 0.0
+    lost_at: dict[str, float] = field(default_factory=dict)
+    switch_s: float = 0.0
+    _events: list[tuple[float, int, str, object]] = field(default_factory=list)
+    _order: Iterator[int] = field(default_factory=count)
+
+    def run(self) -> RoutedRun:
+        scenario = self.scenario
+        self.kinds = {unit.name: _Kind(unit) for unit in scenario.route.units}
+        self.available = {unit.name: unit.available for unit in scenario.route.units}
+        for change in scenario.changes:
+            self._push(change.at_s, "change", change)
+        looks = np.arange(0.0, scenario.ends_s, self.router.polls_s or _TOLD_EVERY_S)
+        for at_s in looks.tolist():
+            self._push(at_s, "look", None)
+        self._look()
+        for kind in self.kinds.values():  # what is wanted first runs already
+            kind.running, kind.starting = len(kind.starting), []
+        self._push(self._next_arrival(), "arrival", None)
+        patience_s = scenario.ends_s + scenario.cycle_s
+        while self._events:
+            at_s, _, what, told = heapq.heappop(self._events)
+            if at_s > patience_s:
+                break
+            self._pay(at_s)
+            self.now = at_s
+            getattr(self, f"_{what}")(*([] if told is None else [told]))
+        return self._told()
+
+    def _push(self, at_s: float, what: str, told: object) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), what, told))
+
+    def _pay(self, until_s: float) -> None:
+        lasted_s = min(until_s, self.scenario.ends_s) - min(self.now, self.scenario.ends_s)
+        rate = sum(
+            (kind.running + len(kind.starting)) * kind.unit.price_usd_per_hour
+            for kind in self.kinds.values()
+        )
+        self.usd += rate * lasted_s / _HOUR_S
+
+    def _next_arrival(self) -> float:
+        at_s, most = self.now, self.scenario.route.demand_per_s
+        while True:  # thinning (Lewis and Shedler, 1979)
+            at_s += float(self.arrivals.exponential(1 / most))
+            if self.arrivals.random() * most <= self.scenario.demand_per_s(at_s):
+                return at_s
+
+    def _arrival(self) -> None:
+        if self.now > self.scenario.ends_s:
+            return
+        self.came.append(self.now)
+        self._send(len(self.came) - 1)
+        self._push(self._next_arrival(), "arrival", None)
+
+    def _send(self, request: int, *, first: bool = False) -> None:
+        """Send a request to a kind by weight; `first`: before those that wait there."""
+        run = [name for name, kind in self.kinds.items() if kind.running]
+        parts = [self.weights.get(name, 0.0) for name in run]
+        if not run:
+            self.held.append(request)
+            return
+        if self._changing or not any(parts):  # weights are of what does not run yet
+            parts = [float(self.kinds[name].places) for name in run]
+        drawn = self.choices.random() * sum(parts)
+        name = run[min(int(np.searchsorted(np.cumsum(parts), drawn, "right")), len(run) - 1)]
+        kind = self.kinds[name]
+        kind.waiting.appendleft(request) if first else kind.waiting.append(request)
+        self._serve(kind)
+
+    @property
+    def _changing(self) -> bool:
+        return any(kind.starting for kind in self.kinds.values())
+
+    def _serve(self, kind: _Kind) -> None:
+        while kind.waiting and len(kind.in_hand) < kind.places:
+            request = kind.waiting.popleft()
+            kind.in_hand[request] = number = next(self._order)
+            self._push(self.now + kind.service_s, "served", (kind.unit.name, request, number))
+
+    def _served(self, told: tuple[str, int, int]) -> None:
+        kind, request = self.kinds[told[0]], told[1]
+        if kind.in_hand.get(request) != told[2]:  # lost, and sent again
+            return
+        del kind.in_hand[request]
+        self.done[request] = self.now
+        self._serve(kind)
+
+    def _change(self, change: CapacityChange) -> None:
+        self.available[change.unit] = change.available
+        kind = self.kinds[change.unit]
+        if change.available is not None and kind.running > change.available:
+            self.lost_at.setdefault(change.unit, self.now)
+            self._end(kind, change.available)
+            del kind.starting[:]
+        elif change.available is not None:
+            del kind.starting[max(change.available - kind.running, 0) :]
+        elif change.unit in self.lost_at:  # there again before anybody saw that it was gone
+            self.switch_s = max(self.switch_s, self.now - self.lost_at.pop(change.unit))
+        if self.router.polls_s is None:
+            self._look()
+
+    def _end(self, kind: _Kind, left: int) -> None:
+        """Let units end but so many; what they had in hand is sent again."""
+        kind.running = left
+        again = list(kind.in_hand)[kind.places :]
+        for request in again:
+            del kind.in_hand[request]
+        if not left:
+            again += kind.waiting
+            kind.waiting.clear()
+        for request in again:
+            self._send(request, first=True)
+
+    def _look(self) -> None:
+        demand = _HEADROOM * self.scenario.demand_per_s(self.now)
+        traffic, again_s = self.router.decided(self.now, demand, dict(self.available))
+        if self.router.polls_s is None and self.now < again_s < inf:
+            self._push(again_s, "look", None)
+        self.weights = traffic.weights
+        for name, at_s in list(self.lost_at.items()):
+            if not self.weights.get(name):
+                self.switch_s = max(self.switch_s, self.now - at_s)
+                del self.lost_at[name]
+        for name, kind in self.kinds.items():
+            kind.wanted = traffic.numbers.get(name, 0)
+            most = self.available[name]
+            there = kind.wanted if most is None else min(kind.wanted, most)
+            for _ in range(there - kind.running - len(kind.starting)):
+                kind.starting.append(self.now + self.scenario.starts_s)
+                self._push(kind.starting[-1], "started", name)
+        self._end_unwanted()
+
+    def _started(self, name: str) -> None:
+        kind = self.kinds[name]
+        if self.now not in kind.starting:  # it was lost
+            return
+        kind.starting.remove(self.now)
+        kind.running += 1
+        self._end_unwanted()
+        held, self.held = self.held, deque()
+        for request in held:
+            self._send(request)
+        self._serve(kind)
+
+    def _end_unwanted(self) -> None:
+        """End units that are not wanted, once all that is wanted runs, as they have less to do."""
+        if self._changing:
+            return
+        for kind in self.kinds.values():
+            if kind.running > kind.wanted:
+                self._drain(kind)
+
+    def _drain(self, kind: _Kind) -> None:
+        per_unit = kind.places // kind.running
+        needed = -(-(len(kind.in_hand) + len(kind.waiting)) // per_unit)
+        kind.running = max(kind.wanted, min(needed, kind.running))
+
+    def _told(self) -> RoutedRun:
+        took = np.array([at_s - self.came[request] for request, at_s in self.done.items()])
+        allowed_s = 2 * self.scenario.route.latency_s
+        stuck = [self.scenario.ends_s - at_s for at_s in self.lost_at.values()]
+        return RoutedRun(
+            requests=len(self.came),
+            served=len(took),
+            late=int((took > allowed_s).sum()),
+            usd=self.usd,
+            p95_s=float(np.quantile(took, 0.95)) if len(took) else inf,
+            switch_s=max([self.switch_s, *stuck]),
+        )
+
+
+def simulated(scenario: RouteScenario, router: Router, rng: np.random.Generator) -> RoutedRun:
+    """Give what comes of a scenario under a router; of equal generators the same requests come."""
+    arrivals, choices = rng.spawn(2)
+    return _Simulation(scenario, router, arrivals, choices).run()

@@ -1,0 +1,1 @@
+"""Routing over deployment units whose capacity comes and goes."""

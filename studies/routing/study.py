@@ -1,0 +1,155 @@
+"""What does it cost to serve an endpoint while capacity comes and goes, and how many are late?
+
+The paper's units (its table 1) at a tenth of their throughput, so that a run takes seconds: an
+hour from low to low, twice. After its figures 5 to 7: all can be had; the cheapest is lost in the
+first cycle and is back in the second; the L4's number is limited until the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.scheduler.routing.routers import (
+    POLLED_S,
+    EvenRouter,
+    RegimeRouter,
+    Router,
+    StaticRouter,
+)
+from circinus.scheduler.routing.simulated import CapacityChange, RouteScenario, simulated
+from circinus.scheduler.routing.traffic import RouteMethod
+from circinus.scheduler.routing.units import EndpointRoute
+from circinus.studies.report.tables import grouped, mean, written
+from circinus.studies.routing.published import UNITS
+
+_TENTH = tuple(replace(unit, most_per_s=unit.most_per_s / 10) for unit in UNITS)
+PUBLISHED_ROUTE = EndpointRoute(name="sd21", demand_per_s=30.0, latency_s=1.0, units=_TENTH)
+"""Three hundred requests a second at the most, at a tenth."""
+
+ROUTERS: dict[str, Callable[[EndpointRoute], Router]] = {
+    "regimes": lambda route: RegimeRouter(route=route),
+    "published": lambda route: RegimeRouter(
+        route=route, method=RouteMethod.PUBLISHED, polls_s=POLLED_S
+    ),
+    "static": lambda route: StaticRouter(route=route),
+    "round_robin": lambda route: EvenRouter(route=route),
+}
+"""By name: ours; as published, with its poller; the cheapest whatever can be had; equal parts."""
+
+
+def scenarios(route: EndpointRoute, cycle_s: float) -> list[RouteScenario]:
+    """Give what happens to a route; its first unit is the one that is lost, the L4 is limited."""
+    quiet = RouteScenario(name="all there", route=route, cycle_s=cycle_s, cycles=2)
+    first = route.units[0].name
+    lost = (
+        CapacityChange(at_s=0.42 * cycle_s, unit=first, available=0),
+        CapacityChange(at_s=1.08 * cycle_s, unit=first, available=None),
+    )
+    found = [quiet, replace(quiet, name=f"{first} lost", changes=lost)]
+    if "g6-triton" in {unit.name for unit in route.units}:
+        limited = (
+            CapacityChange(at_s=0.0, unit="g6-triton", available=1),
+            CapacityChange(at_s=cycle_s, unit="g6-triton", available=None),
+        )
+        found.append(replace(quiet, name="g6-triton limited", changes=limited))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingRow:
+    """A line of `routing.csv`: a run."""
+
+    scenario: str
+    policy: str
+    seed: int
+    requests: int
+    served: int
+    late: int  # of those: longer than twice the route's latency
+    cost_usd: float
+    usd_per_1000: float
+    p95_s: float
+    switch_s: float  # longest from a loss until nothing was sent there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingCell:
+    """The runs of a scenario under a policy: means, and the worst where told."""
+
+    scenario: str
+    policy: str
+    runs: int
+    not_served: int  # requests, of all runs
+    late: float  # share of the requests
+    usd_per_1000: float | None
+    p95_s: float | None
+    longest_switch_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingStudy:
+    """What is compared."""
+
+    route: EndpointRoute = PUBLISHED_ROUTE
+    policies: Sequence[str] = tuple(ROUTERS)
+    seeds: int = 5
+    first_seed: int = 0
+    cycle_s: float = 3600.0  # from low to low
+
+    def __post_init__(self) -> None:
+        for name in self.policies:
+            checks.among("policies", name, ROUTERS)
+        checks.at_least("seeds", self.seeds, 1)
+        checks.at_least("first_seed", self.first_seed, 0)
+
+    def rows(self) -> Iterator[RoutingRow]:
+        """Run it all; policies of a scenario and seed meet the same arrivals."""
+        for scenario in scenarios(self.route, self.cycle_s):
+            for seed in range(self.first_seed, self.first_seed + self.seeds):
+                for policy in self.policies:
+                    yield _row(scenario, policy, seed)
+
+
+def run(
+    study: RoutingStudy, out: Path, observer: Callable[[RoutingRow], None] = lambda row: None
+) -> list[RoutingRow]:
+    """Run a study; its rows are in `routing.csv` of a folder."""
+    return written(study.rows(), RoutingRow, out / "routing.csv", observer=observer)
+
+
+def summary(rows: Sequence[RoutingRow]) -> list[RoutingCell]:
+    """Give what to tell of the rows."""
+    cells = grouped(rows, "scenario", "policy")
+    return [
+        RoutingCell(
+            scenario=scenario,
+            policy=policy,
+            runs=len(of),
+            not_served=sum(row.requests - row.served for row in of),
+            late=sum(row.late for row in of) / sum(row.requests for row in of),
+            usd_per_1000=mean([row.usd_per_1000 for row in of]),
+            p95_s=mean([row.p95_s for row in of]),
+            longest_switch_s=max(row.switch_s for row in of),
+        )
+        for (scenario, policy), of in cells.items()
+    ]
+
+
+def _row(scenario: RouteScenario, policy: str, seed: int) -> RoutingRow:
+    found = simulated(scenario, ROUTERS[policy](scenario.route), np.random.default_rng(seed))
+    return RoutingRow(
+        scenario=scenario.name,
+        policy=policy,
+        seed=seed,
+        requests=found.requests,
+        served=found.served,
+        late=found.late,
+        cost_usd=found.usd,
+        usd_per_1000=found.usd_per_1000,
+        p95_s=found.p95_s,
+        switch_s=found.switch_s,
+    )
