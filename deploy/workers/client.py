@@ -29,6 +29,8 @@ from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode
 
+_GIVEN_UP = "it was given up"
+
 
 @dataclass(slots=True, eq=False)
 class _Line:
@@ -104,7 +106,9 @@ class WorkerClient:
             if task is not None and task.cancelling():
                 raise
             # Nobody cancelled the caller: the channel was closed under the call.
-            raise InstanceLost(self.address, "it was given up") from None
+            raise InstanceLost(self.address, _GIVEN_UP) from None
+        except grpc.aio.UsageError as error:  # it was closed before the call
+            raise InstanceLost(self.address, _GIVEN_UP) from error
         finally:
             line.calls -= 1
             self._calls -= 1
@@ -144,7 +148,7 @@ class WorkerClient:
         await self._newest()
         try:
             answer = await self._health.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
-        except grpc.aio.AioRpcError:
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
             return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 

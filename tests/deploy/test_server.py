@@ -146,6 +146,19 @@ async def reflected(address: str) -> list[str]:
     return []
 
 
+def test_a_call_by_a_client_that_was_closed_has_lost_its_instance() -> None:
+    async def scenario() -> None:
+        async with worker(*options("echo")) as (_, address):
+            client = WorkerClient(address)
+            await client.close()  # as another task does when the instance is let go
+            with pytest.raises(InstanceLost, match="it was given up"):
+                await client.run(["echo"], {INPUT: encode("x")}, ["echo"], timeout_s=5.0)
+            assert not await client.healthy(timeout_s=5.0)
+            await client.idle()
+
+    asyncio.run(scenario())
+
+
 def test_a_second_call_waits_for_the_first_and_health_does_not() -> None:
     async def scenario() -> None:
         async with worker(*options("nap")) as (_, address):
