@@ -201,6 +201,8 @@ class _Simulation:
         del kind.in_hand[request]
         self.done[request] = self.now
         self._serve(kind)
+        if kind.running > kind.wanted and not self._changing:
+            self._drain(kind)
 
     def _change(self, change: CapacityChange) -> None:
         self.available[change.unit] = change.available
