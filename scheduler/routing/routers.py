@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Protocol
 
 from circinus.scheduler.routing.regimes import (
@@ -95,7 +96,7 @@ class EvenRouter:
         route = replace(self.route, demand_per_s=demand_per_s)
         weights = {unit.name: 1 / len(route.quick) for unit in route.quick}
         numbers = counts_for(route, weights, adjusted_per_s(route.units))
-        return RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights), float("inf")
+        return RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights), inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,4 +111,4 @@ class StaticRouter:
     ) -> tuple[RouteTraffic, float]:
         """See `Router`."""
         route = replace(self.route, demand_per_s=demand_per_s)
-        return cheapest_traffic(route, RouteMethod.CARRIED), float("inf")
+        return cheapest_traffic(route, RouteMethod.CARRIED), inf

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from math import cos, inf, pi
+from math import ceil, cos, inf, pi
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class RoutedRun:
     """What came of it."""
 
     requests: int
-    served: int  # by the end, and the time after it that the slowest may take
+    served: int  # by a cycle after the end
     late: int  # of those, that took longer than twice the route's latency
     usd: float  # of units, while requests came
     p95_s: float
@@ -94,12 +94,16 @@ class _Kind:
     in_hand: dict[int, int] = field(default_factory=dict)  # request -> which event, as they began
 
     @property
+    def per_unit(self) -> int:
+        return max(1, round(self.unit.most_per_s * self.unit.latency_s))
+
+    @property
     def places(self) -> int:
-        return self.running * max(1, round(self.unit.most_per_s * self.unit.latency_s))
+        return self.running * self.per_unit
 
     @property
     def service_s(self) -> float:
-        return max(1, round(self.unit.most_per_s * self.unit.latency_s)) / self.unit.most_per_s
+        return self.per_unit / self.unit.most_per_s
 
 
 @dataclass(slots=True)
@@ -270,8 +274,7 @@ class _Simulation:
                 self._drain(kind)
 
     def _drain(self, kind: _Kind) -> None:
-        per_unit = kind.places // kind.running
-        needed = -(-(len(kind.in_hand) + len(kind.waiting)) // per_unit)
+        needed = ceil((len(kind.in_hand) + len(kind.waiting)) / kind.per_unit)
         kind.running = max(kind.wanted, min(needed, kind.running))
 
     def _told(self) -> RoutedRun:

@@ -24,7 +24,7 @@ def cheapest_counts(
 ) -> dict[str, int] | None:
     """Give unit -> how many, for the least money; None: all that can be had are too few.
 
-    `available` stands for what the units say. Of equally cheap answers one with few units.
+    `available` stands for what the units say.
     """
     found = _solved(route, available, whole=True)
     return None if found is None else {name: round(count) for name, count in found.items()}
