@@ -1,0 +1,261 @@
+"""What a unit can take: the highest rate of requests that it holds (adaptive orchestration, 5.3).
+
+Requests are sent at a rate for a while, a step, without waiting for each other. A rate holds while
+the unit keeps up with it, is busy for no more than 80 % of the time, and 95 % of its requests take
+no longer than they may. Each of the three is a mean or a quantile over a step, and is told with a
+margin, over blocks of time in it that stand for independent repetitions (batch means; a quantile
+by their jackknife): beyond its margin it is sure, of one verdict in `1 / _ERROR` wrongly at most.
+
+| symbol | meaning |
+| --- | --- |
+| K | blocks of a step; what comes before them, while queues fill, is left out |
+| x, m | what is above a limit, and its margin: `t(1 - _ERROR, K - 1)` standard errors |
+| g | requests per second that come and are not served: 0 if the unit keeps up |
+| T^max | the breaking point |
+
+What is sure at one rate is sure of a side of it: latency and busy time rise with the rate. What
+was served is a bound by itself: a unit takes as many at least, and no more where g > m. T^max is
+at least the lowest of the lower bounds and at most the lowest of the upper ones. Of both sides up
+to five steps are so near that they might err: 2.5 % each, 95 % for the interval.
+
+Published is no rule for when throughput "plateaus", and no interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, log, sqrt
+
+import numpy as np
+from scipy.special import stdtrit
+
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray
+
+QUANTILE = 0.95
+"""Part of the requests that are to be within the latency."""
+_ERROR = 0.005
+_BLOCKS = 8
+_SETTLES = 0.2  # part of a step that queues have to fill in
+_SHORTEST_S = 1e-9  # that a request takes, for logarithms
+
+
+class BreakingReason(StrEnum):
+    """Why no more is held."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"  # what is served no longer follows what comes
+    UTILISATION = "utilisation"
+    LIMIT = "limit"  # of what was tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakingLimits:
+    """What a unit may be like at a rate that holds, besides keeping up."""
+
+    latency_s: float | None = None  # of 95 % of the requests, `> 0`; None: any
+    busy: float = 0.8  # part of the time, in (0, 1]; 0.8 as published
+
+    def __post_init__(self) -> None:
+        checks.positive("latency_s", self.latency_s)
+        checks.share("busy", self.busy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RampStepSeen:
+    """What was seen of requests at one rate."""
+
+    per_s: float  # that came in the mean, `> 0`
+    lasted_s: float  # that requests came for, `> 0`
+    sent_s: FloatArray  # (n,), rising, from the step's beginning; at least one
+    took_s: FloatArray  # (n,); inf: failed
+    busy_s: FloatArray | None = None  # (n,), that each kept the unit busy for; None: not known
+
+    def __post_init__(self) -> None:
+        checks.positive("per_s", self.per_s)
+        checks.positive("lasted_s", self.lasted_s)
+        checks.require(len(self.sent_s) > 0, "sent_s", "must have at least one", 0)
+        given = [len(each) for each in (self.took_s, self.busy_s) if each is not None]
+        alike = all(count == len(self.sent_s) for count in given)
+        checks.require(alike, "took_s and busy_s", f"must have {len(self.sent_s)} values", given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """How far something is above its limit."""
+
+    value: float
+    margin: float  # `>= 0`; inf: nothing is sure
+
+    @property
+    def surely_above(self) -> bool:
+        """Whether it is, whatever chance did."""
+        return self.value > self.margin
+
+    @property
+    def surely_below(self) -> bool:
+        """Whether it is not, whatever chance did."""
+        return self.value < -self.margin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RampStep:
+    """A rate, how it went and what that says."""
+
+    per_s: float
+    requests: int
+    failed: int
+    served_per_s: float
+    served_margin: float  # of it
+    mean_s: float  # of those that were served; nan: none was
+    p50_s: float  # of all; inf: failed
+    p95_s: float
+    busy: float | None  # part of the time, as far as known
+    excess: Mapping[BreakingReason, Excess]  # of what is limited
+
+    @property
+    def broken_by(self) -> tuple[BreakingReason, ...]:
+        """What is above its limit. Not keeping up only counts where chance does not explain it."""
+        return tuple(
+            reason
+            for reason, excess in self.excess.items()
+            if (excess.surely_above if reason is BreakingReason.THROUGHPUT else excess.value > 0)
+        )
+
+    @property
+    def held(self) -> bool:
+        """Whether all is within its limits."""
+        return not self.broken_by
+
+    @property
+    def surely_broken(self) -> bool:
+        """Whether something is not, whatever chance did."""
+        return any(excess.surely_above for excess in self.excess.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakingPoint:
+    """The highest rate that holds."""
+
+    per_s: float  # within the interval; 0: none that was tried holds
+    low_per_s: float  # of its 95 % interval, `>= 0`
+    high_per_s: float | None  # None: of no rate that was tried it is sure that it is too much
+    reasons: tuple[BreakingReason, ...]  # why the next higher one does not hold
+    there: RampStep | None  # the highest rate tried that held; None: none did
+
+
+def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
+    """Give what a step says of its rate."""
+    edges = np.linspace(_SETTLES * seen.lasted_s, seen.lasted_s, _BLOCKS + 1)  # (K + 1,)
+    block_s, done_s = float(edges[1] - edges[0]), seen.sent_s + seen.took_s
+    came, served = (_counted(at_s, edges) / block_s for at_s in (seen.sent_s, done_s))  # (K,)
+    excess = {}
+    if limits.latency_s is not None:
+        excess[BreakingReason.LATENCY] = _late(seen, edges, limits.latency_s)
+    excess[BreakingReason.THROUGHPUT] = _mean(came - served)
+    busy = None
+    if seen.busy_s is not None:
+        part = _busy(seen.busy_s, done_s, edges) / block_s
+        busy = float(part.mean())
+        excess[BreakingReason.UTILISATION] = _mean(part - limits.busy)
+    settled = seen.took_s[seen.sent_s >= edges[0]]
+    took_s = settled if len(settled) else seen.took_s
+    answered = took_s[np.isfinite(took_s)]
+    return RampStep(
+        per_s=seen.per_s,
+        requests=len(seen.sent_s),
+        failed=int(np.isinf(seen.took_s).sum()),
+        served_per_s=float(served.mean()),
+        served_margin=_mean(served).margin,
+        mean_s=float(answered.mean()) if len(answered) else np.nan,
+        p50_s=_quantile(took_s, 0.5),
+        p95_s=_quantile(took_s, QUANTILE),
+        busy=busy,
+        excess=excess,
+    )
+
+
+def breaking_point(steps: Sequence[RampStep]) -> BreakingPoint:
+    """Give where a unit breaks, of at least one step, in any order."""
+    checks.require(len(steps) > 0, "steps", "must have at least one", 0)
+    bounds = [_bounds(reason, steps) for reason in BreakingReason]
+    low = min((least for least, _ in bounds if least is not None), default=0.0)
+    high = min(most for _, most in bounds)
+    low, high = min(low, high), max(low, high)  # what contradicts itself tells where, both ends
+    there, broken = bracket(steps)
+    return BreakingPoint(
+        per_s=min(max(0.0 if there is None else there.per_s, low), high),
+        low_per_s=low,
+        high_per_s=None if high == inf else high,
+        reasons=(BreakingReason.LIMIT,) if broken is None else broken.broken_by,
+        there=there,
+    )
+
+
+def bracket(steps: Sequence[RampStep]) -> tuple[RampStep | None, RampStep | None]:
+    """Give the highest rate that held below the lowest that did not, and that; None: there is none.
+
+    What is surely so of one rate is so of those beyond it.
+    """
+    rising = sorted(steps, key=lambda step: step.per_s)
+    broken = next((step for step in rising if not step.held), None)
+    below = [step for step in rising if broken is None or step.per_s < broken.per_s]
+    return (below[-1] if below else None), broken
+
+
+def _bounds(reason: BreakingReason, steps: Sequence[RampStep]) -> tuple[float | None, float]:
+    """Give what rate one limit allows at least, None: it is not limited; and at most."""
+    its = [(step, step.excess[reason]) for step in steps if reason in step.excess]
+    if reason is BreakingReason.THROUGHPUT:
+        least = [step.served_per_s - step.served_margin for step, _ in its]
+        most = [s.served_per_s + s.served_margin for s, excess in its if excess.surely_above]
+        return max([0.0, *least]), min(most, default=inf)
+    if not its:
+        return None, inf
+    held = [step.per_s for step, excess in its if excess.surely_below]
+    return max(held, default=0.0), min((s.per_s for s, e in its if e.surely_above), default=inf)
+
+
+def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float) -> Excess:
+    """Give how far the quantile is above a limit, as logarithms, by the jackknife over blocks."""
+    block = np.searchsorted(edges, seen.sent_s, "right") - 1  # (n,); -1: before the first
+    took_s = np.maximum(np.minimum(seen.took_s, _longest_s(seen)), _SHORTEST_S)
+    value = log(_quantile(took_s[block >= 0], QUANTILE) / limit_s) if (block >= 0).any() else 0.0
+    without = [took_s[(block >= 0) & (block != each)] for each in range(_BLOCKS)]
+    if not all(len(each) for each in without):
+        return Excess(value=value, margin=inf)
+    left = np.log([_quantile(each, QUANTILE) for each in without])  # (K,)
+    error = sqrt((_BLOCKS - 1) / _BLOCKS * float(((left - left.mean()) ** 2).sum()))
+    return Excess(value=value, margin=_T * error)
+
+
+def _longest_s(seen: RampStepSeen) -> float:
+    """Give what a request that failed is taken to have taken: longer than all others."""
+    answered = seen.took_s[np.isfinite(seen.took_s)]
+    return max(10 * float(answered.max(initial=0.0)), 1e3 * seen.lasted_s)
+
+
+def _mean(values: FloatArray) -> Excess:  # (K,)
+    error = float(values.std(ddof=1)) / sqrt(len(values))
+    return Excess(value=float(values.mean()), margin=_T * error)
+
+
+def _counted(at_s: FloatArray, edges: FloatArray) -> FloatArray:  # (n,), (K + 1,) -> (K,)
+    return np.histogram(at_s[np.isfinite(at_s)], edges)[0].astype(float)
+
+
+def _busy(busy_s: FloatArray, done_s: FloatArray, edges: FloatArray) -> FloatArray:
+    """Give seconds busy in each block, if each request kept the unit busy just before its end."""
+    known = np.isfinite(done_s) & np.isfinite(busy_s)
+    end_s, start_s = done_s[known], (done_s - busy_s)[known]
+    upto = [np.clip(edge - start_s, 0.0, end_s - start_s).sum() for edge in edges]
+    return np.diff(np.array(upto, dtype=float))
+
+
+def _quantile(values: FloatArray, part: float) -> float:
+    return float(np.quantile(values, part, method="higher"))
+
+
+_T = float(stdtrit(_BLOCKS - 1, 1 - _ERROR))
