@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from pydantic import Field
 from circinus.api.schemas.base import Input, View
 from circinus.api.schemas.numbers import WHOLE, bounds
 from circinus.pipelines import checks, ranges
+from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.routing.regimes import Regime
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute, ExecutionMode
@@ -19,6 +21,7 @@ _Price = Annotated[float, bounds(Range(1e-6, ranges.PRICE_USD_PER_HOUR.most))]
 _PerS = Annotated[float, bounds(ranges.RATE_PER_S)]
 _Demand = Annotated[float, bounds(Range(0, ranges.RATE_PER_S.most))]
 _Seconds = Annotated[float, bounds(ranges.LATENCY_S)]
+_Share = Annotated[float, bounds(Range(0.01, 1))]
 _Count = Annotated[int, bounds(ranges.MACHINES), WHOLE]
 
 
@@ -41,6 +44,18 @@ class DeploymentUnitInput(Input):
     """Seconds of a request there."""
     available: _Count | None = None
     """How many can be had; left out: any number."""
+    knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
+    """Of the route's pipeline, as one of it runs it: `{operator: {knob: value}}`."""
+    share: _Share = 1.0
+    """Of a machine, that one of it has there."""
+    speed: _Share = 1.0
+    """Of this machine's, for trials: it is put on by waiting."""
+
+    @property
+    def unit(self) -> DeploymentUnit:
+        """Give it as the scheduler has it."""
+        told = {each.name for each in fields(DeploymentUnit)}
+        return DeploymentUnit(**self.model_dump(include=told))
 
 
 class RouteInput(Input):
@@ -52,16 +67,17 @@ class RouteInput(Input):
     latency_s: _Seconds
     """That a request may take at most: slower units are left out."""
     units: Annotated[list[DeploymentUnitInput], Field(min_length=1, max_length=64)]
+    pipeline: _Text | None = None
+    """Registered name, or module:attribute, of what units run; left out: others run them."""
 
     @property
     def route(self) -> EndpointRoute:
         """Give it as the scheduler has it; InvalidInput if two units have one name."""
-        units = [DeploymentUnit(**unit.model_dump()) for unit in self.units]
         return EndpointRoute(
             name=self.name,
             demand_per_s=self.demand_per_s,
             latency_s=self.latency_s,
-            units=tuple(units),
+            units=tuple(each.unit for each in self.units),
         )
 
 
