@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from circinus.api.cli import (
+    breaking,
     composing,
     credentials,
     datasets,
@@ -92,7 +93,7 @@ for _body in (
     composing.render,
     *(serving.schedule, serving.capacity, serving.request, serving.undeploy, serving.emulate),
     *(service.dispatch, service.operator, credentials.credentials),
-    *(machine.prepare, machine.calibrate, doctor.doctor, serving.verify),
+    *(machine.prepare, machine.calibrate, breaking.breakpoint_, doctor.doctor, serving.verify),
 ):
     command(app, _body)
 _DEPLOY = (deploying.render, deploying.diff, deploying.apply)

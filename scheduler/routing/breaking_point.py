@@ -13,10 +13,12 @@ by their jackknife): beyond its margin it is sure, of one verdict in `1 / _ERROR
 | g | requests per second that come and are not served: 0 if the unit keeps up |
 | T^max | the breaking point |
 
-What is sure at one rate is sure of a side of it: latency and busy time rise with the rate. What
-was served is a bound by itself: a unit takes as many at least, and no more where g > m. T^max is
-at least the lowest of the lower bounds and at most the lowest of the upper ones. Of both sides up
-to five steps are so near that they might err: 2.5 % each, 95 % for the interval.
+What is sure at one rate is sure of a side of it: latency and busy time rise with the rate. A step
+without a burst looks better than its rate is, and surer, so that what is surely within its limits
+counts only if the next higher rate held as well. What was served is a bound by itself: a unit
+takes as many at least, and no more where g > m. T^max is at least the lowest of the lower bounds
+and at most the lowest of the upper ones. On both sides up to five steps are so near that they
+might err: 2.5 % each, 95 % for the interval.
 
 Published is no rule for when throughput "plateaus", and no interval.
 """
@@ -26,7 +28,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf, log, sqrt
+from math import inf, log, nan, sqrt
+from statistics import fmean
 
 import numpy as np
 from scipy.special import stdtrit
@@ -49,6 +52,9 @@ class BreakingReason(StrEnum):
     THROUGHPUT = "throughput"  # what is served no longer follows what comes
     UTILISATION = "utilisation"
     LIMIT = "limit"  # of what was tried
+
+
+_KEEPS_UP = BreakingReason.THROUGHPUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +118,9 @@ class RampStep:
     mean_s: float  # of those that were served; nan: none was
     p50_s: float  # of all; inf: failed
     p95_s: float
-    busy: float | None  # part of the time, as far as known
+    busy: float | None  # part of the time; None: not known
+    service_s: float | None  # mean that a request kept the unit busy for; None: not known
+    service_std_s: float | None  # and its standard deviation
     excess: Mapping[BreakingReason, Excess]  # of what is limited
 
     @property
@@ -121,13 +129,19 @@ class RampStep:
         return tuple(
             reason
             for reason, excess in self.excess.items()
-            if (excess.surely_above if reason is BreakingReason.THROUGHPUT else excess.value > 0)
+            if (excess.surely_above if reason is _KEEPS_UP else excess.value > 0)
         )
 
     @property
     def held(self) -> bool:
         """Whether all is within its limits."""
         return not self.broken_by
+
+    @property
+    def surely_held(self) -> bool:
+        """Whether all that is limited surely is; keeping up is where it does as far as seen."""
+        others = [e for reason, e in self.excess.items() if reason is not _KEEPS_UP]
+        return self.held and all(excess.surely_below for excess in others)
 
     @property
     def surely_broken(self) -> bool:
@@ -169,10 +183,12 @@ def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
         failed=int(np.isinf(seen.took_s).sum()),
         served_per_s=float(served.mean()),
         served_margin=_mean(served).margin,
-        mean_s=float(answered.mean()) if len(answered) else np.nan,
+        mean_s=float(answered.mean()) if len(answered) else nan,
         p50_s=_quantile(took_s, 0.5),
         p95_s=_quantile(took_s, QUANTILE),
         busy=busy,
+        service_s=None if seen.busy_s is None else float(np.nanmean(seen.busy_s)),
+        service_std_s=None if seen.busy_s is None else float(np.nanstd(seen.busy_s)),
         excess=excess,
     )
 
@@ -180,13 +196,16 @@ def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
 def breaking_point(steps: Sequence[RampStep]) -> BreakingPoint:
     """Give where a unit breaks, of at least one step, in any order."""
     checks.require(len(steps) > 0, "steps", "must have at least one", 0)
-    bounds = [_bounds(reason, steps) for reason in BreakingReason]
+    there, broken = bracket(steps)
+    bounds = [_bounds(reason, steps, there) for reason in BreakingReason]
     low = min((least for least, _ in bounds if least is not None), default=0.0)
     high = min(most for _, most in bounds)
     low, high = min(low, high), max(low, high)  # what contradicts itself tells where, both ends
-    there, broken = bracket(steps)
+    # Of what a unit does not keep up with it serves what it can.
+    flat = [step.served_per_s for step in steps if step.excess[_KEEPS_UP].surely_above]
+    most = fmean(flat) if flat else inf
     return BreakingPoint(
-        per_s=min(max(0.0 if there is None else there.per_s, low), high),
+        per_s=min(max(min(there.per_s if there else 0.0, most), low), high),
         low_per_s=low,
         high_per_s=None if high == inf else high,
         reasons=(BreakingReason.LIMIT,) if broken is None else broken.broken_by,
@@ -195,9 +214,9 @@ def breaking_point(steps: Sequence[RampStep]) -> BreakingPoint:
 
 
 def bracket(steps: Sequence[RampStep]) -> tuple[RampStep | None, RampStep | None]:
-    """Give the highest rate that held below the lowest that did not, and that; None: there is none.
+    """Give the highest rate that held below all that did not, and the lowest that did not.
 
-    What is surely so of one rate is so of those beyond it.
+    None: there is none.
     """
     rising = sorted(steps, key=lambda step: step.per_s)
     broken = next((step for step in rising if not step.held), None)
@@ -205,16 +224,24 @@ def bracket(steps: Sequence[RampStep]) -> tuple[RampStep | None, RampStep | None
     return (below[-1] if below else None), broken
 
 
-def _bounds(reason: BreakingReason, steps: Sequence[RampStep]) -> tuple[float | None, float]:
+def borne_out(steps: Sequence[RampStep], there: RampStep | None) -> list[RampStep]:
+    """Give those below the highest rate that held, which the next higher one bears out."""
+    return [step for step in steps if there is not None and step.per_s < there.per_s]
+
+
+def _bounds(
+    reason: BreakingReason, steps: Sequence[RampStep], there: RampStep | None
+) -> tuple[float | None, float]:
     """Give what rate one limit allows at least, None: it is not limited; and at most."""
     its = [(step, step.excess[reason]) for step in steps if reason in step.excess]
-    if reason is BreakingReason.THROUGHPUT:
+    if reason is _KEEPS_UP:
         least = [step.served_per_s - step.served_margin for step, _ in its]
         most = [s.served_per_s + s.served_margin for s, excess in its if excess.surely_above]
         return max([0.0, *least]), min(most, default=inf)
     if not its:
         return None, inf
-    held = [step.per_s for step, excess in its if excess.surely_below]
+    good = borne_out(steps, there)
+    held = [step.per_s for step in good if step.excess[reason].surely_below]
     return max(held, default=0.0), min((s.per_s for s, e in its if e.surely_above), default=inf)
 
 

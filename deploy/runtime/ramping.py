@@ -1,0 +1,181 @@
+"""Sends a ramp of rates to something that serves requests, and tells where it breaks.
+
+Requests are sent when they are due, at random, whatever became of those before them (an open
+loop): a sender that waits for answers slows down with what it measures, and sees no queue. Where
+this process itself is late a step says nothing of what it sends to, and is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from math import inf, nan
+from typing import Protocol
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.profile import FloatArray
+from circinus.scheduler.routing.breaking_point import (
+    BreakingLimits,
+    BreakingPoint,
+    RampStep,
+    RampStepSeen,
+    breaking_point,
+    judged,
+)
+from circinus.scheduler.routing.ramp import NextRate, RampPlan, next_rate
+
+_LATE = 0.95  # quantile of what requests are sent late by
+_MOST_LATE_S, _MOST_LATE = 0.005, 0.1  # or part of what half of the requests take
+_TRIES = 2  # of a step that was sent late
+_WARM_UPS = 3
+_FIRST = 0.5  # part of what one that serves one at a time would take at most
+
+
+class RampTarget(Protocol):
+    """Something that serves requests."""
+
+    async def __call__(self, number: int) -> float:
+        """Return when the number-th request, from 0, is answered; many are made at once.
+
+        Give the seconds that it kept the unit busy for; nan: not known. A CircinusError if it
+        failed. It ends by itself, in some time.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentLate:
+    """A step that is not counted."""
+
+    per_s: float
+    late_s: float  # that requests were sent after they were due, of 95 %
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RampSettings:
+    """How a ramp is made, see `RampPlan`."""
+
+    limits: BreakingLimits = field(default_factory=BreakingLimits)
+    step_s: float = 5.0
+    most_per_s: float = 1000.0
+    least_requests: int = 60
+
+    def plan(self, alone_s: float) -> RampPlan:
+        """Give which rates are tried of something that takes so long for one request."""
+        return RampPlan(
+            first_per_s=min(_FIRST / alone_s, self.most_per_s),
+            most_per_s=self.most_per_s,
+            step_s=self.step_s,
+            least_requests=self.least_requests,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ramped:
+    """What a ramp found."""
+
+    steps: tuple[RampStep, ...]  # as they were made
+    late: tuple[SentLate, ...]  # those that are not counted
+    point: BreakingPoint | None  # None: no step was counted
+    failure: str = ""  # of the last request that failed, in words; empty: none did
+
+
+class RampObserver(Protocol):
+    """Is told as a ramp goes on."""
+
+    def begins(self, rate: NextRate) -> None:
+        """Take in what is tried now."""
+
+    def ended(self, step: RampStep | SentLate) -> None:
+        """Take in what came of it."""
+
+
+async def ramped(
+    target: RampTarget,
+    settings: RampSettings,
+    clock: Clock,
+    generator: np.random.Generator,
+    observer: RampObserver,
+) -> Ramped:
+    """Give where a target breaks; a CircinusError if it fails with one request at a time.
+
+    The generator draws when requests are sent. A rate that was sent late twice ends the ramp: more
+    cannot be sent from here.
+    """
+    sender = _Sender(target, clock)
+    plan = settings.plan(await sender.alone_s())
+    steps: list[RampStep] = []
+    late: list[SentLate] = []
+    while (rate := next_rate(plan, steps)) is not None:
+        observer.begins(rate)
+        seen, late_s = await sender.send(rate, generator)
+        if late_s > max(_MOST_LATE_S, _MOST_LATE * float(np.quantile(seen.took_s, 0.5))):
+            late.append(SentLate(per_s=rate.per_s, late_s=late_s))
+            observer.ended(late[-1])
+            if sum(each.per_s == rate.per_s for each in late) >= _TRIES:
+                break
+            continue
+        steps.append(judged(seen, settings.limits))
+        observer.ended(steps[-1])
+    return Ramped(
+        steps=tuple(steps),
+        late=tuple(late),
+        point=breaking_point(steps) if steps else None,
+        failure=sender.failure,
+    )
+
+
+@dataclass(slots=True)
+class _Sender:
+    target: RampTarget
+    clock: Clock
+    failure: str = ""
+    _sent: int = 0
+
+    async def alone_s(self) -> float:
+        """Give what a request takes that is alone, of a few the last one's; errors as it has."""
+        took_s = 0.0
+        for _ in range(_WARM_UPS):
+            since = self.clock.now()
+            await self.target(self._next())
+            took_s = self.clock.now() - since
+        checks.positive("seconds of a request", took_s)
+        return took_s
+
+    async def send(
+        self, rate: NextRate, generator: np.random.Generator
+    ) -> tuple[RampStepSeen, float]:
+        """Give what came of a step, and by how much 95 % of it was sent late at most."""
+        count = max(int(generator.poisson(rate.per_s * rate.lasts_s)), 1)
+        due_s = np.sort(generator.uniform(0.0, rate.lasts_s, count))  # (n,)
+        rows = np.full((count, 3), nan)  # sent, took and busy seconds
+        since = self.clock.now()
+        async with asyncio.TaskGroup() as going:
+            for i, at_s in enumerate(due_s.tolist()):
+                await asyncio.sleep(max(since + at_s - self.clock.now(), 0.0))
+                going.create_task(self._one(since, rows[i]))
+        sent_s, took_s, busy_s = rows.T
+        seen = RampStepSeen(
+            per_s=rate.per_s,
+            lasted_s=rate.lasts_s,
+            sent_s=sent_s,
+            took_s=took_s,
+            busy_s=None if np.isnan(busy_s).all() else busy_s,
+        )
+        return seen, float(np.quantile(sent_s - due_s, _LATE))
+
+    async def _one(self, since: float, row: FloatArray) -> None:  # (3,)
+        number, sent = self._next(), self.clock.now()
+        row[:2] = sent - since, inf
+        try:
+            row[2] = await self.target(number)
+            row[1] = self.clock.now() - sent
+        except CircinusError as error:
+            self.failure = str(error)
+
+    def _next(self) -> int:
+        self._sent += 1
+        return self._sent - 1

@@ -1,0 +1,32 @@
+"""A pipeline that takes 10 ms a request, one at a time, and brings examples."""
+
+from __future__ import annotations
+
+import threading
+
+from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+
+
+def _nap(inputs: Payload, knobs: Settings) -> Payload:
+    threading.Event().wait(float(knobs["seconds"]))
+    return inputs
+
+
+def _numbers(count: int, seed: int) -> Dataset:
+    return Dataset(name="numbers", examples=[Example(input=i, expected=i) for i in range(count)])
+
+
+napping = Pipeline(
+    name="napping",
+    operators=(
+        Operator(
+            spec=OperatorSpec(name="nap", knobs=(Knob(name="seconds", values=(0.01, 0.02)),)),
+            run=_nap,
+        ),
+    ),
+    score=lambda output, expected: float(output == expected),
+    examples=_numbers,
+)

@@ -1,0 +1,170 @@
+"""Ramps over a real HTTP server, a worker, and targets that are as slow as they say."""
+
+from __future__ import annotations
+
+import asyncio
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from circinus.deploy.runtime.ramp_targets import EndpointFailed, endpoint_target, unit_target
+from circinus.deploy.runtime.ramping import (
+    Ramped,
+    RampSettings,
+    RampTarget,
+    SentLate,
+    ramped,
+)
+from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.scheduler.routing.breaking_point import BreakingReason, RampStep
+from circinus.scheduler.routing.ramp import NextRate
+from tests.deploy.ramp_server import serving
+from tests.deploy.ramped_pipelines import napping
+from tests.deploy.serving import launcher
+from tests.deploy.test_unit_workloads import UNIT
+
+QUICK = RampSettings(step_s=1.0, least_requests=30, most_per_s=400.0)
+
+
+class _Told:
+    def __init__(self) -> None:
+        self.rates: list[NextRate] = []
+        self.ends: list[RampStep | SentLate] = []
+
+    def begins(self, rate: NextRate) -> None:
+        self.rates.append(rate)
+
+    def ended(self, step: RampStep | SentLate) -> None:
+        self.ends.append(step)
+
+
+async def found(
+    target: RampTarget, settings: RampSettings = QUICK, told: _Told | None = None
+) -> Ramped:
+    generator = np.random.default_rng(1)
+    return await ramped(target, settings, SystemClock(), generator, told or _Told())
+
+
+def test_what_fails_with_one_request_is_not_ramped() -> None:
+    async def run() -> None:
+        async with endpoint_target("http://127.0.0.1:9/") as target:  # the discard port
+            await found(target)
+
+    with pytest.raises(EndpointFailed, match=r"http://127\.0\.0\.1:9/"):
+        asyncio.run(run())
+
+
+def test_an_endpoint_that_answers_with_an_error_fails() -> None:
+    async def run(url: str) -> None:
+        async with endpoint_target(url) as target:
+            await target(0)
+
+    with serving(0.0, status=503) as server, pytest.raises(EndpointFailed, match="answered 503"):
+        asyncio.run(run(server.url))
+
+
+@pytest.mark.parametrize("url", ["ftp://here/", "localhost:80", ""])
+def test_a_url_of_something_else_is_refused(url: str) -> None:
+    async def run() -> None:
+        async with endpoint_target(url):
+            pass
+
+    with pytest.raises(InvalidInput, match="--url must be of http or https"):
+        asyncio.run(run())
+
+
+def test_a_sender_that_is_late_itself_counts_no_step_and_says_so() -> None:
+    clock = SystemClock()
+
+    async def hogs(number: int) -> float:
+        until = clock.now() + 0.02  # of the loop that should send the next one
+        while clock.now() < until:
+            pass
+        return nan
+
+    told = _Told()
+    settings = RampSettings(step_s=0.2, least_requests=20, most_per_s=1e6)
+    result = asyncio.run(found(hogs, settings, told))
+
+    assert result.late
+    assert len({each.per_s for each in result.late}) <= len(result.late) / 2 + 0.5  # tried twice
+    counted = [step.per_s for step in result.steps]
+    assert all(each.per_s not in counted for each in result.late[-1:])
+    assert [each for each in told.ends if isinstance(each, SentLate)] == list(result.late)
+
+
+def test_requests_do_not_wait_for_each_other_and_failed_ones_are_not_served() -> None:
+    at_once = most = 0
+
+    async def shaky(number: int) -> float:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.05)
+        at_once -= 1
+        if number > 3 and number % 2:
+            raise CircinusError("on the odd ones")
+        return 0.01
+
+    settings = RampSettings(step_s=0.5, least_requests=40, most_per_s=100.0)
+    result = asyncio.run(found(shaky, settings))
+
+    assert most > 1
+    assert result.failure == "on the odd ones"
+    assert all(step.failed >= step.requests // 2 - 2 for step in result.steps)
+    assert all(step.service_s == pytest.approx(0.01) for step in result.steps)
+
+
+@pytest.mark.slow
+def test_an_endpoint_breaks_where_its_server_no_longer_keeps_up() -> None:
+    async def run(url: str) -> Ramped:
+        async with endpoint_target(url, b"{}") as target:
+            return await found(target)
+
+    with serving(0.01) as server:
+        began = SystemClock().now()
+        result = asyncio.run(run(server.url))
+        took_s = SystemClock().now() - began
+
+    assert server.bodies == {b"{}"}
+    assert result.point is not None
+    point = result.point
+    assert BreakingReason.THROUGHPUT in point.reasons
+    assert point.low_per_s <= point.per_s <= (point.high_per_s or 0.0)
+    # What it took can be no more than one after the other, nor less than it took on average.
+    assert point.per_s <= 1 / server.service_s * 1.02
+    assert point.per_s >= 0.8 * server.served / took_s
+    assert sum(step.requests for step in result.steps) + 3 <= server.served
+    assert max(step.served_per_s for step in result.steps) <= 1.02 / server.service_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_a_worker_of_a_unit_breaks_where_it_is_busy_for_80_percent(
+    tmp_path: Path, speed: float
+) -> None:
+    workload = UnitWorkload(
+        unit=UNIT,
+        pipeline_reference="tests.deploy.ramped_pipelines:napping",
+        knobs={"nap": {"seconds": 0.02}},
+        speed=speed,
+    )
+
+    async def run() -> Ramped:
+        inputs = [1, 2, 3]
+        async with unit_target(workload, napping, inputs, launcher(tmp_path)) as target:
+            return await found(target)
+
+    result = asyncio.run(run())
+
+    assert result.point is not None
+    there = result.point.there
+    assert there is not None
+    assert there.service_s is not None
+    assert there.service_s >= 0.02 / speed
+    assert result.point.per_s * there.service_s <= 0.9
+    assert BreakingReason.UTILISATION in result.point.reasons
