@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from urllib.parse import urlsplit
 
@@ -23,37 +24,70 @@ from circinus.pipelines.pipeline import Pipeline
 
 _TIMEOUT_S = 60.0
 _FAILED = 400
-_CONNECTIONS = 10_000  # as many as may wait at once
+_STAGES = ("connect", "read", "write", "pool")
+_AWAY = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
 
 
 class EndpointFailed(CircinusError):
     """An endpoint did not answer a request, or with an error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Endpoint:
-    url: str
+    """Calls it over as many connections as there are requests at once.
+
+    A pool of httpcore's looks at all of them for each request: with many that wait, the sender
+    would be what is measured.
+    """
+
+    url: httpcore.URL
     body: bytes | None
-    content_type: str
-    pool: httpcore.AsyncConnectionPool
     timeout_s: float
+    tls: ssl.SSLContext | None
+    idle: list[httpcore.AsyncHTTPConnection] = field(default_factory=list)
 
     async def __call__(self, number: int) -> float:
-        limits = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout_s)
-        headers = {"content-type": self.content_type} if self.body is not None else {}
+        connection = self._connection()
         try:
-            reply = await self.pool.request(
-                "GET" if self.body is None else "POST",
-                self.url,
-                headers=headers,
-                content=self.body,
-                extensions={"timeout": limits},
-            )
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-            raise EndpointFailed(f"{self.url}: {str(error) or type(error).__name__}") from error
-        if reply.status >= _FAILED:
-            raise EndpointFailed(f"{self.url}: answered {reply.status}")
+            status = (await self._request(connection)).status
+        except _AWAY as error:
+            raise EndpointFailed(f"{_text(self.url)}: {error or type(error).__name__}") from error
+        finally:
+            if connection.is_idle():
+                self.idle.append(connection)
+            else:
+                await connection.aclose()
+        if status >= _FAILED:
+            raise EndpointFailed(f"{_text(self.url)}: answered {status}")
         return nan
+
+    def _connection(self) -> httpcore.AsyncHTTPConnection:
+        while self.idle:
+            connection = self.idle.pop()
+            if not connection.has_expired():  # closed by the server meanwhile
+                return connection
+        return httpcore.AsyncHTTPConnection(self.url.origin, ssl_context=self.tls)
+
+    async def _request(self, connection: httpcore.AsyncHTTPConnection) -> httpcore.Response:
+        headers = {"host": _host(self.url)}
+        if self.body is not None:
+            headers["content-type"] = "application/json"
+        return await connection.request(
+            "GET" if self.body is None else "POST",
+            self.url,
+            headers=headers,
+            content=self.body,
+            extensions={"timeout": dict.fromkeys(_STAGES, self.timeout_s)},
+        )
+
+
+def _host(url: httpcore.URL) -> str:
+    host = url.host.decode("ascii")
+    return host if url.port is None else f"{host}:{url.port}"
+
+
+def _text(url: httpcore.URL) -> str:
+    return f"{url.scheme.decode()}://{_host(url)}{url.target.decode('ascii')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +111,22 @@ class _Worker:
 
 @asynccontextmanager
 async def endpoint_target(
-    url: str,
-    body: bytes | None = None,
-    *,
-    content_type: str = "application/json",
-    timeout_s: float = _TIMEOUT_S,
+    url: str, body: bytes | None = None, *, timeout_s: float = _TIMEOUT_S
 ) -> AsyncIterator[RampTarget]:
-    """Give an endpoint that a body is sent to by POST; None: it is asked by GET.
+    """Give an endpoint that a body, JSON, is sent to by POST; None: it is asked by GET.
 
     InvalidInput unless the URL is of HTTP or HTTPS.
     """
     parts = urlsplit(url)
-    well = parts.scheme in ("http", "https") and bool(parts.hostname)
+    well = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii()
     checks.require(well, "--url", "must be of http or https", url)
-    async with httpcore.AsyncConnectionPool(
-        max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
-    ) as pool:
-        yield _Endpoint(
-            url=url, body=body, content_type=content_type, pool=pool, timeout_s=timeout_s
-        )
+    tls = httpcore.default_ssl_context() if parts.scheme == "https" else None
+    target = _Endpoint(url=httpcore.URL(url), body=body, timeout_s=timeout_s, tls=tls)
+    try:
+        yield target
+    finally:
+        for connection in target.idle:
+            await connection.aclose()
 
 
 @asynccontextmanager

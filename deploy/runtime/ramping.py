@@ -29,8 +29,9 @@ from circinus.scheduler.routing.breaking_point import (
 from circinus.scheduler.routing.ramp import NextRate, RampPlan, next_rate
 
 _LATE = 0.95  # quantile of what requests are sent late by
-_MOST_LATE_S, _MOST_LATE = 0.005, 0.1  # or part of what half of the requests take
-_TRIES = 2  # of a step that was sent late
+_MOST_LATE_S, _MOST_LATE = 0.005, 0.1
+_MOST_LATE_OF_STEP = 0.01  # where only what is served counts: a tenth of what is counted at once
+_TRIES = 3  # of a step that was sent late
 _WARM_UPS = 3
 _FIRST = 0.5  # part of what one that serves one at a time would take at most
 
@@ -102,8 +103,8 @@ async def ramped(
 ) -> Ramped:
     """Give where a target breaks; a CircinusError if it fails with one request at a time.
 
-    The generator draws when requests are sent. A rate that was sent late twice ends the ramp: more
-    cannot be sent from here.
+    The generator draws when requests are sent. A rate that was sent late three times ends the ramp:
+    as many cannot be sent from here.
     """
     sender = _Sender(target, clock)
     plan = settings.plan(await sender.alone_s())
@@ -112,7 +113,7 @@ async def ramped(
     while (rate := next_rate(plan, steps)) is not None:
         observer.begins(rate)
         seen, late_s = await sender.send(rate, generator)
-        if late_s > max(_MOST_LATE_S, _MOST_LATE * float(np.quantile(seen.took_s, 0.5))):
+        if late_s > _most_late_s(seen, settings.limits):
             late.append(SentLate(per_s=rate.per_s, late_s=late_s))
             observer.ended(late[-1])
             if sum(each.per_s == rate.per_s for each in late) >= _TRIES:
@@ -126,6 +127,15 @@ async def ramped(
         point=breaking_point(steps) if steps else None,
         failure=sender.failure,
     )
+
+
+def _most_late_s(seen: RampStepSeen, limits: BreakingLimits) -> float:
+    """Give by how much requests may be sent late: a tenth of what the step is judged by."""
+    if limits.latency_s is not None:
+        return max(_MOST_LATE_S, _MOST_LATE * limits.latency_s)
+    answered = seen.took_s[np.isfinite(seen.took_s)]
+    half_s = float(np.median(answered)) if len(answered) else 0.0
+    return max(_MOST_LATE_S, _MOST_LATE * half_s, _MOST_LATE_OF_STEP * seen.lasted_s)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from math import sqrt
 from circinus.pipelines import checks
 from circinus.scheduler.routing.breaking_point import RampStep, borne_out, bracket
 
-_LOWEST = 64  # times below the first rate nothing is tried
+_LOWEST = 8.0  # times below the first rate nothing is tried
 _LONGER = 2.0  # times a step takes where it decides
 
 
@@ -80,7 +80,7 @@ def _next(plan: RampPlan, steps: Sequence[RampStep]) -> tuple[float, RampPhase] 
     if highest < plan.most_per_s and not any(step.surely_broken for step in steps):
         return min(highest * plan.growth, plan.most_per_s), RampPhase.UP
     held, broken = bracket(steps)
-    down = lowest / plan.growth
+    down = lowest / plan.growth**2
     if held is None or not any(step.surely_held for step in borne_out(steps, held)):
         return (down, RampPhase.DOWN) if down * _LOWEST >= plan.first_per_s else None
     if broken is None:

@@ -1,32 +1,37 @@
-"""An HTTP server that takes a while for each request, one at a time, and counts them."""
+"""An HTTP server in a process of its own that takes a while for each request, one at a time."""
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from threading import Event, Lock, Thread
 
 
-class RampServer(ThreadingHTTPServer):
-    """Answers, after `service_s` with the lock, by its status."""
+@dataclass(kw_only=True)
+class RampServed:
+    """Where it listens, and what it counted once it ended."""
 
+    url: str
+    served: int = 0
+    bodies: frozenset[bytes] = frozenset()
+
+
+class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
 
-    def __init__(self, service_s: float, status: int = 200) -> None:
+    def __init__(self, service_s: float, status: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.service_s, self.status = service_s, status
-        self.busy, self.served = Lock(), 0
-        self.bodies: set[bytes] = set()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/"
+        self.busy, self.served, self.bodies = Lock(), 0, set[bytes]()
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: RampServer
+    server: _Server
 
     def do_GET(self) -> None:
         self.do_POST()
@@ -37,22 +42,33 @@ class _Handler(BaseHTTPRequestHandler):
             Event().wait(self.server.service_s)
             self.server.served += 1
             self.server.bodies.add(body)
-        self.send_response(self.server.status)
-        self.send_header("content-length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
+        head = f"HTTP/1.1 {self.server.status} told\r\ncontent-length: 2\r\n\r\n"
+        self.wfile.write(head.encode() + b"ok")  # in one piece, for which nobody waits
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
 
+def _run(service_s: float, status: int, way: Connection) -> None:
+    server = _Server(service_s, status)
+    Thread(target=server.serve_forever, daemon=True).start()
+    way.send(f"http://127.0.0.1:{server.server_address[1]}/")
+    way.recv()
+    way.send((server.served, frozenset(server.bodies)))
+
+
 @contextmanager
-def serving(service_s: float, status: int = 200) -> Iterator[RampServer]:
-    with RampServer(service_s, status) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serving(service_s: float, status: int = 200) -> Iterator[RampServed]:
+    context = multiprocessing.get_context("spawn")
+    ours, its = context.Pipe()
+    process = context.Process(target=_run, args=(service_s, status, its), daemon=True)
+    process.start()
+    try:
+        served = RampServed(url=ours.recv())
+        yield served
+        ours.send("end")
+        served.served, served.bodies = ours.recv()
+        process.join(10.0)
+    finally:
+        process.kill()
+        process.join()

@@ -185,7 +185,7 @@ def test_a_ramp_ends_and_stays_within_what_it_may_try(
     plan = RampPlan(first_per_s=first, most_per_s=first * times, growth=growth)
     step, steps = _exact(breaks), list[RampStep]()
     while (rate := next_rate(plan, steps)) is not None:
-        assert first / 64 <= rate.per_s <= plan.most_per_s
+        assert first / 8 <= rate.per_s <= plan.most_per_s
         assert rate.lasts_s * rate.per_s >= plan.least_requests * (1 - 1e-9)
         steps.append(step(rate.per_s))
         assert len(steps) <= plan.most_steps
