@@ -133,7 +133,8 @@ def _measured(asked: _Asked, lines: Follow) -> Iterator[BreakingPointView]:
     from circinus.api.bootstrap.ramping import Ramping
     from circinus.api.use_cases.breaking import breaking_view
 
-    for unit in asked.units or [None]:
+    units: Sequence[DeploymentUnitInput | None] = asked.units or [None]
+    for unit in units:
         name = "endpoint" if unit is None else unit.name
         ramping = Ramping(settings=asked.settings, seed=asked.seed, observer=_Shown(lines, name))
         if asked.url is not None:

@@ -66,8 +66,8 @@ def with_breaking_points(text: str, found: Mapping[str, Mapping[str, float]]) ->
         for field, value in found.get(str(unit["name"].value), {}).items():
             start, end = unit[field].start_mark.index, unit[field].end_mark.index
             spots.append((start, end, f"{value:.4g}"))
-    for start, end, value in sorted(spots, reverse=True):
-        text = text[:start] + value + text[end:]
+    for start, end, figure in sorted(spots, reverse=True):
+        text = text[:start] + figure + text[end:]
     return text
 
 

@@ -51,7 +51,8 @@ class _Endpoint:
         try:
             status = (await self._request(connection)).status
         except _AWAY as error:
-            raise EndpointFailed(f"{_text(self.url)}: {error or type(error).__name__}") from error
+            cause = str(error) or type(error).__name__
+            raise EndpointFailed(f"{_text(self.url)}: {cause}") from error
         finally:
             if connection.is_idle():
                 self.idle.append(connection)
@@ -69,7 +70,7 @@ class _Endpoint:
         return httpcore.AsyncHTTPConnection(self.url.origin, ssl_context=self.tls)
 
     async def _request(self, connection: httpcore.AsyncHTTPConnection) -> httpcore.Response:
-        headers = {"host": _host(self.url)}
+        headers: dict[bytes | str, bytes | str] = {"host": _host(self.url)}
         if self.body is not None:
             headers["content-type"] = "application/json"
         return await connection.request(

@@ -103,8 +103,8 @@ async def ramped(
 ) -> Ramped:
     """Give where a target breaks; a CircinusError if it fails with one request at a time.
 
-    The generator draws when requests are sent. A rate that was sent late three times ends the ramp:
-    as many cannot be sent from here.
+    The generator draws when requests are sent. What was sent late three times ends the ramp: as
+    many cannot be sent from here.
     """
     sender = _Sender(target, clock)
     plan = settings.plan(await sender.alone_s())
