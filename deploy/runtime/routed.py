@@ -28,7 +28,8 @@ from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.routing.regimes import RegimeSettings, RegimeState
 from circinus.scheduler.routing.routers import HEADROOM, RegimeRouter
-from circinus.scheduler.routing.traffic import RouteMethod, RouteTraffic
+from circinus.scheduler.routing.traffic import RouteTraffic
+from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.turns import Turns, parts_now
 from circinus.scheduler.routing.units import EndpointRoute
 

@@ -15,12 +15,16 @@ from circinus.scheduler.routing.regimes import (
     stepped,
 )
 from circinus.scheduler.routing.traffic import (
-    RouteMethod,
     RouteTraffic,
     cheapest_traffic,
     spread_traffic,
 )
-from circinus.scheduler.routing.traffic_weights import adjusted_per_s, counts_for, supply_per_s
+from circinus.scheduler.routing.traffic_weights import (
+    RouteMethod,
+    adjusted_per_s,
+    counts_for,
+    supply_per_s,
+)
 from circinus.scheduler.routing.unit_counts import all_counts
 from circinus.scheduler.routing.units import EndpointRoute
 
