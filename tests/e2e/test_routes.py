@@ -103,7 +103,7 @@ def test_a_route_is_served_verified_changed_and_removed_from_the_command_line(
 ) -> None:
     def circinus(*arguments: str) -> dict[str, Any]:
         url = {"CIRCINUS_URL": f"http://127.0.0.1:{service.port}", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "circinus.api.cli", "--json", "route", *arguments]
+        command = [sys.executable, "-m", "circinus.api.cli", "route", *arguments, "--json"]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env={**os.environ, **url}
         )
