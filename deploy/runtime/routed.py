@@ -30,7 +30,7 @@ from circinus.scheduler.routing.regimes import RegimeSettings, RegimeState
 from circinus.scheduler.routing.routers import HEADROOM, RegimeRouter
 from circinus.scheduler.routing.traffic import RouteTraffic
 from circinus.scheduler.routing.traffic_weights import RouteMethod
-from circinus.scheduler.routing.turns import Turns, parts_now
+from circinus.scheduler.routing.turns import UnitTurns, parts_now
 from circinus.scheduler.routing.units import EndpointRoute
 
 _LOOK_S = 0.2  # between two looks at the workers
@@ -68,7 +68,7 @@ class RoutedEndpoint:
     _parts: dict[str, float] = field(default_factory=dict, init=False)
     _seen: Mapping[str, int | None] | None = field(default=None, init=False)
     _again_s: float = field(default=inf, init=False)
-    _turns: Turns = field(default_factory=Turns, init=False)
+    _turns: UnitTurns = field(default_factory=UnitTurns, init=False)
     _requests: Traffic = field(init=False)
     _began: float = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -89,7 +89,7 @@ class RoutedEndpoint:
     def open(self) -> None:
         """Begin to start workers; requests wait until some run."""
         self._look()
-        self._loop = asyncio.create_task(self._keep_looking())
+        self._loop = asyncio.create_task(self._keep_on())
 
     @property
     def serves(self) -> bool:
@@ -192,7 +192,7 @@ class RoutedEndpoint:
             await asyncio.gather(self._loop, return_exceptions=True)
         await asyncio.gather(*(unit.close() for unit in self._units.values()))
 
-    async def _keep_looking(self) -> None:
+    async def _keep_on(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
             try:

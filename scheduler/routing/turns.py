@@ -29,7 +29,7 @@ def parts_now(
 
 
 @dataclass(slots=True)
-class Turns:
+class UnitTurns:
     """Whose turn it is."""
 
     _owed: dict[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.scheduler.routing.turns import Turns, parts_now
+from circinus.scheduler.routing.turns import UnitTurns, parts_now
 
 NAMES = ("a", "b", "c", "d")
 parts = st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 10), min_size=1).map(
@@ -37,7 +37,7 @@ def test_all_weight_on_what_does_not_run_keeps_no_request_from_what_does() -> No
 def test_each_unit_has_had_its_part_after_any_number_of_requests(
     by_unit: dict[str, float], requests: int
 ) -> None:
-    turns, had = Turns(), Counter[str]()
+    turns, had = UnitTurns(), Counter[str]()
     for number in range(1, requests + 1):
         had[turns.next(by_unit)] += 1
         for name, part in by_unit.items():
@@ -48,6 +48,6 @@ def test_each_unit_has_had_its_part_after_any_number_of_requests(
 def test_however_parts_change_nobody_without_one_gets_a_request(
     changes: list[dict[str, float]],
 ) -> None:
-    turns = Turns()
+    turns = UnitTurns()
     for by_unit in changes:
         assert turns.next(by_unit) in by_unit
