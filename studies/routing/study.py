@@ -22,7 +22,7 @@ from circinus.scheduler.routing.routers import (
     StaticRouter,
 )
 from circinus.scheduler.routing.simulated import CapacityChange, RouteScenario, simulated
-from circinus.scheduler.routing.traffic import RouteMethod
+from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.units import EndpointRoute
 from circinus.studies.report.tables import grouped, mean, written
 from circinus.studies.routing.published import UNITS
