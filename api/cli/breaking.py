@@ -64,7 +64,8 @@ def breakpoint_(
         float | None,
         Option(metavar="SECONDS", help="95 % may take; default: as the route says, or any."),
     ] = None,
-    step_s: Annotated[float, Option(help="Seconds that a rate is held for.")] = 5.0,
+    busy: Annotated[float, Option(help="Part of the time that a unit may work at most.")] = 0.8,
+    step_s: Annotated[float, Option(help="Seconds that a rate is held for, or twice.")] = 5.0,
     most: Annotated[float, Option(help="Requests per second that are never exceeded.")] = 1000.0,
     seed: Annotated[int, Option(min=0, help="Of when requests are sent.")] = 0,
     out: Annotated[
@@ -84,6 +85,7 @@ def breakpoint_(
     checks.require(route is not None or url is not None, "ROUTE", "must be given, or --url", None)
     checks.require(route is not None or not write, "--write", "must be with ROUTE", write)
     checks.require(url is not None or body is None, "--body", "must be with --url", body)
+    checks.share("--busy", busy)
     for name, value in {"--step-s": step_s, "--most": most, "--latency": latency}.items():
         checks.positive(name, value)
     allowed_s = route.latency_s if latency is None and route is not None else latency
@@ -94,7 +96,7 @@ def breakpoint_(
         units=_chosen(route, unit or (), one=url is not None),
         latency_s=allowed_s,
         settings=RampSettings(
-            limits=BreakingLimits(latency_s=allowed_s), step_s=step_s, most_per_s=most
+            limits=BreakingLimits(latency_s=allowed_s, busy=busy), step_s=step_s, most_per_s=most
         ),
         seed=seed,
     )

@@ -34,6 +34,7 @@ _MOST_LATE_OF_STEP = 0.01  # where only what is served counts: a tenth of what i
 _TRIES = 3  # of a step that was sent late
 _WARM_UPS = 3
 _FIRST = 0.5  # part of what one that serves one at a time would take at most
+_FIRST_OF_MOST = 0.25  # from where it is a few steps up
 
 
 class RampTarget(Protocol):
@@ -67,7 +68,7 @@ class RampSettings:
     def plan(self, alone_s: float) -> RampPlan:
         """Give which rates are tried of something that takes so long for one request."""
         return RampPlan(
-            first_per_s=min(_FIRST / alone_s, self.most_per_s),
+            first_per_s=min(_FIRST / alone_s, self.most_per_s * _FIRST_OF_MOST),
             most_per_s=self.most_per_s,
             step_s=self.step_s,
             least_requests=self.least_requests,

@@ -240,8 +240,8 @@ def _bounds(
         return max([0.0, *least]), min(most, default=inf)
     if not its:
         return None, inf
-    good = borne_out(steps, there)
-    held = [step.per_s for step in good if step.excess[reason].surely_below]
+    good = borne_out([step for step, excess in its if excess.surely_below], there)
+    held = [step.per_s for step in good]
     return max(held, default=0.0), min((s.per_s for s, e in its if e.surely_above), default=inf)
 
 

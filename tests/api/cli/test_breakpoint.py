@@ -54,6 +54,7 @@ def route(tmp_path: Path) -> Path:
         (["ROUTE", "--step-s", "0"], "--step-s must be finite and > 0"),
         (["ROUTE", "--most", "-1"], "--most must be finite and > 0"),
         (["ROUTE", "--latency", "0"], "--latency must be finite and > 0"),
+        (["ROUTE", "--busy", "1.1"], "--busy must be in (0, 1]"),
     ],
 )
 def test_what_cannot_be_asked_ends_in_2_and_says_why(
