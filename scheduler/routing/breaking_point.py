@@ -9,7 +9,9 @@ by their jackknife): beyond its margin it is sure, of one verdict in `1 / _ERROR
 | symbol | meaning |
 | --- | --- |
 | K | blocks of a step; what comes before them, while queues fill, is left out |
-| x, m | what is above a limit, and its margin: `t(1 - _ERROR, K - 1)` standard errors |
+| n | requests of a step |
+| x, m | what is above a limit, and its margin: `t(1 - _ERROR, K - 1)` standard errors, |
+| | times `sqrt(1 + _FEW / n)`: of few requests blocks resemble each other, and err together |
 | g | requests per second that come and are not served: 0 if the unit keeps up |
 | T^max | the breaking point |
 
@@ -41,6 +43,7 @@ QUANTILE = 0.95
 """Part of the requests that are to be within the latency."""
 _ERROR = 0.005
 _BLOCKS = 8
+_FEW = 300.0  # so that intervals hold of M/M/1 with 60 requests a step
 _SETTLES = 0.2  # part of a step that queues have to fill in
 _SHORTEST_S = 1e-9  # that a request takes, for logarithms
 
@@ -162,18 +165,19 @@ class BreakingPoint:
 
 def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
     """Give what a step says of its rate."""
+    margin = _T * sqrt(1 + _FEW / len(seen.sent_s))
     edges = np.linspace(_SETTLES * seen.lasted_s, seen.lasted_s, _BLOCKS + 1)  # (K + 1,)
     block_s, done_s = float(edges[1] - edges[0]), seen.sent_s + seen.took_s
     came, served = (_counted(at_s, edges) / block_s for at_s in (seen.sent_s, done_s))  # (K,)
     excess = {}
     if limits.latency_s is not None:
-        excess[BreakingReason.LATENCY] = _late(seen, edges, limits.latency_s)
-    excess[BreakingReason.THROUGHPUT] = _mean(came - served)
+        excess[BreakingReason.LATENCY] = _late(seen, edges, limits.latency_s, margin)
+    excess[BreakingReason.THROUGHPUT] = _mean(came - served, margin)
     busy = None
     if seen.busy_s is not None:
         part = _busy(seen.busy_s, done_s, edges) / block_s
         busy = float(part.mean())
-        excess[BreakingReason.UTILISATION] = _mean(part - limits.busy)
+        excess[BreakingReason.UTILISATION] = _mean(part - limits.busy, margin)
     settled = seen.took_s[seen.sent_s >= edges[0]]
     took_s = settled if len(settled) else seen.took_s
     answered = took_s[np.isfinite(took_s)]
@@ -182,7 +186,7 @@ def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
         requests=len(seen.sent_s),
         failed=int(np.isinf(seen.took_s).sum()),
         served_per_s=float(served.mean()),
-        served_margin=_mean(served).margin,
+        served_margin=_mean(served, margin).margin,
         mean_s=float(answered.mean()) if len(answered) else nan,
         p50_s=_quantile(took_s, 0.5),
         p95_s=_quantile(took_s, QUANTILE),
@@ -245,7 +249,7 @@ def _bounds(
     return max(held, default=0.0), min((s.per_s for s, e in its if e.surely_above), default=inf)
 
 
-def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float) -> Excess:
+def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float, margin: float) -> Excess:
     """Give how far the quantile is above a limit, as logarithms, by the jackknife over blocks."""
     block = np.searchsorted(edges, seen.sent_s, "right") - 1  # (n,); -1: before the first
     took_s = np.maximum(np.minimum(seen.took_s, _longest_s(seen)), _SHORTEST_S)
@@ -255,7 +259,7 @@ def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float) -> Excess:
         return Excess(value=value, margin=inf)
     left = np.log([_quantile(each, QUANTILE) for each in without])  # (K,)
     error = sqrt((_BLOCKS - 1) / _BLOCKS * float(((left - left.mean()) ** 2).sum()))
-    return Excess(value=value, margin=_T * error)
+    return Excess(value=value, margin=margin * error)
 
 
 def _longest_s(seen: RampStepSeen) -> float:
@@ -264,9 +268,9 @@ def _longest_s(seen: RampStepSeen) -> float:
     return max(10 * float(answered.max(initial=0.0)), 1e3 * seen.lasted_s)
 
 
-def _mean(values: FloatArray) -> Excess:  # (K,)
+def _mean(values: FloatArray, margin: float) -> Excess:  # (K,)
     error = float(values.std(ddof=1)) / sqrt(len(values))
-    return Excess(value=float(values.mean()), margin=_T * error)
+    return Excess(value=float(values.mean()), margin=margin * error)
 
 
 def _counted(at_s: FloatArray, edges: FloatArray) -> FloatArray:  # (n,), (K + 1,) -> (K,)

@@ -68,7 +68,7 @@ def next_rate(plan: RampPlan, steps: Sequence[RampStep]) -> NextRate | None:
     if found is None:
         return None
     per_s, phase = found
-    longer = _LONGER if phase in (RampPhase.BETWEEN, RampPhase.EDGE) else 1.0
+    longer = 1.0 if phase is RampPhase.UP else _LONGER
     lasts_s = max(plan.step_s * longer, plan.least_requests * longer / per_s)
     return NextRate(per_s=per_s, phase=phase, lasts_s=lasts_s)
 
@@ -81,9 +81,10 @@ def _next(plan: RampPlan, steps: Sequence[RampStep]) -> tuple[float, RampPhase] 
         return min(highest * plan.growth, plan.most_per_s), RampPhase.UP
     held, broken = bracket(steps)
     down = lowest / plan.growth**2
-    if held is None or not any(step.surely_held for step in borne_out(steps, held)):
-        return (down, RampPhase.DOWN) if down * _LOWEST >= plan.first_per_s else None
-    if broken is None:
+    sure = any(step.surely_held for step in borne_out(steps, held))
+    if not sure and down * _LOWEST >= plan.first_per_s:
+        return down, RampPhase.DOWN
+    if held is None or broken is None:
         return None
     if broken.per_s > held.per_s * (1 + plan.precision):
         return sqrt(held.per_s * broken.per_s), RampPhase.BETWEEN
@@ -94,7 +95,8 @@ def _edge(
     plan: RampPlan, steps: Sequence[RampStep], held: RampStep
 ) -> tuple[float, RampPhase] | None:
     """Give a rate between the highest that surely holds and the next, or so at the other end."""
-    low = max(step.per_s for step in borne_out(steps, held) if step.surely_held)
+    sure = [step.per_s for step in borne_out(steps, held) if step.surely_held]
+    low = max(sure, default=held.per_s)
     high = min((step.per_s for step in steps if step.surely_broken), default=held.per_s)
     unsure = sorted(step.per_s for step in steps if low < step.per_s < high)
     if not unsure:

@@ -136,8 +136,18 @@ def test_a_server_that_takes_20_ms_and_gets_evenly_spaced_requests_breaks_at_50(
         (queues.always(0.01), BreakingLimits(), 80.0, UTILISATION),
         (queues.exponential(0.01), BreakingLimits(), 100.0, THROUGHPUT),
         (queues.always(0.01), BreakingLimits(), 100.0, THROUGHPUT),
+        (  # of few requests a step
+            queues.exponential(0.1),
+            BreakingLimits(latency_s=1.0),
+            queues.breaks_exponential(0.1, 1.0),
+            LATENCY,
+        ),
+        (queues.exponential(0.1), BreakingLimits(), 10.0, THROUGHPUT),
     ],
-    ids=["M/M/1 late", "M/D/1 late", "M/M/1 busy", "M/D/1 busy", "M/M/1 full", "M/D/1 full"],
+    ids=[
+        *("M/M/1 late", "M/D/1 late", "M/M/1 busy", "M/D/1 busy", "M/M/1 full", "M/D/1 full"),
+        *("slow M/M/1 late", "slow M/M/1 full"),
+    ],
 )
 def test_the_interval_has_the_breaking_point_as_often_as_it_says(
     service: queues.Service, limits: BreakingLimits, breaks_at: float, reason: BreakingReason
@@ -145,7 +155,9 @@ def test_the_interval_has_the_breaking_point_as_often_as_it_says(
     """95 % of 200; fewer than 186 would be less than 93 %, of a chance of 8 % at exactly 95."""
     has = right = 0
     for seed in range(RUNS):
-        _, found = ramp(seed, service, limits, tells_busy=reason is UTILISATION)
+        first = np.random.default_rng(seed).uniform(0.3, 0.8) * breaks_at
+        plan = RampPlan(first_per_s=first, most_per_s=100 * first)
+        _, found = ramp(seed, service, limits, plan, tells_busy=reason is UTILISATION)
         has += found.low_per_s <= breaks_at <= (found.high_per_s or inf)
         right += reason in found.reasons
     assert has >= 0.93 * RUNS
