@@ -162,5 +162,7 @@ def test_a_worker_of_a_unit_breaks_where_it_is_busy_for_80_percent(
     assert there is not None
     assert there.service_s is not None
     assert there.service_s >= 0.02 / speed
-    assert result.point.per_s * there.service_s <= 0.9
     assert BreakingReason.UTILISATION in result.point.reasons
+    # The interval has the rate at which it is busy for 80 %; a little off is chance, of 5 %.
+    assert result.point.low_per_s * there.service_s <= 0.9
+    assert (result.point.high_per_s or 0.0) * there.service_s >= 0.7
