@@ -50,7 +50,7 @@ class RouteSeries:
 
     def at_s(self) -> FloatArray:
         """Give the middle of each bucket, (B,)."""
-        return (np.arange(self.came.size) + 0.5) * self.bucket_s
+        return (np.arange(self.came.size, dtype=np.float64) + 0.5) * self.bucket_s
 
 
 @dataclass(slots=True, kw_only=True)

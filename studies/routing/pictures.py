@@ -13,7 +13,7 @@ paper's axes are times and rates of its cluster: shapes compare, numbers do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
@@ -35,7 +35,7 @@ from circinus.studies.report.charts import (
 
 _MINUTE_S = 60.0
 _INK, _GREY = "currentColor", COLOURS[-1]
-_PANELS = (
+_PANELS: Sequence[tuple[str, str, Callable[[Iterable[float], str], Axis]]] = (
     ("throughput", "requests/s", linear),
     ("units that run", "units", linear),
     ("latency", "95th percentile, s", decades),
@@ -64,7 +64,7 @@ def picture(runs: Sequence[WatchedRun]) -> str:
                 title=f"{run.policy}: {title}",
                 x=_time(scenario),
                 y=y,
-                series=[*told[row], *_marks(run, y)],
+                series=[*told[row], *_marks(run, y, named=row == len(_PANELS) - 1)],
             )
             for run, told in zip(runs, drawn, strict=True)
         ]
@@ -89,7 +89,11 @@ def _drawn(run: WatchedRun) -> tuple[list[Series], ...]:
     demand = np.array([scenario.demand_per_s(at) for at in at_s.tolist()])
     limit = np.full(at_s.shape, scenario.late_s)
     return (
-        [*units(series.served / series.bucket_s), *line(demand, _INK, "demand", "6 3")],
+        [
+            *line(series.served.sum(axis=0) / series.bucket_s, _GREY, "served by all"),
+            *units(series.served / series.bucket_s),
+            *line(demand, _INK, "demand", "6 3"),
+        ],
         units(series.running),
         [
             *units(series.unit_p95_s),
@@ -104,8 +108,11 @@ def _drawn(run: WatchedRun) -> tuple[list[Series], ...]:
     )
 
 
-def _marks(run: WatchedRun, y: Axis) -> list[Series]:
-    """Give an upright line for whatever changes what can be had, and for each change of regime."""
+def _marks(run: WatchedRun, y: Axis, *, named: bool) -> list[Series]:
+    """Give an upright line for whatever changes what can be had, and for each change of regime.
+
+    Named are those of the last row, so that they stand at the end of the legend.
+    """
     told = [
         (change.at_s, _GREY, f"{change.unit}: {_number(change.available)} can be had")
         for change in run.scenario.changes
@@ -118,7 +125,7 @@ def _marks(run: WatchedRun, y: Axis) -> list[Series]:
         Series(
             points=[(at_s / _MINUTE_S, y.low), (at_s / _MINUTE_S, y.high)],
             colour=colour,
-            name=f"{at_s / _MINUTE_S:.0f} min, {words}",
+            name=f"{at_s / _MINUTE_S:.0f} min, {words}" if named else "",
             dashes="4 4",
         )
         for at_s, colour, words in told

@@ -105,12 +105,15 @@ def test_regimes_are_told_when_they_change_and_why() -> None:
     assert (first.at_s, first.regime) == (0.0, Regime.COST)
     assert (failed.at_s, failed.regime) == (100.0, Regime.CAPACITY)
     assert failed.why.startswith("cannot be had: inf2 (0 of ")
-    assert (back.at_s, back.regime) == (290.0, Regime.COST)  # 30 s after it was there again
+    # Demand is low from 230 s on: another unit is wanted, and that can be had.
+    assert (back.at_s, back.regime) == (260.0, Regime.COST)
+    assert back.why == "all that is wanted could be had for 30 s"
 
 
 def test_a_unit_that_is_lost_serves_nothing_until_it_is_back() -> None:
     _, series = watched(LOST, RegimeRouter(route=ROUTE), 10.0)
     inf2 = series.units.index("inf2")
-    assert series.served[inf2, :10].min() > 0
-    assert series.served[inf2, 11:29].sum() == series.running[inf2, 11:29].sum() == 0
+    assert series.served[inf2, 3:10].min() > 0  # before, for the lowest demand, trn1 is cheaper
+    assert series.served[inf2, 11:26].sum() == series.running[inf2, 11:26].sum() == 0
     assert series.served[inf2, 30:40].min() > 0
+    assert series.served[series.units.index("trn1"), 12:20].min() > 0  # instead
