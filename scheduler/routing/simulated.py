@@ -1,10 +1,11 @@
 """A route in simulation: requests over deployment units whose capacity comes and goes.
 
-Requests come at random at a rate that follows a cosine. Each goes to a kind of unit by its traffic
-weight, among the kinds that run; while units start, by what those that run can do. There it waits
-for one of `T L` places (a unit serves as many at once, so that it takes T a second), and is served
-in L. Units take a while to start; what is no longer wanted ends when all that is wanted runs: new
-before old. What a unit that is lost had in hand is sent again. While nothing runs, requests wait.
+Requests come at random at a rate that follows a cosine. Each goes to a kind of unit in turns, as
+where a route is served (`turns`): by traffic weight among the kinds that run; while units start,
+by what those that run can do. There it waits for one of `T L` places (a unit serves as many at
+once, so that it takes T a second), and is served in L. Units take a while to start; what is no
+longer wanted ends when all that is wanted runs: new before old. What a unit that is lost had in
+hand is sent again. While nothing runs, requests wait.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from circinus.pipelines import checks
 from circinus.scheduler.routing.routers import HEADROOM, Router
 from circinus.scheduler.routing.series import RouteRecorder
 from circinus.scheduler.routing.simulated_units import SimulatedUnits
+from circinus.scheduler.routing.turns import UnitTurns, parts_now
 from circinus.scheduler.routing.units import EndpointRoute
 
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
@@ -98,12 +100,12 @@ class _Simulation:
     scenario: RouteScenario
     router: Router
     arrivals: np.random.Generator
-    choices: np.random.Generator
     recorder: RouteRecorder | None
     now: float = 0.0
     kinds: dict[str, SimulatedUnits] = field(default_factory=dict)
     available: dict[str, int | None] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    turns: UnitTurns = field(default_factory=UnitTurns)
     came: list[float] = field(default_factory=list)
     done: dict[int, float] = field(default_factory=dict)
     held: deque[int] = field(default_factory=deque)  # while nothing runs
@@ -167,15 +169,12 @@ class _Simulation:
 
     def _send(self, request: int, *, first: bool = False) -> None:
         """Send a request to a kind by weight; `first`: before those that wait there."""
-        run = [name for name, kind in self.kinds.items() if kind.running]
-        parts = [self.weights.get(name, 0.0) for name in run]
-        if not run:
+        can = {name: kind.running * kind.unit.most_per_s for name, kind in self.kinds.items()}
+        parts = parts_now(self.weights, can, changing=self._changing)
+        if not parts:
             self.held.append(request)
             return
-        if self._changing or not any(parts):  # weights are of what does not run yet
-            parts = [float(self.kinds[name].places) for name in run]
-        drawn = self.choices.random() * sum(parts)
-        name = run[min(int(np.searchsorted(np.cumsum(parts), drawn, "right")), len(run) - 1)]
+        name = self.turns.next(parts)
         kind = self.kinds[name]
         kind.waiting.appendleft(request) if first else kind.waiting.append(request)
         self._serve(kind)
@@ -296,5 +295,4 @@ def simulated(
 
     A recorder is told of it as it goes, and changes nothing.
     """
-    arrivals, choices = rng.spawn(2)
-    return _Simulation(scenario, router, arrivals, choices, recorder).run()
+    return _Simulation(scenario, router, rng, recorder).run()
