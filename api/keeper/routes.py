@@ -172,7 +172,8 @@ def _runs_the_same(one: DesiredRoute, other: DesiredRoute) -> bool:
     """Whether the workers of both are alike, whatever their numbers, and so are the probes."""
 
     def runs(of: DesiredRoute) -> object:
-        units = [(u.name, u.knobs, u.share, u.speed) for u in of.asked.units]
+        each = workloads_of(of.asked, of.pipeline_reference)
+        units = [(w.unit.name, w.knobs, w.share, w.speed) for w in each]
         return of.pipeline_reference, units, of.asked.verify
 
     return runs(one) == runs(other)

@@ -48,7 +48,7 @@ class DeploymentUnitInput(Input):
     available: _Count | None = None
     """How many can be had; left out: any number."""
     knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
-    """Of the route's pipeline, as one of it runs it: `{operator: {knob: value}}`."""
+    """Of the route's pipeline, in the place of the route's own: `{operator: {knob: value}}`."""
     share: _Share = 1.0
     """Of a machine, that one of it has there."""
     speed: _Share = 1.0
@@ -97,6 +97,8 @@ class RouteInput(Input):
     units: Annotated[list[DeploymentUnitInput], Field(min_length=1, max_length=64)]
     pipeline: _Text | None = None
     """Registered name of what units run; left out: others run them."""
+    knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
+    """Of the pipeline, as all units run it that say nothing else: `{operator: {knob: value}}`."""
     method: Annotated[RouteMethod, Field(strict=False)] = RouteMethod.CARRIED
     """`carried`: traffic by what units can do; `published`: by their price."""
     regimes: RegimesInput = Field(default_factory=RegimesInput)

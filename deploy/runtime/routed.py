@@ -81,7 +81,7 @@ class RoutedEndpoint:
             each.unit.name: RoutedUnit(each, self.start(each), self.pipeline)
             for each in self.workloads
         }
-        self._router = RegimeRouter(route=self.route, method=self.method, settings=self.settings)
+        self._router = self._routing(RegimeState())
         self._prober = Prober(self.pipeline, self.probes)
         self._began = self.clock.now()
         self._requests = Traffic(self._began)
@@ -102,10 +102,18 @@ class RoutedEndpoint:
         for unit in route.units:
             own = self._units[unit.name]
             own.workload = replace(own.workload, unit=unit)
-        state = self._router.state
-        self._router = RegimeRouter(route=route, method=method, settings=settings, state=state)
-        self._seen = None
+        self._route_anew()
         self._look()
+
+    def _route_anew(self) -> None:
+        """Decide anew, over units whose outputs were not found not to agree."""
+        self._router = self._routing(self._router.state)
+        self._seen = None
+
+    def _routing(self, state: RegimeState) -> RegimeRouter:
+        good = [unit for unit in self.route.units if not self._units[unit.name].refused]
+        route = replace(self.route, units=good or self.route.units)
+        return RegimeRouter(route=route, method=self.method, settings=self.settings, state=state)
 
     async def request(self, input: Payload, terms: RequestTerms) -> tuple[str, RequestResult]:
         """Give the unit that answered, and its answer; errors as `Dispatcher.request`."""
@@ -286,6 +294,8 @@ class RoutedEndpoint:
 
         try:
             unit.proof = await self._prober.prove(unit.name, run)
+            if unit.refused:
+                self._route_anew()
         except CircinusError as error:  # it went away, say
             _log.warning("probes_failed unit=%s cause=%s", unit.name, error)
         else:
