@@ -22,6 +22,7 @@ from circinus.api.cli import (
     pooling,
     pools,
     queries,
+    route_cluster,
     routing,
     service,
     serving,
@@ -115,7 +116,7 @@ _group(
     epilog=EPILOG,
 )
 _ROUTE = "Endpoints that unlike deployment units serve: which gets which part of the requests."
-_group("route", _ROUTE, routing.weights, epilog=EPILOG)
+_group("route", _ROUTE, routing.weights, route_cluster.follow, epilog=EPILOG)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
 _group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from circinus.api.schemas.base import Input, View
 from circinus.api.schemas.numbers import WHOLE, bounds
+from circinus.api.schemas.route_cluster import RouteKubernetesInput, UnitKubernetesInput
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.routing.regimes import Regime
@@ -41,6 +42,8 @@ class DeploymentUnitInput(Input):
     """Seconds of a request there."""
     available: _Count | None = None
     """How many can be had; left out: any number."""
+    kubernetes: UnitKubernetesInput | None = None
+    """Its objects, where it is in a cluster."""
 
 
 class RouteInput(Input):
@@ -52,11 +55,13 @@ class RouteInput(Input):
     latency_s: _Seconds
     """That a request may take at most: slower units are left out."""
     units: Annotated[list[DeploymentUnitInput], Field(min_length=1, max_length=64)]
+    kubernetes: RouteKubernetesInput | None = None
+    """Where it is in a cluster."""
 
     @property
     def route(self) -> EndpointRoute:
         """Give it as the scheduler has it; InvalidInput if two units have one name."""
-        units = [DeploymentUnit(**unit.model_dump()) for unit in self.units]
+        units = [DeploymentUnit(**unit.model_dump(exclude={"kubernetes"})) for unit in self.units]
         return EndpointRoute(
             name=self.name,
             demand_per_s=self.demand_per_s,
