@@ -41,8 +41,10 @@ def pool(name: str, **more: Any) -> UnitNodePool:  # noqa: ANN401
 
 
 def cluster_route(
-    *units: DeploymentUnit, targets: Mapping[str, UnitTarget] | None = None, **more: Any
-) -> ClusterRoute:  # noqa: ANN401
+    *units: DeploymentUnit,
+    targets: Mapping[str, UnitTarget] | None = None,
+    **more: Any,  # noqa: ANN401
+) -> ClusterRoute:
     """Two units, `cheap` at half the price of `dear`, a demand that takes two of either."""
     found = units or (unit("cheap", 0.5), unit("dear", 1.0))
     return ClusterRoute(

@@ -45,7 +45,7 @@ HERE = RouteDirection(
     [
         (
             {"targets": {"cheap": target("dear")}},
-            "kubernetes.deployment of a unit must not repeat",
+            "deployment of a unit must not repeat",
         ),
         ({"launch_s": -1.0}, "kubernetes.launch_s must be finite and >= 0"),
         ({"front": IngressFront()}, "units must be at most 5 here, got 6"),
