@@ -202,7 +202,7 @@ def http_route(cluster: Cluster, namespace: str) -> Object | None:
 def weights(cluster: Cluster, namespace: str) -> dict[str, int]:
     found = http_route(cluster, namespace)
     rules = [] if found is None else found["spec"]["rules"]
-    return {each["name"]: each["weight"] for rule in rules for each in rule["backendRefs"]}
+    return {each["name"]: each["weight"] for rule in rules for each in rule.get("backendRefs", [])}
 
 
 def moved_s(
