@@ -138,7 +138,7 @@ def _followed(
         seen[:] = [steered]
         screen.note(_line(steered))
 
-    follower = _follower(route, options)
+    follower = _follower(screen, route, options)
     if once:
         return follower.once()
     follower.told = tell
@@ -153,22 +153,30 @@ def _followed(
     return seen[0] if seen else None
 
 
-def _follower(route: ClusterRoute, options: FollowOptions) -> RouteFollower:
-    from circinus.deploy.kubernetes.access import require_access
+def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> RouteFollower:
+    from circinus.deploy.kubernetes.access import lacking, require_access
     from circinus.deploy.kubernetes.api import Cluster, connect
-    from circinus.deploy.kubernetes.routing.applied import RouteWriter, route_permissions
+    from circinus.deploy.kubernetes.routing.applied import (
+        SEEING_NODES,
+        RouteWriter,
+        route_permissions,
+    )
     from circinus.deploy.kubernetes.routing.follower import RouteFollower, planned
 
     clock, cluster = SystemClock(), Cluster(connect(options.kubeconfig))
     kinds = [each["kind"] for each in planned(route, options.router(route), clock.timestamp())]
     for namespace, needs in route_permissions(route, kinds).items():
         require_access(cluster, namespace, needs)
+    blind = bool(lacking(cluster, "", [SEEING_NODES]))
+    if blind:
+        screen.note("nodes are not watched (the account may not): what is lost is seen later")
     return RouteFollower(
         cluster=cluster,
         route=route,
         router=options.router(route),
         clock=clock,
         writer=RouteWriter(cluster=cluster, clock=clock, force=options.force),
+        with_nodes=not blind,
     )
 
 
@@ -183,7 +191,7 @@ def _line(steered: RouteSteered) -> str:
 def _lines(route: ClusterRoute, steered: RouteSteered) -> list[RenderableType]:
     rows = [
         (
-            each["name"],
+            str(each["name"]),
             str(each["wanted"]),
             str(each["ready"]),
             "any" if each["available"] is None else str(each["available"]),

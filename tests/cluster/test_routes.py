@@ -21,6 +21,7 @@ from circinus.deploy.kubernetes.access import NotAllowed, require_access
 from circinus.deploy.kubernetes.api import Clash, Object, connect
 from circinus.deploy.kubernetes.api import Cluster as Connected
 from circinus.deploy.kubernetes.routing.applied import (
+    SEEING_NODES,
     RouteWriter,
     path_of_routed,
     route_permissions,
@@ -226,9 +227,10 @@ def evict(cluster: Cluster, namespace: str, unit: str) -> None:
 
 
 def told_events(cluster: Cluster, namespace: str) -> list[str]:
+    """Messages of changed regimes, the oldest first: seconds lie between them."""
     events = cluster.api.items(f"/api/v1/namespaces/{namespace}/events")
     found = [event for event in events if event["reason"] == "RegimeChanged"]
-    return [event["message"] for event in found]
+    return [event["message"] for event in sorted(found, key=lambda e: str(e["lastTimestamp"]))]
 
 
 def test_pods_that_no_node_takes_move_traffic_in_time_and_it_comes_back(
@@ -259,6 +261,31 @@ def test_pods_that_no_node_takes_move_traffic_in_time_and_it_comes_back(
         sys.stdout.write(
             f"\nlost to moved {lost_s:.2f} s (of the event: {max(took_s):.3f} s), "
             f"back {back_s:.2f} s of which {SETTLE_S:g} s to settle\n"
+        )
+
+
+def test_a_node_that_is_deleted_and_an_api_server_that_dies_are_followed(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if cluster.control is None:
+        pytest.skip("the API server is not ours to kill")
+    route = route_of(namespace, targets={})
+    with (
+        units_on_nodes(cluster, namespace) as nodes,
+        following(connected(cluster), route, []),
+    ):
+        moved_s(cluster, namespace, _BACK, timeout_s=30.0)
+        cluster.control.kill_api_server()
+        cluster.control.start_api_server()
+        cluster.api.delete(f"/api/v1/nodes/{nodes['cheap']}")
+        lost_s = moved_s(cluster, namespace, _LOST, timeout_s=30.0)
+        simulated.add_node(cluster.api, f"{namespace}-cheap", 0)
+        moved_s(cluster, namespace, _BACK, timeout_s=90.0)
+        cluster.api.delete(f"/api/v1/nodes/{nodes['cheap']}")
+        gone_s = moved_s(cluster, namespace, _LOST)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\na node gone to moved {gone_s:.2f} s, as the API server comes back {lost_s:.2f} s\n"
         )
 
 
@@ -360,6 +387,7 @@ def test_without_a_role_each_verb_that_is_missing_is_named_and_these_suffice(
 ) -> None:
     route = route_of(namespace)
     needs = route_permissions(route, [d["kind"] for d in planned(route, router_of(route), 0.0)])
+    needs = {**needs, namespace: (*needs[namespace], SEEING_NODES)}
     with stranger(cluster, tmp_path) as kubeconfig:
         account = Connected(connect(kubeconfig))
         with pytest.raises(NotAllowed, match="patch httproutes"):

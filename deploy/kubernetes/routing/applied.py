@@ -25,6 +25,11 @@ REGIME_CHANGED = "RegimeChanged"
 OF_NO_NAMESPACE = "default"
 """Namespace of the events of objects that have none, such as NodeClaims."""
 
+SEEING_NODES = Permission(
+    "", "nodes", ("list", "watch"), "to see at once that a pod's node is gone", of_cluster=True
+)
+"""Of a follower, which goes on without it."""
+
 _PLURALS = {
     "HTTPRoute": (GATEWAY_API, "httproutes"),
     "Ingress": (INGRESS_API, "ingresses"),

@@ -3,9 +3,10 @@
 Pure. What a scheduler or Karpenter says stands in conditions, which can be read at any time; an
 event tells only what no condition does: Karpenter deletes a NodeClaim that it got no machine for.
 
-A pod without a node is not had, and neither is one that a quota forbids. While Karpenter makes a
-node for it, it can be. A pod that has a node and does not answer yet can be had, too: it gets no
-traffic, see `steering`.
+A pod without a node is not had, nor one that a quota forbids, nor one whose node is gone or
+silent: the cluster takes most of a minute to say so of the pod. While Karpenter makes a node for
+it, it can be. A pod that has a node and does not answer yet can be had, too: it gets no traffic,
+see `steering`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class ClusterSeen:
     pods: Sequence[Object] = ()  # of the same
     claims: Sequence[Object] = ()  # NodeClaims
     refusals: Sequence[Object] = ()  # events of reason `REFUSED`
+    nodes: Mapping[str, Object] | None = None  # by name; None: nobody looked
     # uid of a pod -> since when it is seen without a node
     waiting_since: Mapping[str, float] = field(default_factory=dict)
 
@@ -68,11 +70,15 @@ def _unit_seen(
     if deployment is None:
         return UnitSeen(available=0, why=f"there is no Deployment {target.deployment}")
     pods = [pod for pod in seen.pods if not _ends(pod) and _is_of(pod, target.deployment)]
-    placed = sum(1 for pod in pods if pod["spec"].get("nodeName"))
+    stay = [pod for pod in pods if not _is_cut_off(pod, seen.nodes)]
+    placed = sum(1 for pod in stay if pod["spec"].get("nodeName"))
     had = placed if unit.available is None else min(placed, unit.available)
-    ready = sum(1 for pod in pods if _is_true(pod, "Ready"))
+    ready = sum(1 for pod in stay if _is_true(pod, "Ready"))
     waiting = waiting_pods(pods)
     why, again_s = _lack(target.node_pool, deployment, waiting, seen, at_s - route.launch_s)
+    if len(stay) < len(pods):
+        cut_off = f"{len(pods) - len(stay)} pods are on nodes that are gone or silent"
+        why = f"{why}; {cut_off}" if why else cut_off
     if not why:
         return UnitSeen(available=unit.available, ready=ready, again_s=again_s + route.launch_s)
     return UnitSeen(available=had, ready=ready, why=why)
@@ -112,6 +118,17 @@ def _told(deployment: Object, waiting: Sequence[Object]) -> str:
     message = condition.get("message") or condition.get("reason")
     wanted = deployment["spec"].get("replicas", 1)
     return f"{len(waiting)} of {wanted} pods find no node: {message}"
+
+
+def _is_cut_off(pod: Object, nodes: Mapping[str, Object] | None) -> bool:
+    """Whether the node of a pod is silent or gone.
+
+    Watches differ by moments: a pod may be seen on a node that is not yet. That has not run yet.
+    """
+    name = pod["spec"].get("nodeName")
+    if nodes is None or not name:
+        return False
+    return not _is_true(nodes[name], "Ready") if name in nodes else _is_true(pod, "Ready")
 
 
 def _is_of(pod: Object, deployment: str) -> bool:

@@ -1,8 +1,9 @@
 """Follows a route's capacity and moves its traffic: one loop, woken by what happens.
 
-Watches tell of Deployments, pods, NodeClaims and refusals (`mirror`: it goes on after breaks and
-expired versions). At each change, and at the time that the router names, the router is asked, and
-what is other than before is written at once. The paper's checker looks every five minutes.
+Watches tell of Deployments, pods, nodes, NodeClaims and refusals (`mirror`: it goes on after
+breaks and expired versions). At each change, and at the time that the router names, the router is
+asked, and what is other than before is written at once. The paper's checker looks every five
+minutes.
 
 All is made of what is there, so a follower that is started again goes on, but for how long ago
 capacity came back, and how often it was lost in this cycle.
@@ -20,6 +21,7 @@ from threading import Event, Lock
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of
 from circinus.deploy.kubernetes.events import iso_time
 from circinus.deploy.kubernetes.mirror import Mirror
+from circinus.deploy.kubernetes.nodes import NODES
 from circinus.deploy.kubernetes.routing.applied import (
     OF_NO_NAMESPACE,
     RouteWriter,
@@ -98,6 +100,7 @@ class RouteFollower:
     clock: Clock
     writer: RouteWriter
     told: Callable[[RouteSteered], object] = lambda _: None  # hears of what was written
+    with_nodes: bool = True  # whether nodes are watched: pods of one that is gone are lost at once
     _woken: Event = field(default_factory=Event, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
     _heard: dict[str, Mapping[str, Object]] = field(default_factory=dict, init=False)
@@ -120,6 +123,7 @@ class RouteFollower:
         found = {
             "deployments": (collection_of("Deployment", namespace), ""),
             "pods": (collection_of("Pod", namespace), ""),
+            **({"nodes": (NODES, "")} if self.with_nodes else {}),
         }
         if any(target.node_pool is not None for target in self.route.targets.values()):
             found |= {"claims": (_CLAIMS, ""), "refusals": (_REFUSALS, _OF_REFUSALS)}
@@ -214,6 +218,7 @@ class RouteFollower:
             pods=pods,
             claims=[*heard.get("claims", {}).values()],
             refusals=[*heard.get("refusals", {}).values()],
+            nodes=heard.get("nodes"),
             waiting_since=self._waiting_since,
         )
 

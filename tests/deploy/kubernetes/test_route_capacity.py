@@ -151,6 +151,29 @@ def test_pods_that_end_or_are_of_others_do_not_count() -> None:
     assert found == UnitSeen(available=None, ready=1)
 
 
+def node(ready: str) -> Object:
+    return {
+        "metadata": {"name": "n"},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+@pytest.mark.parametrize("nodes", [{}, {"n": node("Unknown")}, {"n": node("False")}])
+def test_pods_whose_node_is_gone_or_silent_are_lost_before_the_cluster_says_so(
+    nodes: dict[str, Object],
+) -> None:
+    seen = ClusterSeen(deployments=DEPLOYMENTS, nodes=nodes)
+    found = cheap(cluster_route(), pod("m-cheap", 0), pod("m-cheap", 1), seen=seen)
+    why = "2 pods are on nodes that are gone or silent"
+    assert found == UnitSeen(available=0, ready=0, why=why)
+
+
+def test_a_pod_on_a_node_that_is_not_seen_yet_is_not_lost() -> None:
+    seen = ClusterSeen(deployments=DEPLOYMENTS, nodes={})
+    found = cheap(cluster_route(), pod("m-cheap", 0, ready=False), seen=seen)
+    assert found == UnitSeen(available=None, ready=0)
+
+
 def test_a_pod_that_starts_can_be_had_and_does_not_answer() -> None:
     found = cheap(cluster_route(), pod("m-cheap", 0, ready=False))
     assert found == UnitSeen(available=None, ready=0)

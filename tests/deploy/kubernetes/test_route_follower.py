@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from circinus.deploy.kubernetes.api import Clash, Cluster, Object, collection_of
+from circinus.deploy.kubernetes.api import Clash, Cluster, Expired, Object, collection_of
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.routing.applied import RouteWriter, route_permissions
 from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered, planned
@@ -34,6 +35,12 @@ CHEAP_IS_LOST = {
     "a": pod("m-cheap", 2, placed=False),
     "b": pod("m-cheap", 3, placed=False),
     "c": pod("m-dear"),
+}
+NODES: dict[str, Object] = {
+    "n": {
+        "metadata": {"name": "n"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
 }
 SETTLE_S = 30.0
 
@@ -73,7 +80,8 @@ class KeepingCluster(Cluster):
         return dict(body)
 
     def listed(self, path: str, **query: str) -> Object:
-        items = [*(DEPLOYMENTS if path.endswith("deployments") else ALL_RUN).values()]
+        named = {"deployments": DEPLOYMENTS, "pods": ALL_RUN, "nodes": NODES}
+        items = [*named[path.rpartition("/")[2]].values()]
         return {"metadata": {"resourceVersion": "1"}, "items": items}
 
     def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
@@ -234,15 +242,43 @@ def test_once_lists_and_writes() -> None:
     assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
 
 
+def set_if_moved(moved: Event, steered: RouteSteered) -> None:
+    if steered.direction.weights == {"dear": 1.0}:
+        moved.set()
+
+
+def test_what_a_watch_has_forgotten_is_listed_again() -> None:
+    lists: list[str] = []
+
+    class Forgetting(KeepingCluster):
+        """Its second list is of another state, and it never remembers what was before."""
+
+        def listed(self, path: str, **query: str) -> Object:
+            lists.append(path)
+            found = super().listed(path, **query)
+            if path.endswith("pods") and lists.count(path) > 1:
+                return {**found, "items": [*CHEAP_IS_LOST.values()]}
+            return found
+
+        def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
+            raise Expired("watch", "Expired", "too old resource version")
+
+    cluster, over, moved = Forgetting(), Event(), Event()
+    here = follower(cluster, SystemClock())
+    here.told = partial(set_if_moved, moved)
+    thread = Thread(target=here.run, args=[over])
+    thread.start()
+    found = moved.wait(10)
+    over.set()
+    here.wake()
+    thread.join(timeout=10)
+    assert found
+
+
 def test_it_follows_until_it_is_told_to_end() -> None:
     cluster, over, moved = KeepingCluster(), Event(), Event()
     here = follower(cluster, SystemClock())
-
-    def tell(steered: RouteSteered) -> None:
-        if steered.direction.weights == {"dear": 1.0}:
-            moved.set()
-
-    here.told = tell
+    here.told = partial(set_if_moved, moved)
     thread = Thread(target=here.run, args=[over])
     thread.start()
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,7 +53,7 @@ HERE = RouteDirection(
     ],
 )
 def test_a_route_that_cannot_be_in_a_cluster_says_why(
-    change: dict[str, object], message: str
+    change: dict[str, Any], message: str
 ) -> None:
     many = [unit(f"u{i}") for i in range(6)] if "front" in change else []
     with pytest.raises(InvalidInput, match=message):
