@@ -250,8 +250,7 @@ def test_pods_that_no_node_takes_move_traffic_in_time_and_it_comes_back(
             back_s = moved_s(cluster, namespace, _BACK, timeout_s=SETTLE_S + SECONDS)
         assert waiting is not None
         assert waiting["spec"]["replicas"] == 2  # it stays wanted
-        annotations = (http_route(cluster, namespace) or {})["metadata"]["annotations"]
-        assert annotations["circinus.io/regime"] == "cost"
+        assert regime(cluster, namespace) == "cost"
         capacity, cost = told_events(cluster, namespace)
         assert capacity.startswith("cost -> capacity: cannot be had: cheap (")
         assert "pods find no node" in capacity
@@ -310,6 +309,45 @@ def test_a_claim_without_a_machine_moves_traffic_and_its_end_moves_it_back(
     assert "InsufficientCapacity: no cheap.xlarge" in told_events(cluster, namespace)[0]
     with capsys.disabled():
         sys.stdout.write(f"\na claim refused to moved {moved:.2f} s, back {back_s:.2f} s\n")
+
+
+def test_karpenters_refusal_is_capacity_mode_and_a_node_that_it_makes_is_not(
+    cluster: Cluster, namespace: str
+) -> None:
+    route = route_of(namespace, launch_s=600.0)
+    event = {
+        "metadata": {"generateName": "refused-", "namespace": "default"},
+        "involvedObject": {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "name": f"{namespace}-cheap-abcde",
+        },
+        "type": "Warning",
+        "reason": "InsufficientCapacityError",
+        "message": "no cheap.xlarge",
+        "lastTimestamp": "2999-01-01T00:00:00Z",  # after whatever waits
+    }
+    with units_on_nodes(cluster, namespace), following(connected(cluster), route, []):
+        moved_s(cluster, namespace, _BACK, timeout_s=30.0)
+        evict_and_cordon(cluster, namespace)
+        moved_s(cluster, namespace, _LOST)  # nothing answers, though a node may come
+        assert regime(cluster, namespace) == "cost"
+        made = cluster.api.create("/api/v1/namespaces/default/events", event)
+        try:
+            eventually(
+                lambda: regime(cluster, namespace) == "capacity", "capacity", timeout_s=SECONDS
+            )
+        finally:
+            name = made["metadata"]["name"]
+            cluster.api.delete(f"/api/v1/namespaces/default/events/{name}")
+    assert "(no cheap.xlarge)" in told_events(cluster, namespace)[0]
+
+
+def regime(cluster: Cluster, namespace: str) -> str:
+    found = http_route(cluster, namespace)
+    assert found is not None
+    told: str = found["metadata"]["annotations"]["circinus.io/regime"]
+    return told
 
 
 def add_claim(cluster: Cluster, name: str, of: str) -> None:

@@ -108,6 +108,14 @@ def test_what_is_rendered_is_yaml_that_a_cluster_takes_and_needs_none(tmp_path: 
     assert kinds == [*found]
 
 
+def test_as_published_every_unit_has_a_part(tmp_path: Path) -> None:
+    done = invoke("route", "follow", route(tmp_path), "--render", "--method", "published")
+    (found,) = yaml.safe_load_all(done.stdout)
+    (rule,) = found["spec"]["rules"]
+    # 1 / 0.5 and 1 / 1
+    assert [backend["weight"] for backend in rule["backendRefs"]] == [667, 333]
+
+
 def test_an_ingress_is_rendered_as_the_paper_has_it(tmp_path: Path) -> None:
     given = route(tmp_path, kubernetes={"ingress": {}, "namespace": "models"})
     (found,) = yaml.safe_load_all(invoke("route", "follow", given, "--render").stdout)

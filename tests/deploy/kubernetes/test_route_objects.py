@@ -19,11 +19,9 @@ from circinus.deploy.kubernetes.routing.scaling import (
     node_pools_of,
     scalers_of,
 )
-from circinus.deploy.kubernetes.routing.steering import steered
 from circinus.deploy.kubernetes.routing.targets import IngressFront, UnitNodePool
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.routing.regimes import Regime
-from circinus.scheduler.routing.traffic import RouteTraffic
 from tests.deploy.kubernetes.routes_in_a_cluster import (
     PROMETHEUS,
     cluster_route,
@@ -190,24 +188,3 @@ def test_a_node_pool_has_the_units_hardware_and_more_that_is_asked_for() -> None
         "kind": "EC2NodeClass",
         "name": "default",
     }
-
-
-def traffic(**weights: float) -> RouteTraffic:
-    return RouteTraffic(regime=Regime.COST, numbers={}, weights=weights)
-
-
-@pytest.mark.parametrize(
-    ("ready", "weights"),
-    [
-        ({}, {"cheap": 1.0}),  # whatever comes up first is to be found
-        ({"cheap": 1, "dear": 1}, {"cheap": 1.0}),
-        ({"cheap": 0, "dear": 2}, {"dear": 1.0}),
-    ],
-)
-def test_traffic_goes_to_what_answers(ready: dict[str, int], weights: dict[str, float]) -> None:
-    assert steered(cluster_route().route, traffic(cheap=1.0), ready) == weights
-
-
-def test_of_several_the_part_of_one_that_does_not_answer_goes_to_the_others() -> None:
-    found = steered(cluster_route().route, traffic(cheap=0.5, dear=0.5), {"dear": 1})
-    assert found == {"dear": 1.0}
