@@ -298,12 +298,13 @@ def test_a_claim_without_a_machine_moves_traffic_and_its_end_moves_it_back(
         cluster.api.merge(
             f"/apis/apps/v1/namespaces/{namespace}/deployments/m-cheap", {"spec": {"replicas": 1}}
         )
-        eventually(partial(all_ready, cluster, namespace, 3), "three pods")
+        one_of_two = {"m-cheap": 667, "m-dear": 333}  # a pod takes 100 of 150 requests/s
+        moved_s(cluster, namespace, one_of_two, timeout_s=30.0)
         add_claim(cluster, name, f"{namespace}-cheap")
         try:
             moved = moved_s(cluster, namespace, {"m-cheap": 500, "m-dear": 500})
             cluster.api.delete(f"{_CLAIMS}/{name}")
-            back_s = moved_s(cluster, namespace, _BACK, timeout_s=SETTLE_S + SECONDS)
+            back_s = moved_s(cluster, namespace, one_of_two, timeout_s=SETTLE_S + SECONDS)
         finally:
             cluster.api.delete(f"{_CLAIMS}/{name}")
     assert "InsufficientCapacity: no cheap.xlarge" in told_events(cluster, namespace)[0]
