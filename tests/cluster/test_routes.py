@@ -298,11 +298,11 @@ def test_a_claim_without_a_machine_moves_traffic_and_its_end_moves_it_back(
         cluster.api.merge(
             f"/apis/apps/v1/namespaces/{namespace}/deployments/m-cheap", {"spec": {"replicas": 1}}
         )
-        one_of_two = {"m-cheap": 667, "m-dear": 333}  # a pod takes 100 of 150 requests/s
+        one_of_two = {"m-cheap": 533, "m-dear": 467}  # a pod takes 100 of 150 / 0.8
         moved_s(cluster, namespace, one_of_two, timeout_s=30.0)
         add_claim(cluster, name, f"{namespace}-cheap")
         try:
-            moved = moved_s(cluster, namespace, {"m-cheap": 500, "m-dear": 500})
+            moved = moved_s(cluster, namespace, {"m-cheap": 333, "m-dear": 667})
             cluster.api.delete(f"{_CLAIMS}/{name}")
             back_s = moved_s(cluster, namespace, one_of_two, timeout_s=SETTLE_S + SECONDS)
         finally:

@@ -36,7 +36,12 @@ from circinus.deploy.kubernetes.routing.capacity import (
     waiting_pods,
 )
 from circinus.deploy.kubernetes.routing.rendered import RouteDirection, front_of
-from circinus.deploy.kubernetes.routing.scaling import floors_of, node_pools_of, scalers_of
+from circinus.deploy.kubernetes.routing.scaling import (
+    floors_of,
+    node_pools_of,
+    scalers_of,
+    with_room,
+)
 from circinus.deploy.kubernetes.routing.steering import steered
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.pipelines.clock import Clock
@@ -44,6 +49,7 @@ from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.scheduler.routing.regimes import Regime
 from circinus.scheduler.routing.routers import RegimeRouter
 from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
+from circinus.scheduler.routing.units import EndpointRoute
 
 _RESYNC_S = 60.0  # after which all is written again, so that what somebody undid is done again
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0  # after a failure
@@ -80,14 +86,15 @@ def planned(route: ClusterRoute, router: RegimeRouter, at_s: float) -> list[Obje
     `at_s` is in seconds since the epoch.
     """
     available = {unit.name: unit.available for unit in route.route.units}
-    traffic, _ = router.decided(at_s, route.route.demand_per_s, available)
+    wanted = with_room(route.route)
+    traffic, _ = router.decided(at_s, wanted.demand_per_s, available)
     direction = RouteDirection(
         regime=traffic.regime,
         why=router.state.why,
         since=iso_time(at_s),
         weights=traffic.weights,
     )
-    return objects_of(route, direction, traffic, cheapest_traffic(route.route, router.method))
+    return objects_of(route, direction, traffic, cheapest_traffic(wanted, router.method))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -107,6 +114,7 @@ class RouteFollower:
     _heard_s: float | None = field(default=None, init=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, init=False)
     _epoch_s: float = field(init=False)  # of the clock's zero: cycles begin at whole ones of it
+    _wanted: EndpointRoute = field(init=False)
     _cheapest: RouteTraffic = field(init=False)
     _direction: RouteDirection | None = field(default=None, init=False)
     _written: dict[str, Object] = field(default_factory=dict, init=False)
@@ -114,7 +122,8 @@ class RouteFollower:
 
     def __post_init__(self) -> None:
         self._epoch_s = self.clock.timestamp() - self.clock.now()
-        self._cheapest = cheapest_traffic(self.route.route, self.router.method)
+        self._wanted = with_room(self.route.route)
+        self._cheapest = cheapest_traffic(self._wanted, self.router.method)
 
     @property
     def collections(self) -> dict[str, tuple[str, str]]:
@@ -192,9 +201,10 @@ class RouteFollower:
             heard, heard_s, self._heard_s = dict(self._heard), self._heard_s, None
         now = self.clock.now()
         units = units_seen(self.route, self._seen(heard, now), now)
-        demand = self.route.route.demand_per_s
         available = {name: unit.available for name, unit in units.items()}
-        traffic, again_s = self.router.decided(self._epoch_s + now, demand, available)
+        traffic, again_s = self.router.decided(
+            self._epoch_s + now, self._wanted.demand_per_s, available
+        )
         direction = self._directed(traffic, units)
         documents = objects_of(self.route, direction, traffic, self._cheapest)
         written, failure = self._write(documents, direction)
@@ -225,7 +235,7 @@ class RouteFollower:
     def _directed(self, traffic: RouteTraffic, units: Mapping[str, UnitSeen]) -> RouteDirection:
         """Give where requests go; the reason is that of the moment in which a regime began."""
         ready = {name: unit.ready for name, unit in units.items()}
-        weights = steered(self.route.route, traffic, ready)
+        weights = steered(self._wanted, traffic, ready)
         state = self.router.state
         before = self._direction
         if before is not None and before.regime is state.regime:

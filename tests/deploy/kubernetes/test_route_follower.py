@@ -206,7 +206,8 @@ def test_pods_that_have_a_node_and_do_not_answer_get_no_traffic() -> None:
     starting = {**ALL_RUN, "a": pod("m-cheap", 0, ready=False)}
     here.hear("pods", starting)
     here.step()
-    assert cluster.weights == {"m-cheap": 667, "m-dear": 333}  # one answers, and takes 100 of 150
+    assert cluster.weights == {"m-cheap": 533, "m-dear": 467}
+    # one answers, and takes 100 of the 150 / 0.8 requests/s that pods are wanted for
     here.hear("pods", {**starting, "b": pod("m-cheap", 1, ready=False)})
     here.step()
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
