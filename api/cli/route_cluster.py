@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,6 @@ from circinus.pipelines.clock import SystemClock
 if TYPE_CHECKING:  # the Kubernetes client and the solver take a second: only who needs them waits
     from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
     from circinus.deploy.kubernetes.routing.targets import ClusterRoute
-    from circinus.scheduler.routing.routers import RegimeRouter
 
 _COLUMNS = ("unit", "wanted", "ready", "can be had", "weight", "why not more")
 
@@ -48,20 +47,17 @@ class FollowOptions:
         Path | None, "The way to the cluster; default: the pod's account, else KUBECONFIG."
     ] = None
 
-    def router(self, route: ClusterRoute) -> RegimeRouter:
-        """Give what decides; InvalidInput if a figure breaks a rule."""
+    def put_on(self, route: ClusterRoute) -> ClusterRoute:
+        """Give a route that is decided over so; InvalidInput if a figure breaks a rule."""
         from circinus.scheduler.routing.regimes import RegimeSettings
-        from circinus.scheduler.routing.routers import RegimeRouter
         from circinus.scheduler.routing.traffic import RouteMethod
 
         checks.among("--method", self.method, [*RouteMethod])
-        usual = RegimeSettings()
-        settings = RegimeSettings(
-            settle_s=self.settle,
-            longest_settle_s=max(usual.longest_settle_s, self.settle),
-            cycle_s=self.cycle,
+        longest_s = max(RegimeSettings().longest_settle_s, self.settle)
+        regimes = RegimeSettings(
+            settle_s=self.settle, longest_settle_s=longest_s, cycle_s=self.cycle
         )
-        return RegimeRouter(route=route.route, method=RouteMethod(self.method), settings=settings)
+        return replace(route, method=RouteMethod(self.method), regimes=regimes)
 
 
 def follow(
@@ -77,9 +73,9 @@ def follow(
     Writes the objects, then follows until interrupted. Ends with 3 if what can be had is too
     little (--once), 6 if the cluster refuses.
     """
-    route = cluster_file(file)
+    route = options.put_on(cluster_file(file))
     if render:
-        render_in_cluster(screen, route, options)
+        render_in_cluster(screen, route)
     else:
         follow_in_cluster(screen, route, options, once=once)
 
@@ -91,14 +87,14 @@ def cluster_file(file: Path) -> ClusterRoute:
     return cluster_route(checked(RouteInput, read_document(file)))
 
 
-def render_in_cluster(screen: Screen, route: ClusterRoute, options: FollowOptions) -> None:
+def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
     """Print the objects of a route as they are while all that it says can be had."""
     import yaml
 
     from circinus.deploy.kubernetes.manifests import WithoutAliases
     from circinus.deploy.kubernetes.routing.follower import planned
 
-    objects = planned(route, options.router(route), SystemClock().timestamp())
+    objects = planned(route, SystemClock().timestamp())
     if screen.as_json:
         screen.json({"objects": objects})
     else:
@@ -164,7 +160,7 @@ def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> Ro
     from circinus.deploy.kubernetes.routing.follower import RouteFollower, planned
 
     clock, cluster = SystemClock(), Cluster(connect(options.kubeconfig))
-    kinds = [each["kind"] for each in planned(route, options.router(route), clock.timestamp())]
+    kinds = [each["kind"] for each in planned(route, clock.timestamp())]
     for namespace, needs in route_permissions(route, kinds).items():
         require_access(cluster, namespace, needs)
     blind = bool(lacking(cluster, "", [SEEING_NODES]))
@@ -173,7 +169,6 @@ def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> Ro
     return RouteFollower(
         cluster=cluster,
         route=route,
-        router=options.router(route),
         clock=clock,
         writer=RouteWriter(cluster=cluster, clock=clock, force=options.force),
         with_nodes=not blind,

@@ -30,7 +30,6 @@ from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteStee
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, IngressFront
 from circinus.pipelines.clock import SystemClock
 from circinus.scheduler.routing.regimes import RegimeSettings
-from circinus.scheduler.routing.routers import RegimeRouter
 from tests.cluster import simulated
 from tests.cluster.accounts import grant, grant_everywhere, stranger
 from tests.cluster.api import eventually
@@ -79,13 +78,8 @@ def is_served(cluster: Cluster, path: str) -> bool:
 def route_of(namespace: str, **more: Any) -> ClusterRoute:  # noqa: ANN401
     """A route whose pools are named after the namespace: they belong to none."""
     pools = {"cheap": target("cheap", node_pool=pool(f"{namespace}-cheap"))}
-    return cluster_route(
-        namespace=namespace, **{"prometheus": PROMETHEUS, "targets": pools, **more}
-    )
-
-
-def router_of(route: ClusterRoute) -> RegimeRouter:
-    return RegimeRouter(route=route.route, settings=RegimeSettings(settle_s=SETTLE_S))
+    given = {"prometheus": PROMETHEUS, "targets": pools, **more}
+    return cluster_route(namespace=namespace, regimes=RegimeSettings(settle_s=SETTLE_S), **given)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +95,7 @@ def test_every_object_is_valid_and_taken_strictly(
         "dear": target("dear", node_pool=pool("q", instance_types=("a.b", "c.d"))),
     }
     route = route_of(namespace, targets=pools, **more)
-    documents = planned(route, router_of(route), 0.0)
+    documents = planned(route, 0.0)
     assert {each["kind"] for each in documents} >= {
         "NodePool",
         "ScaledObject",
@@ -115,7 +109,7 @@ def test_every_object_is_valid_and_taken_strictly(
 
 def test_a_field_that_nobody_knows_would_be_seen(namespace: str) -> None:
     route = route_of(namespace)
-    for document in planned(route, router_of(route), 0.0):
+    for document in planned(route, 0.0):
         document["spec"]["nope"] = 1
         assert any("nope" in fault for fault in faults(document)), document["kind"]
 
@@ -179,7 +173,6 @@ def following(
     follower = RouteFollower(
         cluster=server,
         route=route,
-        router=router_of(route),
         clock=clock,
         writer=RouteWriter(cluster=server, clock=clock),
         told=told.append,
@@ -388,7 +381,7 @@ def test_only_what_is_ours_is_written(cluster: Cluster, namespace: str) -> None:
         },
         "spec": {"hostnames": ["theirs.example.org"]},
     }
-    path = path_of_routed(planned(route, router_of(route), 0.0)[0])
+    path = path_of_routed(planned(route, 0.0)[0])
     with units_on_nodes(cluster, namespace):
         server.apply(path, theirs, manager="team-ml")
         with following(server, route, []):
@@ -407,7 +400,7 @@ def test_only_what_is_ours_is_written(cluster: Cluster, namespace: str) -> None:
         rules = {"rules": [{"backendRefs": [{"name": "m-dear", "port": 8000, "weight": 7}]}]}
         server.apply(path, {**theirs, "spec": rules}, manager="team-ml", force=True)
         clock = SystemClock()
-        document = planned(route, router_of(route), 0.0)[0]
+        document = planned(route, 0.0)[0]
         with pytest.raises(Clash, match="team-ml"):
             RouteWriter(cluster=server, clock=clock).apply(document)
         assert weights(cluster, namespace) == {"m-dear": 7}
@@ -425,7 +418,7 @@ def test_without_a_role_each_verb_that_is_missing_is_named_and_these_suffice(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     route = route_of(namespace)
-    needs = route_permissions(route, [d["kind"] for d in planned(route, router_of(route), 0.0)])
+    needs = route_permissions(route, [d["kind"] for d in planned(route, 0.0)])
     needs = {**needs, namespace: (*needs[namespace], SEEING_NODES)}
     with stranger(cluster, tmp_path) as kubeconfig:
         account = Connected(connect(kubeconfig))

@@ -80,13 +80,13 @@ def objects_of(
     return [front_of(route, direction), *node_pools_of(route), *scalers_of(route, floors)]
 
 
-def planned(route: ClusterRoute, router: RegimeRouter, at_s: float) -> list[Object]:
+def planned(route: ClusterRoute, at_s: float) -> list[Object]:
     """Give the objects of a route whose units all run as far as the route says; asks no cluster.
 
     `at_s` is in seconds since the epoch.
     """
     available = {unit.name: unit.available for unit in route.route.units}
-    wanted = with_room(route.route)
+    wanted, router = with_room(route.route), route.router
     traffic, _ = router.decided(at_s, wanted.demand_per_s, available)
     direction = RouteDirection(
         regime=traffic.regime,
@@ -94,7 +94,7 @@ def planned(route: ClusterRoute, router: RegimeRouter, at_s: float) -> list[Obje
         since=iso_time(at_s),
         weights=traffic.weights,
     )
-    return objects_of(route, direction, traffic, cheapest_traffic(wanted, router.method))
+    return objects_of(route, direction, traffic, cheapest_traffic(wanted, route.method))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -103,7 +103,6 @@ class RouteFollower:
 
     cluster: Cluster
     route: ClusterRoute
-    router: RegimeRouter
     clock: Clock
     writer: RouteWriter
     told: Callable[[RouteSteered], object] = lambda _: None  # hears of what was written
@@ -114,6 +113,7 @@ class RouteFollower:
     _heard_s: float | None = field(default=None, init=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, init=False)
     _epoch_s: float = field(init=False)  # of the clock's zero: cycles begin at whole ones of it
+    _router: RegimeRouter = field(init=False)
     _wanted: EndpointRoute = field(init=False)
     _cheapest: RouteTraffic = field(init=False)
     _direction: RouteDirection | None = field(default=None, init=False)
@@ -122,8 +122,9 @@ class RouteFollower:
 
     def __post_init__(self) -> None:
         self._epoch_s = self.clock.timestamp() - self.clock.now()
+        self._router = self.route.router
         self._wanted = with_room(self.route.route)
-        self._cheapest = cheapest_traffic(self._wanted, self.router.method)
+        self._cheapest = cheapest_traffic(self._wanted, self.route.method)
 
     @property
     def collections(self) -> dict[str, tuple[str, str]]:
@@ -202,7 +203,7 @@ class RouteFollower:
         now = self.clock.now()
         units = units_seen(self.route, self._seen(heard, now), now)
         available = {name: unit.available for name, unit in units.items()}
-        traffic, again_s = self.router.decided(
+        traffic, again_s = self._router.decided(
             self._epoch_s + now, self._wanted.demand_per_s, available
         )
         direction = self._directed(traffic, units)
@@ -236,7 +237,7 @@ class RouteFollower:
         """Give where requests go; the reason is that of the moment in which a regime began."""
         ready = {name: unit.ready for name, unit in units.items()}
         weights = steered(self._wanted, traffic, ready)
-        state = self.router.state
+        state = self._router.state
         before = self._direction
         if before is not None and before.regime is state.regime:
             self._direction = replace(before, weights=weights or before.weights)

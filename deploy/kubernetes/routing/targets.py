@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from circinus.pipelines import checks
+from circinus.scheduler.routing.regimes import RegimeSettings
+from circinus.scheduler.routing.routers import RegimeRouter
+from circinus.scheduler.routing.traffic import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
 MOST_BACKENDS = 16
@@ -89,7 +92,9 @@ class ClusterRoute:
     hostnames: tuple[str, ...] = ()  # empty: all
     path: str = "/"
     prometheus: PrometheusSource | None = None  # None: nothing is scaled by what it tells
-    launch_s: float = field(default=3.0)  # that a pod may wait until Karpenter begins with a node
+    launch_s: float = 3.0  # that a pod may wait until Karpenter begins with a node
+    method: RouteMethod = RouteMethod.CARRIED
+    regimes: RegimeSettings = field(default_factory=RegimeSettings)
 
     def __post_init__(self) -> None:
         names = [unit.name for unit in self.route.units]
@@ -105,6 +110,11 @@ class ClusterRoute:
         services = [(target.service, target.port) for target in self.targets.values()]
         checks.unique("kubernetes.service of a unit", services)
         checks.non_negative("kubernetes.launch_s", self.launch_s)
+
+    @property
+    def router(self) -> RegimeRouter:
+        """Give what decides over it, at the beginning."""
+        return RegimeRouter(route=self.route, method=self.method, settings=self.regimes)
 
     def object_name(self, unit: DeploymentUnit) -> str:
         """Give the name of the objects of a unit."""

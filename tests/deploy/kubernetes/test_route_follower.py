@@ -19,7 +19,6 @@ from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import Unavailable
 from circinus.scheduler.routing.regimes import RegimeSettings
-from circinus.scheduler.routing.routers import RegimeRouter
 from tests.deploy.kubernetes.routes_in_a_cluster import (
     PROMETHEUS,
     cluster_route,
@@ -102,12 +101,10 @@ class KeepingCluster(Cluster):
 def follower(
     cluster: KeepingCluster, clock: Clock, route: ClusterRoute | None = None
 ) -> RouteFollower:
-    given = route or cluster_route(prometheus=PROMETHEUS)
-    settings = RegimeSettings(settle_s=SETTLE_S)
+    usual = cluster_route(prometheus=PROMETHEUS, regimes=RegimeSettings(settle_s=SETTLE_S))
     return RouteFollower(
         cluster=cluster,
-        route=given,
-        router=RegimeRouter(route=given.route, settings=settings),
+        route=route or usual,
         clock=clock,
         writer=RouteWriter(cluster=cluster, clock=clock),
     )
@@ -297,7 +294,7 @@ def test_the_first_of_the_objects_that_are_printed_sends_the_requests() -> None:
     route = cluster_route(
         prometheus=PROMETHEUS, targets={"cheap": target("cheap", node_pool=pool("p"))}
     )
-    found = planned(route, RegimeRouter(route=route.route), 0.0)
+    found = planned(route, 0.0)
     kinds = [each["kind"] for each in found]
     assert kinds == ["HTTPRoute", "NodePool", "ScaledObject", "ScaledObject"]
 
