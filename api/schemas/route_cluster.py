@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from circinus.api.schemas.base import Input
+from circinus.api.schemas.base import Input, having, left_out
 from circinus.api.schemas.numbers import WHOLE, bounds
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.ranges import Range
@@ -85,6 +85,15 @@ class UnitKubernetesInput(Input):
 
 class RouteKubernetesInput(Input):
     """Where a route is in a cluster."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"allOf": [having("gateway"), left_out("ingress")]},
+                {"allOf": [having("ingress"), left_out("gateway")]},
+            ]
+        }
+    )
 
     namespace: Annotated[str, Field(pattern=rf"^{_LABEL}$")] = "default"
     hostnames: list[_Host] = Field(default_factory=list, max_length=16)
