@@ -475,13 +475,13 @@ def test_the_command_follows_until_it_is_told_to_end(
     file = tmp_path / "route.yaml"
     file.write_text(yaml.safe_dump(document))
     command = [sys.executable, "-m", "circinus.api.cli", "route", "follow", str(file)]
-    command += ["--kubeconfig", str(cluster.kubeconfig), "--settle", str(SETTLE_S), "--json"]
+    command += ["--kubeconfig", str(cluster.kubeconfig), "--settle", str(SETTLE_S)]
     with units_on_nodes(cluster, namespace):
-        done = subprocess.run(
-            [*command, "--once"], capture_output=True, text=True, check=False, timeout=120
-        )
+        done = ended([*command, "--once"])
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["regime"] == "cost"
+        assert "Cost mode since" in done.stdout
+        assert "+ HTTPRoute/r" in done.stdout
+        command.append("--json")
         running = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -493,5 +493,22 @@ def test_the_command_follows_until_it_is_told_to_end(
             out, told = running.communicate(timeout=30)
         finally:
             running.kill()
-    assert running.returncode == 0, told
-    assert json.loads(out)["regime"] == "capacity"
+        assert running.returncode == 0, told
+        assert json.loads(out)["regime"] == "capacity"
+        path = f"/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes/r"
+        theirs = {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "HTTPRoute",
+            "metadata": {"name": "r"},
+            "spec": {"rules": [{"backendRefs": [{"name": "m-dear", "port": 8000}]}]},
+        }
+        connected(cluster).apply(path, theirs, manager="team-ml", force=True)
+        refused = ended([*command, "--once"])
+        assert refused.returncode == 6
+        assert "`--force` takes the fields over" in json.loads(refused.stdout)["error"]["message"]
+        assert ended([*command, "--once", "--force"]).returncode == 0
+    assert weights(cluster, namespace) == _LOST
+
+
+def ended(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
