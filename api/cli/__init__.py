@@ -23,6 +23,7 @@ from circinus.api.cli import (
     pools,
     queries,
     route_cluster,
+    route_serving,
     routing,
     service,
     serving,
@@ -116,7 +117,17 @@ _group(
     epilog=EPILOG,
 )
 _ROUTE = "Endpoints that unlike deployment units serve: which gets which part of the requests."
-_group("route", _ROUTE, routing.weights, route_cluster.follow, epilog=EPILOG)
+_group(
+    "route",
+    _ROUTE,
+    routing.weights,
+    route_serving.apply,
+    route_serving.status,
+    route_serving.request,
+    route_serving.remove,
+    route_cluster.follow,
+    epilog=EPILOG,
+)
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."
 _group("history", _HISTORY, machine.list_, machine.export, machine.import_)
 _group("study", "Measure and compare offline.", epilog=EPILOG, cls=_Studies)

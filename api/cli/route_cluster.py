@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import RenderableType
-from typer import Argument, Option, echo
+from typer import Argument, echo
 
 from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave, on_signal
@@ -21,7 +21,6 @@ from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_document
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput
-from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 
 if TYPE_CHECKING:  # the Kubernetes client and the solver take a second: only who needs them waits
@@ -35,29 +34,10 @@ _COLUMNS = ("unit", "wanted", "ready", "can be had", "weight", "why not more")
 class FollowOptions:
     """Options of the commands that move a route's traffic in a cluster."""
 
-    method: Annotated[str, "carried: by what units can do; or published, by their price."] = (
-        "carried"
-    )
-    settle: Annotated[float, "Seconds that capacity must have been back."] = 30.0
-    cycle: Annotated[
-        float | None, Option(help="Seconds after which load starts anew; left out: never.")
-    ] = None
     force: Annotated[bool, "Take fields over that other field managers own."] = False
     kubeconfig: Annotated[
         Path | None, "The way to the cluster; default: the pod's account, else KUBECONFIG."
     ] = None
-
-    def put_on(self, route: ClusterRoute) -> ClusterRoute:
-        """Give a route that is decided over so; InvalidInput if a figure breaks a rule."""
-        from circinus.scheduler.routing.regimes import RegimeSettings
-        from circinus.scheduler.routing.traffic import RouteMethod
-
-        checks.among("--method", self.method, [*RouteMethod])
-        longest_s = max(RegimeSettings().longest_settle_s, self.settle)
-        regimes = RegimeSettings(
-            settle_s=self.settle, longest_settle_s=longest_s, cycle_s=self.cycle
-        )
-        return replace(route, method=RouteMethod(self.method), regimes=regimes)
 
 
 def follow(
@@ -73,7 +53,7 @@ def follow(
     Writes the objects, then follows until interrupted. Ends with 3 if what can be had is too
     little (--once), 6 if the cluster refuses.
     """
-    route = options.put_on(cluster_file(file))
+    route = cluster_file(file)
     if render:
         render_in_cluster(screen, route)
     else:

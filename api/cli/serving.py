@@ -96,7 +96,7 @@ def request(
         raise InvalidInput.of("--input", "must be given, or --example, but not both", input_text)
     body: dict[str, Any] = {"timeout_s": timeout, "late": late}
     if input_text is not None:
-        body["input"] = _input(input_text)
+        body["input"] = given_input(input_text)
     if example is not None:
         body["example"] = {"index": example, "seed": seed}
     reply = client.request(query_id, checked(RequestBody, body))
@@ -182,7 +182,8 @@ def _link(text: str) -> dict[str, object]:
         raise InvalidInput.of(_LINK_FORM, f"must be {_LINK_FORM}", text) from error
 
 
-def _input(text: str) -> object:
+def given_input(text: str) -> object:
+    """Give what `--input` names: JSON, or what a file has; InvalidInput if it is neither."""
     try:
         named = text.startswith("@")
         data = read_file(Path(text[1:]), "it", _LARGEST_INPUT) if named else fsencode(text)

@@ -30,6 +30,7 @@ from circinus.api.schemas.pools import (
 )
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.routes import RouteInput, RouteList, RouteView
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
 from circinus.pipelines.errors import InvalidInput
 
@@ -261,6 +262,34 @@ def drop_pool(query_id: str) -> Call[QueryView]:
     return _drop(_query(query_id, "/pool"))
 
 
+def routes() -> Call[RouteList]:
+    """Give the routes over deployment units, and how they fare."""
+    return _get(RouteList, "/v1/routes")
+
+
+def route(name: str) -> Call[RouteView]:
+    """Give a route, and how it fares."""
+    return _get(RouteView, _route(name))
+
+
+def set_route(body: RouteInput | Document) -> Call[RouteView]:
+    """Give a route that is served from now on, or as it is said now."""
+    asked = _checked(RouteInput, body)
+    return _set("PUT", RouteView, _route(asked.name), asked)
+
+
+def drop_route(name: str) -> Call[None]:
+    """End a route and its workers."""
+    return Call(method="DELETE", path=_route(name), read=lambda _: None, repeat=Repeat.UNSENT)
+
+
+def ask_route(name: str, body: service.RequestBody | Document) -> Call[service.RequestReply]:
+    """Give the answer of one of a route's units. Once sent it is not sent again by itself."""
+    asked, timed = _checked(service.RequestBody, body), f"{_route(name)}/requests"
+    within_s = asked.timeout_s + _MARGIN_S
+    return _post(service.RequestReply, timed, asked, repeat=Repeat.UNSENT, timeout_s=within_s)
+
+
 def request(query_id: str, body: service.RequestBody | Document) -> Call[service.RequestReply]:
     """Give the answer of the deployed plan. Once sent it is not sent again by itself."""
     asked = _checked(service.RequestBody, body)
@@ -365,6 +394,10 @@ def _drop(path: str) -> Call[QueryView]:
     """Give a query without a part of it."""
     read = QueryView.model_validate_json
     return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
+
+
+def _route(name: str) -> str:
+    return f"/v1/routes/{_part(name)}"
 
 
 _JSON = {"Content-Type": "application/json"}

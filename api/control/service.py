@@ -17,6 +17,7 @@ from circinus.api.control.pool_follower import PoolFollower
 from circinus.api.control.readiness import Readiness
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
+from circinus.api.control.route_keeper import RouteKeeper
 from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.event_log import Outage, event, trouble
 from circinus.api.phases import QueryPhase
@@ -193,6 +194,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
         windows=service.requests.windows,
         now=service.observed,
     )
+    routes = RouteKeeper(parts=parts, deployer=deployer)
     loops = [
         asyncio.create_task(_kept_on(tick, every_s, failed))
         for tick, every_s, failed in (
@@ -201,6 +203,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
             (service.look_for_drift, settings.drift_s, "drift.look_failed"),
             (follower.tick, settings.reconcile_s, "pools.look_failed"),
             (watcher.tick, LOOK_S, "objectives.look_failed"),
+            (routes.tick, settings.reconcile_s, "routes.tick_failed"),
             (service.drop_old_events, _DROPPED_S, "events.drop_failed"),
         )
     ]

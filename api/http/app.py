@@ -13,7 +13,7 @@ from circinus.api.http.description import describe
 from circinus.api.http.errors import handle_errors
 from circinus.api.http.gate import Gate, Guard
 from circinus.api.http.reference import serve_reference
-from circinus.api.http.routes import datasets, events, pooling, queries, service
+from circinus.api.http.routes import datasets, events, pooling, queries, routing, service
 from circinus.api.http.routes.service import end_streams, provide
 from circinus.api.http.ui import (
     assets,
@@ -77,7 +77,7 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
         redirect_slashes=False,  # a path is a route's or nobody's
     )
-    for routes in (queries, pooling, datasets, events, service, *_PAGES):
+    for routes in (queries, pooling, routing, datasets, events, service, *_PAGES):
         app.include_router(routes.router)
     serve_reference(app)
     describe(app, with_token=settings.token is not None)

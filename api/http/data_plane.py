@@ -45,6 +45,8 @@ T = TypeVar("T")
 class DataPlane:
     """Answers requests to deployments of this process; lets all others through."""
 
+    paths = REQUESTS  # with the id of what is asked
+
     def __init__(
         self,
         app: ASGIApp,
@@ -55,10 +57,14 @@ class DataPlane:
         self._app, self._deployments = app, deployments
         self._infrastructure, self._limit = infrastructure, body_limit_bytes
 
+    def reply(self, asked: str, plan_id: str, result: RequestResult) -> RequestReply:
+        """Give an answer as clients see it; errors as `reply_of`."""
+        return reply_of(result, plan_id, self._infrastructure)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
         ours = scope["type"] == "http" and scope["method"] == "POST"
-        found = REQUESTS.fullmatch(scope["path"]) if ours else None
+        found = self.paths.fullmatch(scope["path"]) if ours else None
         if found is None or self._deployments.plan_serving(found[1]) is None:
             await self._app(scope, receive, send)
             return
@@ -94,10 +100,10 @@ class DataPlane:
             await asyncio.sleep(0)
         plan_id = self._deployments.plan_serving(query_id)
         if plan_id is None:
-            reason = f"query {query_id} has no deployment at this moment"
+            reason = f"{query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=1.0)
         work = self._deployments.request(query_id, given, terms)
-        reply = reply_of(await while_connected(receive, work), plan_id, self._infrastructure)
+        reply = self.reply(query_id, plan_id, await while_connected(receive, work))
         return Response(reply.model_dump_json(), media_type=JSON)
 
 
@@ -112,13 +118,14 @@ def reply_of(result: RequestResult, plan_id: str, infrastructure: Infrastructure
     emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
     return RequestReply.of(
         result,
-        output=_shown(result.output),
+        output=shown_output(result.output),
         plan_id=plan_id,
         emulated=emulated or any(link.emulated for link in infrastructure.links),
     )
 
 
-def _shown(output: Payload) -> object:
+def shown_output(output: Payload) -> object:
+    """Give an output as JSON has it; OperatorFailed if it has no form of it."""
     try:
         return payload_to_json(output)
     except InvalidInput as error:  # nothing is wrong with what the client sent

@@ -50,6 +50,8 @@ _LEAST_BYTES_PER_S = 2**14  # that earn it a second more: a data set of 64 MiB h
 _MOST_TOLD = 5000  # values of a body that tells the service what to do
 REQUESTS = re.compile(r"/v1/queries/([^/]+)/requests")
 """The path of requests to deployments, with the query."""
+ROUTE_REQUESTS = re.compile(r"/v1/routes/([^/]+)/requests")
+"""The path of requests to routes, with the route."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -163,7 +165,8 @@ class Gate:
                 form = scope["path"].startswith(_PAGES)
                 require_type(headers, UPLOADS if uploads else {FORM if form else JSON: ""})
                 if not (uploads or form):
-                    inputs = REQUESTS.fullmatch(scope["path"]) is not None
+                    asked = (REQUESTS, ROUTE_REQUESTS)
+                    inputs = any(each.fullmatch(scope["path"]) for each in asked)
                     scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_TOLD)
         except CircinusError as error:
             await answer_of(error, scope)(scope, receive, send)

@@ -14,6 +14,8 @@ from circinus.api.http.data_plane import DataPlane
 from circinus.api.http.gate import JSON, Guard
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits, bounded
+from circinus.api.keeper.route_plane import RoutePlane
+from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.schemas.base import HealthView
 from circinus.api.settings import Settings
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -29,9 +31,15 @@ def server_before(
     settings: Settings,
     lag: LoopLag,
     limits: EdgeLimits,
+    routes: ServedRoutes | None = None,
 ) -> uvicorn.Server:
-    """Give a server that answers requests to deployments; all else is for `others` to answer."""
+    """Give a server that answers requests to deployments and routes, where there are some.
+
+    All else is for `others` to answer.
+    """
     limit = settings.body_limit_bytes
+    if routes is not None:
+        others = RoutePlane(others, routes, limit)
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
     return uvicorn.Server(
         uvicorn.Config(

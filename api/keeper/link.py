@@ -21,11 +21,13 @@ from circinus.api.event_log import Outage, event, trouble
 from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
 from circinus.api.keeper.process import fingerprint, keeper_socket
 from circinus.api.settings import Settings
+from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
+from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.deploy.workers.settings import own_environment
@@ -136,6 +138,15 @@ class KeptDeployer:
         """See there."""
         told: bytes | None = await self._call("status", query_id)
         return None if told is None else _status(told)
+
+    async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
+        """See there."""
+        await self._call("apply_routes", dict(desired))
+
+    async def route(self, name: str) -> RouteStatus | str | None:
+        """See there."""
+        told: RouteStatus | str | None = await self._call("route", name)
+        return told
 
     async def close(self) -> None:
         """End the keeper and all that it runs."""

@@ -31,6 +31,7 @@ from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_byt
 from circinus.api.keeper.edge import listening_at, server_before
 from circinus.api.keeper.followed import Followed, FollowedApp
 from circinus.api.keeper.proxy import Proxy, Upstream
+from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.settings import PRIVATE
@@ -73,6 +74,7 @@ _OF_DEPLOYMENTS = (
     "serving",
     "withhold",
 )
+_OF_ROUTES = ("apply_routes", "route")
 """What a service may call, by the names of `Deployer`."""
 
 
@@ -82,13 +84,15 @@ class _Keeper:
 
     settings: Settings
     together: AllDispatchers
+    routes: ServedRoutes
     over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def handlers(self) -> Handlers:
         own: Handlers = {"hello": self.hello, "status": self.status, "end": self.end}
-        return {**own, **{name: getattr(self.together, name) for name in _OF_DEPLOYMENTS}}
+        of_deployments = {name: getattr(self.together, name) for name in _OF_DEPLOYMENTS}
+        return {**own, **of_deployments, **{n: getattr(self.routes, n) for n in _OF_ROUTES}}
 
     def hello(self) -> str:
         return fingerprint(self.settings)
@@ -127,7 +131,8 @@ async def _keep(
 ) -> None:
     followed = Followed(orchestrator, SystemClock(), expected=settings.dispatchers)
     orchestrator.followers = followed
-    keeper = _Keeper(settings, AllDispatchers(orchestrator, followed))
+    routes = ServedRoutes(orchestrator)
+    keeper = _Keeper(settings, AllDispatchers(orchestrator, followed), routes)
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
@@ -135,7 +140,8 @@ async def _keep(
     service = Upstream.at(service_socket(folder))
     others = Proxy(service, largest, settings.control_limit, settings.stream_limit)
     limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
-    server = server_before(FollowedApp(others, followed), orchestrator, settings, lag, limits)
+    app = FollowedApp(others, followed)
+    server = server_before(app, orchestrator, settings, lag, limits, routes)
     async with calls.listening(keeper_socket(folder)):
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         serving.add_done_callback(lambda _: keeper.over.set())
@@ -148,6 +154,7 @@ async def _keep(
             server.should_exit = True
             await others.end_streams()
             await serving
+            await routes.close()
             await orchestrator.close()
             keeper.ended.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated
 
 from pydantic import Field
@@ -9,9 +10,12 @@ from pydantic import Field
 from circinus.api.schemas.base import Input, View
 from circinus.api.schemas.numbers import WHOLE, bounds
 from circinus.api.schemas.route_cluster import RouteKubernetesInput, UnitKubernetesInput
+from circinus.api.schemas.service import LatelyView
 from circinus.pipelines import checks, ranges
+from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.ranges import Range
-from circinus.scheduler.routing.regimes import Regime
+from circinus.scheduler.routing.regimes import Regime, RegimeSettings
+from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute, ExecutionMode
 
 _Name = Annotated[str, Field(pattern=rf"^{checks.NAME}$")]
@@ -20,6 +24,8 @@ _Price = Annotated[float, bounds(Range(1e-6, ranges.PRICE_USD_PER_HOUR.most))]
 _PerS = Annotated[float, bounds(ranges.RATE_PER_S)]
 _Demand = Annotated[float, bounds(Range(0, ranges.RATE_PER_S.most))]
 _Seconds = Annotated[float, bounds(ranges.LATENCY_S)]
+_Wait = Annotated[float, bounds(Range(0, ranges.DURATION_S.most))]
+_Share = Annotated[float, bounds(Range(0.01, 1))]
 _Count = Annotated[int, bounds(ranges.MACHINES), WHOLE]
 
 
@@ -44,6 +50,43 @@ class DeploymentUnitInput(Input):
     """How many can be had; left out: any number."""
     kubernetes: UnitKubernetesInput | None = None
     """Its objects, where it is in a cluster."""
+    knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
+    """Of the route's pipeline, in the place of the route's own: `{operator: {knob: value}}`."""
+    share: _Share = 1.0
+    """Of a machine, that one of it has there."""
+    speed: _Share = 1.0
+    """Of this machine's, for trials: it is put on by waiting."""
+
+    @property
+    def unit(self) -> DeploymentUnit:
+        """Give it as the scheduler has it."""
+        told = {each.name for each in fields(DeploymentUnit)}
+        return DeploymentUnit(**self.model_dump(include=told))
+
+
+class RegimesInput(Input):
+    """When a route changes from cost to capacity mode, and back."""
+
+    settle_s: _Wait = 30.0
+    """Seconds that all that is wanted could be had again before cost mode begins anew."""
+    longest_settle_s: _Wait = 960.0
+    """Most of them: each further failover in a load cycle doubles them."""
+    cycle_s: Annotated[float, bounds(ranges.DURATION_S)] | None = None
+    """Seconds of a load cycle, with which cost mode begins anew; left out: there are none."""
+
+    @property
+    def settings(self) -> RegimeSettings:
+        """Give them as the scheduler has them; InvalidInput if the longest is shorter."""
+        return RegimeSettings(**self.model_dump())
+
+
+class VerifyInput(Input):
+    """How outputs of a unit are verified before it takes traffic."""
+
+    probes: Annotated[int, Field(ge=0, le=1000), WHOLE] = 8
+    """Examples of the pipeline that each unit runs; 0: none."""
+    tolerance: Annotated[float, bounds(ranges.ACCURACY)] = 0.02
+    """That its mean score may be below that of the first unit that runs."""
 
 
 class RouteInput(Input):
@@ -57,16 +100,23 @@ class RouteInput(Input):
     units: Annotated[list[DeploymentUnitInput], Field(min_length=1, max_length=64)]
     kubernetes: RouteKubernetesInput | None = None
     """Where it is in a cluster."""
+    pipeline: _Text | None = None
+    """Registered name of what units run; left out: others run them."""
+    knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
+    """Of the pipeline, as all units run it that say nothing else: `{operator: {knob: value}}`."""
+    method: Annotated[RouteMethod, Field(strict=False)] = RouteMethod.CARRIED
+    """`carried`: traffic by what units can do; `published`: by their price."""
+    regimes: RegimesInput = Field(default_factory=RegimesInput)
+    verify: VerifyInput = Field(default_factory=VerifyInput)
 
     @property
     def route(self) -> EndpointRoute:
         """Give it as the scheduler has it; InvalidInput if two units have one name."""
-        units = [DeploymentUnit(**unit.model_dump(exclude={"kubernetes"})) for unit in self.units]
         return EndpointRoute(
             name=self.name,
             demand_per_s=self.demand_per_s,
             latency_s=self.latency_s,
-            units=tuple(units),
+            units=tuple(each.unit for each in self.units),
         )
 
 
@@ -108,3 +158,54 @@ class RouteWeightsView(View):
     method: str
     regimes: list[RegimeTrafficView]
     left_out: list[str] = Field(description="Units that are too slow, in words.")
+
+
+class ProofView(View):
+    """What probes said of a unit's outputs."""
+
+    agrees: bool = Field(description="Whether it may take traffic.")
+    reference: str = Field(description="The unit that it was held against.")
+    score: float | None = Field(description="Mean over the probes; none: one failed.")
+    reference_score: float
+    tolerance: float
+    words: str
+
+
+class UnitStatusView(View):
+    """A deployment unit of a route that is served."""
+
+    name: str
+    traffic_weight: float = Field(description="That the regime gives it, in [0, 1].")
+    part: float = Field(description="Of the requests at this moment: of those that run.")
+    wanted: int = Field(description="Workers that the regime asks for.")
+    running: int
+    available: int | None = Field(description="That can be had; none: any number.")
+    why: str = Field(description="Why that is less, or it takes no traffic; empty: neither.")
+    sent: int = Field(description="Requests that were sent to it.")
+    proof: ProofView | None = Field(default=None, description="None: it was not verified.")
+
+
+class RouteStatusView(View):
+    """A route that is served."""
+
+    regime: Regime
+    why: str = Field(description="Why it is in it.")
+    for_s: float = Field(description="Seconds that it has been in it.")
+    failovers: int = Field(description="In this load cycle.")
+    units: list[UnitStatusView]
+    lately: list[LatelyView] = Field(description="What requests got.")
+
+
+class RouteView(View):
+    """A route that the service was told to serve."""
+
+    name: str
+    route: RouteInput
+    status: RouteStatusView | None = Field(default=None, description="None: not served yet.")
+    problem: str | None = Field(default=None, description="Why it is not, or not as it says.")
+
+
+class RouteList(View):
+    """The routes of a service."""
+
+    items: list[RouteView]

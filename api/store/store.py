@@ -38,6 +38,7 @@ from circinus.api.store.records import (
     StoredPlan,
     StoredQuery,
 )
+from circinus.api.store.routes import SqlRoutes
 from circinus.api.store.schedules import IN_FORCE, ScheduleStore
 from circinus.api.store.tables import (
     CheckpointRow,
@@ -75,6 +76,7 @@ class Store:
         self.schedules = ScheduleStore(engine)
         self.datasets = SqlDatasets(engine)
         self.history = SqlHistory(engine)
+        self.routes = SqlRoutes(engine)
         self.events = EventLog(engine)
         self.bills = SqlBills(engine)  # of serving
         self._engine = engine

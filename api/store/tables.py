@@ -274,6 +274,15 @@ class DatasetRow(Base):
     content: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
 
 
+class RouteRow(Base):
+    """A route that the service was told to serve."""
+
+    __tablename__ = "routes"
+
+    name: Mapped[str] = mapped_column(Text, primary_key=True)
+    route: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+
+
 class PlanRow(Base):
     """A plan of a query's Pareto set."""
 

@@ -7,17 +7,28 @@ Both are one process's orchestrator; the service meets it in a process of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from circinus.api.schemas.routes import RouteInput
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
+from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredRoute:
+    """A route that should be served."""
+
+    pipeline_reference: str  # names what its units run, see `pipelines.registry`
+    asked: RouteInput
 
 
 class Deployer(Protocol):
@@ -79,6 +90,12 @@ class Deployer(Protocol):
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
         """Give how a query's deployment fares; None: it has none."""
+
+    async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
+        """Let exactly these routes be served, by name; return at once. Another is tried again."""
+
+    async def route(self, name: str) -> RouteStatus | str | None:
+        """Give how a route fares, or why it is not served; None: it should not be."""
 
     async def close(self) -> None:
         """Stop everything; may be called again."""

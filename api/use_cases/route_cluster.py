@@ -31,6 +31,8 @@ def cluster_route(given: RouteInput) -> ClusterRoute:
         path=place.path,
         prometheus=None if told is None else PrometheusSource(**told.model_dump()),
         launch_s=place.launch_s,
+        method=given.method,
+        regimes=given.regimes.settings,
     )
 
 

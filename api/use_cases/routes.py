@@ -12,12 +12,11 @@ from circinus.scheduler.routing.regimes import (
     stepped,
 )
 from circinus.scheduler.routing.traffic import (
-    RouteMethod,
     RouteTraffic,
     cheapest_traffic,
     spread_traffic,
 )
-from circinus.scheduler.routing.traffic_weights import mean_latency_s, supply_per_s
+from circinus.scheduler.routing.traffic_weights import RouteMethod, mean_latency_s, supply_per_s
 from circinus.scheduler.routing.unit_counts import all_counts, least_usd_per_hour
 from circinus.scheduler.routing.units import EndpointRoute
 

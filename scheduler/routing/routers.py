@@ -15,12 +15,16 @@ from circinus.scheduler.routing.regimes import (
     stepped,
 )
 from circinus.scheduler.routing.traffic import (
-    RouteMethod,
     RouteTraffic,
     cheapest_traffic,
     spread_traffic,
 )
-from circinus.scheduler.routing.traffic_weights import adjusted_per_s, counts_for, supply_per_s
+from circinus.scheduler.routing.traffic_weights import (
+    RouteMethod,
+    adjusted_per_s,
+    counts_for,
+    supply_per_s,
+)
 from circinus.scheduler.routing.unit_counts import all_counts
 from circinus.scheduler.routing.units import EndpointRoute
 
@@ -29,6 +33,8 @@ AvailableUnits = Mapping[str, int | None]
 
 POLLED_S = 300.0
 """Between two looks of the paper's checker."""
+HEADROOM = 1.25
+"""Times the demand that units are wanted for: at 80 % they are busy (5.3)."""
 
 
 class Router(Protocol):
@@ -52,7 +58,8 @@ class RegimeRouter:
     method: RouteMethod = RouteMethod.CARRIED
     settings: RegimeSettings = field(default_factory=RegimeSettings)
     polls_s: float | None = None  # `POLLED_S`: as published
-    state: RegimeState = field(default_factory=RegimeState, init=False)
+    state: RegimeState = field(default_factory=RegimeState)
+    cheapest: RouteTraffic | None = field(default=None, init=False)  # in cost mode, lately
     _known: list[tuple[float, float, RouteTraffic]] = field(default_factory=list, init=False)
 
     def decided(
@@ -61,13 +68,14 @@ class RegimeRouter:
         """See `Router`."""
         route = replace(self.route, demand_per_s=demand_per_s)
         there = all_counts(route, available)
-        cheapest = self._cheapest(route)
+        cheapest = self.cheapest = self._cheapest(route)
         seen = CapacitySeen(at_s=at_s, wanted=cheapest.numbers, available=there)
         self.state = stepped(self.state, seen, self.settings)
         again_s = self.state.look_at_s(self.settings)
         if self.state.regime is Regime.COST:
-            return cheapest, again_s
-        return spread_traffic(route, self.method, there), again_s
+            return replace(cheapest, why=self.state.why), again_s
+        spread = spread_traffic(route, self.method, there)
+        return replace(spread, why=self.state.why), again_s
 
     def _cheapest(self, route: EndpointRoute) -> RouteTraffic:
         """Give cost mode; what is cheapest for a demand is so for all up to what it can take."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from circinus.scheduler.routing.regimes import Regime
 from circinus.scheduler.routing.traffic_weights import (
+    RouteMethod,
     adjusted_per_s,
     capacity_weights,
     carried_weights,
@@ -16,15 +16,6 @@ from circinus.scheduler.routing.traffic_weights import (
 )
 from circinus.scheduler.routing.unit_counts import cheapest_counts
 from circinus.scheduler.routing.units import EndpointRoute
-
-
-class RouteMethod(StrEnum):
-    """How traffic weights are made, see `scheduler.routing.traffic_weights`."""
-
-    CARRIED = "carried"
-    """By what the units of each kind can do."""
-    PUBLISHED = "published"
-    """By the inverse of the price; in capacity mode equal ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +27,7 @@ class RouteTraffic:
     weights: Mapping[
         str, float
     ]  # unit -> its part of the requests; others none. Empty: no traffic
+    why: str = ""  # the regime is this one; empty: it never changes
 
 
 def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:

@@ -24,6 +24,7 @@ says; by the inverse of the price dear units that nobody needs get a part as wel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from math import ceil
 
 import numpy as np
@@ -32,6 +33,15 @@ from circinus.pipelines.profile import FloatArray
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
 _ROUNDING = 1e-9  # of a number of units that is a whole one
+
+
+class RouteMethod(StrEnum):
+    """How traffic weights are made, see above."""
+
+    CARRIED = "carried"
+    """By what the units of each kind can do."""
+    PUBLISHED = "published"
+    """By the inverse of the price; in capacity mode equal ones."""
 
 
 def cost_weights(units: Sequence[DeploymentUnit]) -> dict[str, float]:

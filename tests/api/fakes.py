@@ -12,12 +12,14 @@ from circinus.api.store.documents import to_document
 from circinus.api.store.engine import connect, migrate
 from circinus.api.store.records import NewQuery, PlanningEnding
 from circinus.api.store.store import Store
+from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus, Recent
+from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.clock import ManualClock
@@ -112,6 +114,7 @@ class FakeDeployer:
     traffic_news: dict[str, TrafficNews] = field(default_factory=dict)
     demands: dict[str, SeenDemand] = field(default_factory=dict)
     requests_seen: dict[str, SeenRequests] = field(default_factory=dict)
+    routes: dict[str, DesiredRoute] = field(default_factory=dict)
     generation: int = 0
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
@@ -178,6 +181,12 @@ class FakeDeployer:
 
     async def recent(self) -> dict[str, Recent]:
         return self.latest
+
+    async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
+        self.routes = dict(desired)
+
+    async def route(self, name: str) -> RouteStatus | str | None:
+        return "its workers start" if name in self.routes else None
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
         return self._status(query_id) if query_id in self.desired else None

@@ -469,13 +469,14 @@ def test_the_command_follows_until_it_is_told_to_end(
         "name": "r",
         "demand_per_s": 150.0,
         "latency_s": 0.9,
+        "regimes": {"settle_s": SETTLE_S},
         "kubernetes": {"namespace": namespace, "gateway": {"name": "gateway"}},
         "units": units,
     }
     file = tmp_path / "route.yaml"
     file.write_text(yaml.safe_dump(document))
     command = [sys.executable, "-m", "circinus.api.cli", "route", "follow", str(file)]
-    command += ["--kubeconfig", str(cluster.kubeconfig), "--settle", str(SETTLE_S)]
+    command += ["--kubeconfig", str(cluster.kubeconfig)]
     with units_on_nodes(cluster, namespace):
         done = ended([*command, "--once"])
         assert done.returncode == 0, done.stderr

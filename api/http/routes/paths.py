@@ -26,3 +26,4 @@ register_url_convertor("id", IdConvertor())
 QUERY = "/queries/{query_id:id}"
 PLAN = "/plans/{plan_id:id}"
 DATASET = "/{dataset_id:id}"
+ROUTE = "/routes/{name:id}"

@@ -17,9 +17,10 @@ from string import Template
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.routing.rendered import labels_of_route
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, PrometheusSource, UnitTarget
+from circinus.scheduler.routing.routers import HEADROOM
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
-BUSY = 0.8
+BUSY = 1 / HEADROOM
 """Part of what a unit takes at its breaking point that autoscaling aims at (5.3)."""
 
 AUTOSCALING_API, KEDA_API, KARPENTER_API = "autoscaling/v2", "keda.sh/v1alpha1", "karpenter.sh/v1"

@@ -66,22 +66,6 @@ def test_a_route_that_cannot_be_in_a_cluster_ends_in_2_and_says_why(
     assert (done.exit_code, message in told) == (2, True), told
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (["--method", "random"], "--method must be among carried, published"),
-        (["--settle", "-1"], "settle_s must be finite and >= 0"),
-        (["--cycle", "0"], "cycle_s must be finite and > 0"),
-    ],
-)
-def test_figures_that_break_a_rule_end_in_2(
-    tmp_path: Path, option: list[str], message: str
-) -> None:
-    done = invoke("route", "follow", route(tmp_path), "--render", *option)
-    assert done.exit_code == 2
-    assert message in " ".join((done.stdout + done.stderr).split())
-
-
 def test_without_a_way_to_a_cluster_it_ends_in_2(tmp_path: Path) -> None:
     done = invoke("route", "follow", route(tmp_path), "--kubeconfig", str(tmp_path / "none"))
     assert done.exit_code == 2
@@ -109,7 +93,7 @@ def test_what_is_rendered_is_yaml_that_a_cluster_takes_and_needs_none(tmp_path: 
 
 
 def test_as_published_every_unit_has_a_part(tmp_path: Path) -> None:
-    done = invoke("route", "follow", route(tmp_path), "--render", "--method", "published")
+    done = invoke("route", "follow", route(tmp_path, method="published"), "--render")
     (found,) = yaml.safe_load_all(done.stdout)
     (rule,) = found["spec"]["rules"]
     # 1 / 0.5 and 1 / 1

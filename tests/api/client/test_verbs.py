@@ -22,6 +22,22 @@ from circinus.pipelines.errors import CircinusError, InvalidInput
 from tests.api.client.test_clients import VIEW
 from tests.api.malformed import as_yaml, query
 
+ROUTE = {
+    "name": "r",
+    "demand_per_s": 1.0,
+    "latency_s": 1.0,
+    "units": [
+        {
+            "name": "u",
+            "model": "m",
+            "hardware": "h",
+            "framework": "f",
+            "price_usd_per_hour": 1.0,
+            "most_per_s": 1.0,
+            "latency_s": 1.0,
+        }
+    ],
+}
 ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "health": (),
     "ready": (),
@@ -51,6 +67,11 @@ ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "choose_query_pool": ("q-1", {"rate_per_s": 2.0}),
     "set_pool": ("q-1", {"edge": {"small": 3}}),
     "drop_pool": ("q-1",),
+    "routes": (),
+    "route": ("r",),
+    "set_route": (ROUTE,),
+    "drop_route": ("r",),
+    "ask_route": ("r", {"input": 1}),
     "request": ("q-1", {"input": 1}),
     "schedule": (),
     "preview": ({"leaving": ["q-1"]},),

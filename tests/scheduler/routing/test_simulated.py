@@ -20,7 +20,7 @@ from circinus.scheduler.routing.simulated import (
     RouteScenario,
     simulated,
 )
-from circinus.scheduler.routing.traffic import RouteMethod
+from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.unit_counts import cheapest_counts
 from circinus.scheduler.routing.units import EndpointRoute
 from circinus.studies.routing.published import UNITS

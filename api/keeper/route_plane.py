@@ -1,0 +1,27 @@
+"""The way of a request to a route: as one to a deployment, but that one of its units answers."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp
+
+from circinus.api.http.data_plane import DataPlane, shown_output
+from circinus.api.http.gate import ROUTE_REQUESTS
+from circinus.api.keeper.routes import ServedRoutes
+from circinus.api.schemas.service import RequestReply
+from circinus.deploy.runtime.dispatcher import RequestResult
+
+
+class RoutePlane(DataPlane):
+    """Answers requests to routes of this process; lets all others through."""
+
+    paths = ROUTE_REQUESTS
+
+    def __init__(self, app: ASGIApp, routes: ServedRoutes, body_limit_bytes: int) -> None:
+        super().__init__(app, routes, routes.like.infrastructure, body_limit_bytes)
+        self._routes = routes
+
+    def reply(self, asked: str, plan_id: str, result: RequestResult) -> RequestReply:
+        """Give an answer as clients see it: the tier is the unit that answered."""
+        emulated = self._routes.emulates(asked)
+        output = shown_output(result.output)
+        return RequestReply.of(result, output=output, plan_id=None, emulated=emulated)

@@ -1,0 +1,179 @@
+"""The routes that a keeper serves, each by workers of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from circinus.api.use_cases.deployer import DesiredRoute
+from circinus.api.use_cases.served_routes import workloads_of
+from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.deploy.runtime.probing import ProbeSettings
+from circinus.deploy.runtime.routed import RoutedEndpoint, RouteStatus
+from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.pipelines.errors import CircinusError, Unavailable
+from circinus.pipelines.payload import Payload
+
+_QUEUE_LIMIT = 1024  # of a unit: what waits while others start
+_SWAPS_S = 60.0  # that the workers of a route which runs something else now may take
+_POLL_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Served:
+    """A route as it is served."""
+
+    desired: DesiredRoute
+    endpoint: RoutedEndpoint
+
+
+@dataclass(slots=True, eq=False)
+class ServedRoutes:
+    """Serves routes beside an orchestrator, as that starts instances. A `RequestServer`.
+
+    Used within one event loop.
+    """
+
+    like: Orchestrator  # whose launcher, pipelines, policy and clock are used
+    _served: dict[str, _Served] = field(default_factory=dict, init=False)
+    _desired: Mapping[str, DesiredRoute] = field(default_factory=dict, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
+    _ways: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _again: set[str] = field(default_factory=set, init=False)  # that changed while on their way
+
+    def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
+        """See `Deployer`."""
+        self._desired = dict(desired)
+        for name in {*desired, *self._served, *self._ways}:
+            if name in self._ways:
+                self._again.add(name)
+            else:
+                self._set_out(name)
+
+    def route(self, name: str) -> RouteStatus | str | None:
+        """See `Deployer`."""
+        if name in self._served and name not in self._problems:
+            return self._served[name].endpoint.status()
+        if name not in self._desired:
+            return None
+        return self._problems.get(name, "its workers start")
+
+    def plan_serving(self, name: str) -> str | None:
+        """Give the route's name if it answers requests; None: it does not."""
+        return name if name in self._served and name in self._desired else None
+
+    def refuse_hopeless(self, name: str, arrived: float, *, unless: Callable[[], bool]) -> None:
+        """Take all requests: a route's latency turns nobody away."""
+
+    def emulates(self, name: str) -> bool:
+        """Give whether one of the route's units is as slow as it is by waiting."""
+        return any(each.speed < 1 for each in self._desired[name].asked.units)
+
+    async def request(self, name: str, input: Payload, terms: RequestTerms) -> RequestResult:
+        """Give the answer of one of the route's units; errors as `Dispatcher.request`."""
+        served = self._served.get(name)
+        if served is None:
+            raise Unavailable(f"route {name} is not served", retry_after_s=1.0)
+        _, result = await served.endpoint.request(input, terms)
+        return result
+
+    async def close(self) -> None:
+        """End all workers."""
+        self.apply_routes({})
+        while self._ways:
+            await asyncio.wait(self._ways.values())
+            await asyncio.sleep(0)
+
+    def _set_out(self, name: str) -> None:
+        task = asyncio.create_task(self._go(name))
+        self._ways[name] = task
+        task.add_done_callback(lambda _: self._arrive(name))
+
+    def _arrive(self, name: str) -> None:
+        self._ways.pop(name, None)
+        if name in self._again:
+            self._again.discard(name)
+            self._set_out(name)
+
+    async def _go(self, name: str) -> None:
+        desired, served = self._desired.get(name), self._served.get(name)
+        try:
+            if desired is None:
+                await self._end(name)
+            elif served is None or not _runs_the_same(served.desired, desired):
+                await self._start(name, desired)
+            elif served.desired != desired:
+                asked = desired.asked
+                served.endpoint.change(asked.route, asked.regimes.settings, asked.method)
+                served.desired = desired
+            self._problems.pop(name, None)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one is no other's
+            self._problems[name] = str(error) or type(error).__name__
+            foreseen = isinstance(error, CircinusError)
+            told = (name, self._problems[name])
+            _log.warning("route_failed route=%s cause=%s", *told, exc_info=not foreseen)
+
+    async def _start(self, name: str, desired: DesiredRoute) -> None:
+        """Serve a route; what served it before goes on until the new workers do, if they do."""
+        reference, asked = desired.pipeline_reference, desired.asked
+        pipeline = await asyncio.to_thread(self.like.pipeline_of, reference)
+        endpoint = RoutedEndpoint(
+            route=asked.route,
+            workloads=workloads_of(asked, reference),
+            pipeline=pipeline,
+            start=self._orchestrator,
+            clock=self.like.clock,
+            method=asked.method,
+            settings=asked.regimes.settings,
+            probes=ProbeSettings(**asked.verify.model_dump()),
+        )
+        before = self._served.get(name)
+        endpoint.open()
+        if before is not None and not await _soon(lambda: endpoint.serves):
+            await endpoint.close()
+            reason = f"new workers did not serve within {_SWAPS_S:g} s: the ones before go on"
+            raise Unavailable(reason, retry_after_s=_SWAPS_S)
+        self._served[name] = _Served(desired, endpoint)
+        if before is not None:
+            await before.endpoint.close()
+
+    async def _end(self, name: str) -> None:
+        served = self._served.pop(name, None)
+        if served is not None:
+            await served.endpoint.close()
+
+    def _orchestrator(self, of: UnitWorkload) -> Orchestrator:
+        like = self.like
+        return Orchestrator(
+            of.infrastructure,
+            like.launcher,
+            like.pipeline_of,
+            like.policy,
+            like.clock,
+            queue_limit=_QUEUE_LIMIT,
+        )
+
+
+async def _soon(holds: Callable[[], bool]) -> bool:
+    """Wait until it holds, for as long as a swap may take, and say whether it does."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SWAPS_S):
+            while not holds():
+                await asyncio.sleep(_POLL_S)
+    return holds()
+
+
+def _runs_the_same(one: DesiredRoute, other: DesiredRoute) -> bool:
+    """Whether the workers of both are alike, whatever their numbers, and so are the probes."""
+
+    def runs(of: DesiredRoute) -> object:
+        each = workloads_of(of.asked, of.pipeline_reference)
+        units = [(w.unit.name, w.knobs, w.share, w.speed) for w in each]
+        return of.pipeline_reference, units, of.asked.verify
+
+    return runs(one) == runs(other)

@@ -1,0 +1,59 @@
+"""Routes over deployment units that a service was told to serve, as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Engine, delete, func, select
+
+from circinus.api.store.engine import one_at_a_time, reading, rows, writing
+from circinus.api.store.records import NotFound
+from circinus.api.store.tables import RouteRow
+from circinus.pipelines import checks
+
+Document = Mapping[str, object]
+
+
+class SqlRoutes:
+    """Keeps routes on an engine whose tables exist. Safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def put(self, name: str, route: Document, *, most: int) -> bool:
+        """Keep a route, in the place of the one of that name; give whether there was none.
+
+        InvalidInput if there would be more than `most`.
+        """
+        with writing(self._engine) as session:
+            one_at_a_time(session, "routes")
+            found = session.get(RouteRow, name)
+            if found is not None:
+                found.route = dict(route)
+                return False
+            count = session.scalar(select(func.count()).select_from(RouteRow)) or 0
+            rule = f"must be at most {most}: remove one first"
+            checks.require(count < most, "routes", rule, count + 1)
+            session.add(RouteRow(name=name, route=dict(route)))
+            return True
+
+    def get(self, name: str) -> Document:
+        """Give a route; NotFound if there is none of that name."""
+        with reading(self._engine) as session:
+            found = session.get(RouteRow, name)
+            if found is None:
+                raise NotFound("route", name)
+            return found.route
+
+    def all(self) -> dict[str, Document]:
+        """Give all routes by name, in its order."""
+        return {
+            row.name: row.route for row in rows(self._engine, select(RouteRow).order_by("name"))
+        }
+
+    def remove(self, name: str) -> None:
+        """Forget a route; NotFound if there is none of that name."""
+        with writing(self._engine) as session:
+            done = session.execute(delete(RouteRow).where(RouteRow.name == name))
+            if not done.rowcount:  # type: ignore[attr-defined]  # of a delete there is one
+                raise NotFound("route", name)

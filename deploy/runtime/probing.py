@@ -1,0 +1,129 @@
+"""Whether a deployment unit's outputs are as good as the reference's, before it takes traffic.
+
+After adaptive orchestration, 4.5.1: outputs are verified against known inputs. Its 5.2 shows by a
+pair of pictures that quality is the same across hardware; here it is a score. Probes are examples
+of the pipeline, the same for all units, and its metric scores what comes of them. Outputs need not
+be equal, and may differ from run to run: their mean score may be below the reference's by a
+tolerance at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from circinus.pipelines import checks
+from circinus.pipelines.dataset import Example
+from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline
+from circinus.profiler.scoring import Scoring
+
+_SEED = 0  # of the examples: all units, at any time, get the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSettings:
+    """How outputs are verified."""
+
+    probes: int = 8  # examples that each unit runs, `>= 0`; 0: nothing is verified
+    tolerance: float = 0.02  # that a unit's mean score may be below the reference's, in [0, 1]
+
+    def __post_init__(self) -> None:
+        checks.at_least("verify.probes", self.probes, 0)
+        checks.probability("verify.tolerance", self.tolerance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitProof:
+    """What the probes said of a unit."""
+
+    reference: str  # the unit whose score counts
+    score: float | None  # mean over the probes; None: one failed
+    reference_score: float
+    tolerance: float
+    failed: str = ""  # how a probe failed; empty: none did
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it may take traffic."""
+        return self.score is not None and self.score >= self.reference_score - self.tolerance
+
+    @property
+    def words(self) -> str:
+        """What was found, for people."""
+        if self.score is None:
+            return f"a probe failed: {self.failed}"
+        return f"score {self.score:.3f}, that of {self.reference} is {self.reference_score:.3f}"
+
+
+@dataclass(slots=True, eq=False)
+class Prober:
+    """Runs the probes of one pipeline. Used within one event loop."""
+
+    pipeline: Pipeline
+    settings: ProbeSettings
+    _examples: Sequence[Example] | None = field(default=None, init=False)
+    _reference: tuple[str, float] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.wanted:
+            rule = "must be 0: the pipeline makes no examples"
+            made = self.pipeline.examples is not None
+            checks.require(made, "verify.probes", rule, self.settings.probes)
+            self._scoring()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether units have to be verified."""
+        return self.settings.probes > 0
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether it is known what others are held against."""
+        return self._reference is not None
+
+    async def prove(self, unit: str, run: Callable[[Payload], Awaitable[Payload]]) -> UnitProof:
+        """Give what the probes say of a unit; the first one is the reference.
+
+        Raises what `run` raises, but for OperatorFailed. Nothing is found out then.
+        """
+        score, failed = None, ""
+        try:
+            score = await self._score(run)
+        except OperatorFailed as error:
+            failed = str(error)
+        if self._reference is None and score is not None:
+            self._reference = (unit, score)
+        reference, reference_score = self._reference or (unit, 0.0)
+        return UnitProof(
+            reference=reference,
+            score=score,
+            reference_score=reference_score,
+            tolerance=self.settings.tolerance,
+            failed=failed,
+        )
+
+    async def _score(self, run: Callable[[Payload], Awaitable[Payload]]) -> float:
+        if self._examples is None:
+            self._examples = await asyncio.to_thread(self._made)
+        scoring, scores = self._scoring(), []
+        for example in self._examples:
+            output = await run(example.input)
+            told = (output, example.input, example.expected)
+            scored = await asyncio.to_thread(scoring.of, *told)
+            if scored.cause:
+                raise OperatorFailed("score", scored.cause)
+            scores.append(scored.score)
+        return sum(scores) / len(scores)
+
+    def _made(self) -> Sequence[Example]:
+        count = self.settings.probes
+        if self.pipeline.example_count is not None:
+            count = min(count, self.pipeline.example_count)
+        make = self.pipeline.examples
+        return [] if make is None else list(make(count, _SEED).examples)
+
+    def _scoring(self) -> Scoring:
+        return Scoring(self.pipeline, None)

@@ -1,0 +1,118 @@
+"""A deployment unit of a route that is served here: its workers, and what was seen of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from math import inf
+
+from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.probing import UnitProof
+from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.pipeline import Pipeline
+
+_AGAIN_S = 2.0  # after which what did not start is tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitStatus:
+    """A unit of a route, for people."""
+
+    name: str
+    traffic_weight: float  # that the regime gives it
+    part: float  # of the requests at this moment
+    wanted: int  # workers
+    running: int
+    available: int | None  # that can be had; None: any number
+    why: str  # it is less than what is wanted, or takes no traffic; empty: neither
+    proof: UnitProof | None  # None: its outputs were not verified
+    sent: int  # requests so far
+
+
+@dataclass(slots=True, eq=False)
+class RoutedUnit:
+    """A unit and its workers. Used within one event loop."""
+
+    workload: UnitWorkload
+    orchestrator: Orchestrator
+    pipeline: Pipeline
+    asked: int = 0  # workers that should run
+    running: int = 0  # as it was seen last, with what follows
+    ended: int = 0  # that should run, and ended
+    failed: str = ""  # why workers did not start; empty: they did
+    proof: UnitProof | None = None
+    sent: int = 0
+    again_s: float = inf  # when it is tried again
+    in_hand: set[asyncio.Future[RequestResult]] = field(default_factory=set)
+    proving: asyncio.Task[None] | None = None
+    ways: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """Its name, which its deployment has, too."""
+        return self.workload.unit.name
+
+    @property
+    def serves(self) -> bool:
+        """Whether it answers requests at this moment."""
+        return self.orchestrator.plan_serving(self.name) is not None
+
+    @property
+    def refused(self) -> bool:
+        """Whether its outputs were found not to agree."""
+        return self.proof is not None and not self.proof.agrees
+
+    @property
+    def available(self) -> int | None:
+        """How many can be had; None: any number."""
+        told = self.workload.unit.available
+        if self.refused:
+            return 0
+        if not self.ended and not self.failed:
+            return told
+        return self.running if told is None else min(told, self.running)
+
+    @property
+    def why(self) -> str:
+        """Why fewer can be had than are wanted, or it takes no traffic; empty: neither is so."""
+        if self.proof is not None and not self.proof.agrees:
+            return f"outputs do not agree: {self.proof.words}"
+        if self.failed:
+            return self.failed
+        return f"{self.ended} ended, and are started again" if self.ended else ""
+
+    def see(self) -> None:
+        """Look at the workers."""
+        if not self.asked:
+            self.running, self.ended, self.failed = 0, 0, ""
+            return
+        try:
+            status = self.orchestrator.status(self.name)
+        except CircinusError:  # not set out yet
+            return
+        self.running = sum(each.up for each in status.instances)
+        self.ended = sum(not each.up and each.ended is not None for each in status.instances)
+        if status.reason is not None:
+            self.failed = status.reason.splitlines()[0]
+        elif status.phase is not DeploymentPhase.STARTING:
+            self.failed = ""
+
+    def ask(self, workers: int, now: float) -> None:
+        """Let so many workers run; what did not start is tried again after a while."""
+        if workers == self.asked and not (self.failed and now >= self.again_s):
+            return
+        self.asked, self.again_s = workers, now + _AGAIN_S
+        wanted = self.workload.desired(self.pipeline.graph, workers) if workers else None
+        apply = self.orchestrator.apply({} if wanted is None else {self.name: wanted})
+        task = asyncio.ensure_future(apply)
+        self.ways.add(task)
+        task.add_done_callback(self.ways.discard)
+
+    async def close(self) -> None:
+        """End its workers, after what they have in hand."""
+        if self.proving is not None:
+            self.proving.cancel()
+        await self.orchestrator.close()
+        await asyncio.gather(*self.ways, return_exceptions=True)
