@@ -71,6 +71,8 @@ class RoutedEndpoint:
     _turns: UnitTurns = field(default_factory=UnitTurns, init=False)
     _requests: Traffic = field(init=False)
     _began: float = field(init=False)
+    # what the clock's zero is since the Epoch: load cycles begin at whole ones since then
+    _zero: float = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _loop: asyncio.Task[None] | None = field(default=None, init=False)
 
@@ -83,7 +85,7 @@ class RoutedEndpoint:
         }
         self._router = self._routing(RegimeState())
         self._prober = Prober(self.pipeline, self.probes)
-        self._began = self.clock.now()
+        self._began, self._zero = self.clock.now(), self.clock.timestamp() - self.clock.now()
         self._requests = Traffic(self._began)
 
     def open(self) -> None:
@@ -175,7 +177,7 @@ class RoutedEndpoint:
         now, traffic, state = self.clock.now(), self._traffic, self._router.state
         return RouteStatus(
             state=state,
-            for_s=now - max(state.since_s, self._began),
+            for_s=now - max(state.since_s - self._zero, self._began),
             lately=self._requests.lately(now),
             units=[
                 UnitStatus(
@@ -229,8 +231,8 @@ class RoutedEndpoint:
     def _decide(self, now: float, seen: Mapping[str, int | None]) -> None:
         before = self._router.state.regime
         demand = HEADROOM * self.route.demand_per_s
-        self._traffic, self._again_s = self._router.decided(now, demand, seen)
-        state = self._router.state
+        self._traffic, again_s = self._router.decided(now + self._zero, demand, seen)
+        self._again_s, state = again_s - self._zero, self._router.state
         if state.regime is not before:
             told = (self.route.name, state.regime, state.why)
             _log.info("route_regime_changed route=%s regime=%s why=%s", *told)
