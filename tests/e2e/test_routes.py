@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
+pytestmark = pytest.mark.slow
 PIPELINE = "tests.deploy.routed_pipelines:doubled"
 
 
