@@ -23,6 +23,7 @@ from circinus.api.cli import (
     pooling,
     pools,
     queries,
+    route_cluster,
     route_serving,
     routing,
     service,
@@ -125,6 +126,7 @@ _group(
     route_serving.status,
     route_serving.request,
     route_serving.remove,
+    route_cluster.follow,
     epilog=EPILOG,
 )
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."

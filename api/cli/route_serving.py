@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from circinus.api import formats
 from circinus.api.cli.rendering import tables
+from circinus.api.cli.route_cluster import FollowOptions, cluster_file, follow_in_cluster
 from circinus.api.cli.screen import Screen
 from circinus.api.cli.serving import given_input
 from circinus.api.client import Client
@@ -27,12 +28,19 @@ def apply(
     screen: Screen,
     client: Client,
     file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
+    cluster: Annotated[bool, "Write its objects to a Kubernetes cluster instead."] = False,
+    *,
+    options: FollowOptions,
 ) -> None:
     """Let the service serve a route by workers of its units, or as the file says it now.
 
-    A unit takes traffic once its outputs are verified.
+    A unit takes traffic once its outputs are verified. In a cluster (--cluster) units are
+    Deployments of yours, and `route follow` moves their traffic from then on.
     """
-    _show(screen, client.set_route(checked(RouteInput, read_document(file))))
+    if cluster:
+        follow_in_cluster(screen, cluster_file(file), options, once=True)
+    else:
+        _show(screen, client.set_route(checked(RouteInput, read_document(file))))
 
 
 def status(

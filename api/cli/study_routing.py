@@ -17,21 +17,23 @@ from circinus.studies.routing import study
 
 def routing(
     screen: Screen,
-    out: Annotated[Path, Option(help="Folder of routing.csv.", file_okay=False)],
+    out: Annotated[
+        Path, Option(help="Folder of routing.csv, routing.html and SVG files.", file_okay=False)
+    ],
     route: Annotated[
         Path | None,
         Option(metavar="FILE", help="A route of yours; default: a tenth of the paper's."),
     ] = None,
-    policies: Annotated[str, f"By commas, of {', '.join(study.ROUTERS)}."] = ",".join(
-        study.ROUTERS
-    ),
+    policies: Annotated[
+        str, f"By commas, of {', '.join(study.ROUTERS)}; two are drawn."
+    ] = ",".join(study.ROUTERS),
     seeds: Annotated[int, Option(help="Runs of each.", min=1)] = 5,
     first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
 ) -> None:
     """Simulate an endpoint over deployment units while capacity comes and goes.
 
     Told are cost, requests that are late or not served, and how long traffic went to what was
-    lost. Every run is in routing.csv.
+    lost. Every run is in routing.csv; routing.html has figures 4 to 7 of the paper, simulated.
     """
     asked = study.RoutingStudy(
         route=study.PUBLISHED_ROUTE

@@ -119,7 +119,7 @@ class ServedRoutes:
             _log.warning("route_failed route=%s cause=%s", *told, exc_info=not foreseen)
 
     async def _start(self, name: str, desired: DesiredRoute) -> None:
-        """Serve a route; what served it before goes on until the new workers do."""
+        """Serve a route; what served it before goes on until the new workers do, if they do."""
         reference, asked = desired.pipeline_reference, desired.asked
         pipeline = await asyncio.to_thread(self.like.pipeline_of, reference)
         endpoint = RoutedEndpoint(
@@ -134,11 +134,10 @@ class ServedRoutes:
         )
         before = self._served.get(name)
         endpoint.open()
-        if before is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SWAPS_S):
-                    while not endpoint.serves:
-                        await asyncio.sleep(_POLL_S)
+        if before is not None and not await _soon(lambda: endpoint.serves):
+            await endpoint.close()
+            reason = f"new workers did not serve within {_SWAPS_S:g} s: the ones before go on"
+            raise Unavailable(reason, retry_after_s=_SWAPS_S)
         self._served[name] = _Served(desired, endpoint)
         if before is not None:
             await before.endpoint.close()
@@ -160,11 +159,21 @@ class ServedRoutes:
         )
 
 
+async def _soon(holds: Callable[[], bool]) -> bool:
+    """Wait until it holds, for as long as a swap may take, and say whether it does."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SWAPS_S):
+            while not holds():
+                await asyncio.sleep(_POLL_S)
+    return holds()
+
+
 def _runs_the_same(one: DesiredRoute, other: DesiredRoute) -> bool:
     """Whether the workers of both are alike, whatever their numbers, and so are the probes."""
 
     def runs(of: DesiredRoute) -> object:
-        units = [(u.name, u.knobs, u.share, u.speed) for u in of.asked.units]
+        each = workloads_of(of.asked, of.pipeline_reference)
+        units = [(w.unit.name, w.knobs, w.share, w.speed) for w in each]
         return of.pipeline_reference, units, of.asked.verify
 
     return runs(one) == runs(other)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from circinus.api.event_log import trouble
 from circinus.api.operator.definition import GROUP, KIND, VERSION
 from circinus.api.operator.following import Event
 from circinus.deploy.kubernetes.api import Cluster, Object
+from circinus.deploy.kubernetes.events import EventReporter
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 
 _COMPONENT = "circinus-operator"
-_LONGEST = 1024  # characters of a message, as the cluster has it
 _LOG = logging.getLogger(__name__)
 
 
@@ -29,43 +28,20 @@ class EventTeller:
 
     def tell(self, found: Object, events: Iterable[Event]) -> None:
         """Tell events of an object; what the cluster does not take is logged, and no trouble."""
+        reporter = EventReporter(component=_COMPONENT, instance=self.identity)
+        of = {**found, "apiVersion": f"{GROUP}/{VERSION}", "kind": KIND}  # lists leave them out
         for event in events:
             try:
                 namespace = found["metadata"]["namespace"]
                 path = f"/api/v1/namespaces/{namespace}/events"
-                self.cluster.create(path, self._document(found, event))
+                document = reporter.event(
+                    of,
+                    event.reason,
+                    event.message,
+                    warning=event.warning,
+                    at_s=self.clock.timestamp(),
+                )
+                self.cluster.create(path, document)
             except CircinusError as error:
                 uid = found["metadata"]["uid"]
                 trouble(_LOG, "operator.event_not_told", uid=uid, event=event, reason=str(error))
-
-    def _document(self, found: Object, event: Event) -> Object:
-        metadata = found["metadata"]
-        at = datetime.fromtimestamp(self.clock.timestamp(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        message = event.message
-        if len(message) > _LONGEST:
-            message = f"{message[: _LONGEST - 3]}..."
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {
-                "generateName": f"{metadata['name']}-",
-                "namespace": metadata["namespace"],
-            },
-            "involvedObject": {
-                "apiVersion": f"{GROUP}/{VERSION}",
-                "kind": KIND,
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-                "resourceVersion": metadata["resourceVersion"],
-            },
-            "type": "Warning" if event.warning else "Normal",
-            "reason": event.reason,
-            "message": message,
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-            "source": {"component": _COMPONENT},
-            "reportingComponent": _COMPONENT,
-            "reportingInstance": self.identity,
-        }

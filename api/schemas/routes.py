@@ -9,6 +9,7 @@ from pydantic import Field
 
 from circinus.api.schemas.base import Input, View
 from circinus.api.schemas.numbers import WHOLE, bounds
+from circinus.api.schemas.route_cluster import RouteKubernetesInput, UnitKubernetesInput
 from circinus.api.schemas.service import LatelyView
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.operators import KnobValue
@@ -47,8 +48,10 @@ class DeploymentUnitInput(Input):
     """Seconds of a request there."""
     available: _Count | None = None
     """How many can be had; left out: any number."""
+    kubernetes: UnitKubernetesInput | None = None
+    """Its objects, where it is in a cluster."""
     knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
-    """Of the route's pipeline, as one of it runs it: `{operator: {knob: value}}`."""
+    """Of the route's pipeline, in the place of the route's own: `{operator: {knob: value}}`."""
     share: _Share = 1.0
     """Of a machine, that one of it has there."""
     speed: _Share = 1.0
@@ -95,8 +98,12 @@ class RouteInput(Input):
     latency_s: _Seconds
     """That a request may take at most: slower units are left out."""
     units: Annotated[list[DeploymentUnitInput], Field(min_length=1, max_length=64)]
+    kubernetes: RouteKubernetesInput | None = None
+    """Where it is in a cluster."""
     pipeline: _Text | None = None
     """Registered name of what units run; left out: others run them."""
+    knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
+    """Of the pipeline, as all units run it that say nothing else: `{operator: {knob: value}}`."""
     method: Annotated[RouteMethod, Field(strict=False)] = RouteMethod.CARRIED
     """`carried`: traffic by what units can do; `published`: by their price."""
     regimes: RegimesInput = Field(default_factory=RegimesInput)

@@ -40,7 +40,10 @@ def workloads_of(asked: RouteInput, reference: str) -> tuple[UnitWorkload, ...]:
         UnitWorkload(
             unit=each.unit,
             pipeline_reference=reference,
-            knobs=each.knobs,
+            knobs={
+                operator: {**asked.knobs.get(operator, {}), **each.knobs.get(operator, {})}
+                for operator in {**asked.knobs, **each.knobs}
+            },
             share=each.share,
             speed=each.speed,
         )

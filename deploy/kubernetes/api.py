@@ -148,10 +148,16 @@ class Cluster:
         return self._call("PUT", path, body=body)
 
     def apply(
-        self, path: str, body: Mapping[str, Any], *, force: bool = False, dry_run: bool = False
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = FIELD_MANAGER,
     ) -> Object:
-        """Apply an object on the server's side, as our field manager."""
-        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
+        """Apply an object on the server's side, as a field manager of ours."""
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
         query |= {"dryRun": "All"} if dry_run else {}
         return self._call("PATCH", path, query, body, content="application/apply-patch+yaml")
 

@@ -33,6 +33,7 @@ class Mirror:
     path: str  # of the collection
     heard: Heard  # is given its objects; an error of it is logged and changes nothing
     selector: str = ""  # only objects with these labels; empty: all
+    fields: str = ""  # only objects with these fields; empty: all
     _over: Event = field(default_factory=Event, init=False)
     _objects: dict[str, Object] = field(default_factory=dict, init=False)
     _version: str | None = field(default=None, init=False)
@@ -60,7 +61,8 @@ class Mirror:
 
     def step(self) -> None:
         """List if nothing is known, then follow one watch to its end; raises as `Cluster` does."""
-        query = {"labelSelector": self.selector} if self.selector else {}
+        chosen = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        query = {name: value for name, value in chosen.items() if value}
         if self._version is None:
             found = in_pages(self.cluster.listed, self.path, **query)
             self._objects = {o["metadata"]["name"]: o for o in found["items"]}

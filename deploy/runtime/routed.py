@@ -71,6 +71,8 @@ class RoutedEndpoint:
     _turns: UnitTurns = field(default_factory=UnitTurns, init=False)
     _requests: Traffic = field(init=False)
     _began: float = field(init=False)
+    # what the clock's zero is since the Epoch: load cycles begin at whole ones since then
+    _zero: float = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _loop: asyncio.Task[None] | None = field(default=None, init=False)
 
@@ -81,9 +83,9 @@ class RoutedEndpoint:
             each.unit.name: RoutedUnit(each, self.start(each), self.pipeline)
             for each in self.workloads
         }
-        self._router = RegimeRouter(route=self.route, method=self.method, settings=self.settings)
+        self._router = self._routing(RegimeState())
         self._prober = Prober(self.pipeline, self.probes)
-        self._began = self.clock.now()
+        self._began, self._zero = self.clock.now(), self.clock.timestamp() - self.clock.now()
         self._requests = Traffic(self._began)
 
     def open(self) -> None:
@@ -102,10 +104,18 @@ class RoutedEndpoint:
         for unit in route.units:
             own = self._units[unit.name]
             own.workload = replace(own.workload, unit=unit)
-        state = self._router.state
-        self._router = RegimeRouter(route=route, method=method, settings=settings, state=state)
-        self._seen = None
+        self._route_anew()
         self._look()
+
+    def _route_anew(self) -> None:
+        """Decide anew, over units whose outputs were not found not to agree."""
+        self._router = self._routing(self._router.state)
+        self._seen = None
+
+    def _routing(self, state: RegimeState) -> RegimeRouter:
+        good = [unit for unit in self.route.units if not self._units[unit.name].refused]
+        route = replace(self.route, units=good or self.route.units)
+        return RegimeRouter(route=route, method=self.method, settings=self.settings, state=state)
 
     async def request(self, input: Payload, terms: RequestTerms) -> tuple[str, RequestResult]:
         """Give the unit that answered, and its answer; errors as `Dispatcher.request`."""
@@ -167,7 +177,7 @@ class RoutedEndpoint:
         now, traffic, state = self.clock.now(), self._traffic, self._router.state
         return RouteStatus(
             state=state,
-            for_s=now - max(state.since_s, self._began),
+            for_s=now - max(state.since_s - self._zero, self._began),
             lately=self._requests.lately(now),
             units=[
                 UnitStatus(
@@ -221,8 +231,8 @@ class RoutedEndpoint:
     def _decide(self, now: float, seen: Mapping[str, int | None]) -> None:
         before = self._router.state.regime
         demand = HEADROOM * self.route.demand_per_s
-        self._traffic, self._again_s = self._router.decided(now, demand, seen)
-        state = self._router.state
+        self._traffic, again_s = self._router.decided(now + self._zero, demand, seen)
+        self._again_s, state = again_s - self._zero, self._router.state
         if state.regime is not before:
             told = (self.route.name, state.regime, state.why)
             _log.info("route_regime_changed route=%s regime=%s why=%s", *told)
@@ -286,6 +296,8 @@ class RoutedEndpoint:
 
         try:
             unit.proof = await self._prober.prove(unit.name, run)
+            if unit.refused:
+                self._route_anew()
         except CircinusError as error:  # it went away, say
             _log.warning("probes_failed unit=%s cause=%s", unit.name, error)
         else:

@@ -73,8 +73,9 @@ class RegimeRouter:
         self.state = stepped(self.state, seen, self.settings)
         again_s = self.state.look_at_s(self.settings)
         if self.state.regime is Regime.COST:
-            return cheapest, again_s
-        return spread_traffic(route, self.method, there), again_s
+            return replace(cheapest, why=self.state.why), again_s
+        spread = spread_traffic(route, self.method, there)
+        return replace(spread, why=self.state.why), again_s
 
     def _cheapest(self, route: EndpointRoute) -> RouteTraffic:
         """Give cost mode; what is cheapest for a demand is so for all up to what it can take."""

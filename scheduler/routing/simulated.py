@@ -1,10 +1,11 @@
 """A route in simulation: requests over deployment units whose capacity comes and goes.
 
-Requests come at random at a rate that follows a cosine. Each goes to a kind of unit by its traffic
-weight, among the kinds that run; while units start, by what those that run can do. There it waits
-for one of `T L` places (a unit serves as many at once, so that it takes T a second), and is served
-in L. Units take a while to start; what is no longer wanted ends when all that is wanted runs: new
-before old. What a unit that is lost had in hand is sent again. While nothing runs, requests wait.
+Requests come at random at a rate that follows a cosine. Each goes to a kind of unit in turns, as
+where a route is served (`turns`): by traffic weight among the kinds that run; while units start,
+by what those that run can do. There it waits for one of `T L` places (a unit serves as many at
+once, so that it takes T a second), and is served in L. Units take a while to start; what is no
+longer wanted ends when all that is wanted runs: new before old. What a unit that is lost had in
+hand is sent again. While nothing runs, requests wait.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from math import ceil, cos, inf, pi
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.scheduler.routing.routers import Router
-from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
+from circinus.scheduler.routing.routers import HEADROOM, Router
+from circinus.scheduler.routing.series import RouteRecorder
+from circinus.scheduler.routing.simulated_units import SimulatedUnits
+from circinus.scheduler.routing.turns import UnitTurns, parts_now
+from circinus.scheduler.routing.units import EndpointRoute
 
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
 _TOLD_EVERY_S = 10.0  # how often routers hear of the demand
-_HEADROOM = 1.25  # times the demand that units are wanted for: at 80 % they are busy (5.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,16 @@ class RouteScenario:
         """Give when no more requests come."""
         return self.cycle_s * self.cycles
 
+    @property
+    def lasts_s(self) -> float:
+        """Give until when answers count."""
+        return self.ends_s + self.cycle_s
+
+    @property
+    def late_s(self) -> float:
+        """Give what a request may take that is not late."""
+        return 2 * self.route.latency_s
+
     def demand_per_s(self, at_s: float) -> float:
         """Give the rate at a time."""
         wave = (1 - cos(2 * pi * at_s / self.cycle_s)) / 2
@@ -83,39 +96,16 @@ class RoutedRun:
 
 
 @dataclass(slots=True)
-class _Kind:
-    """Units of one kind, and the requests at them."""
-
-    unit: DeploymentUnit
-    running: int = 0
-    starting: list[float] = field(default_factory=list)  # when each runs
-    wanted: int = 0
-    waiting: deque[int] = field(default_factory=deque)
-    in_hand: dict[int, int] = field(default_factory=dict)  # request -> which event, as they began
-
-    @property
-    def per_unit(self) -> int:
-        return max(1, round(self.unit.most_per_s * self.unit.latency_s))
-
-    @property
-    def places(self) -> int:
-        return self.running * self.per_unit
-
-    @property
-    def service_s(self) -> float:
-        return self.per_unit / self.unit.most_per_s
-
-
-@dataclass(slots=True)
 class _Simulation:
     scenario: RouteScenario
     router: Router
     arrivals: np.random.Generator
-    choices: np.random.Generator
+    recorder: RouteRecorder | None
     now: float = 0.0
-    kinds: dict[str, _Kind] = field(default_factory=dict)
+    kinds: dict[str, SimulatedUnits] = field(default_factory=dict)
     available: dict[str, int | None] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    turns: UnitTurns = field(default_factory=UnitTurns)
     came: list[float] = field(default_factory=list)
     done: dict[int, float] = field(default_factory=dict)
     held: deque[int] = field(default_factory=deque)  # while nothing runs
@@ -127,7 +117,7 @@ class _Simulation:
 
     def run(self) -> RoutedRun:
         scenario = self.scenario
-        self.kinds = {unit.name: _Kind(unit) for unit in scenario.route.units}
+        self.kinds = {unit.name: SimulatedUnits(unit) for unit in scenario.route.units}
         self.available = {unit.name: unit.available for unit in scenario.route.units}
         for change in scenario.changes:
             self._push(change.at_s, "change", change)
@@ -138,10 +128,9 @@ class _Simulation:
         for kind in self.kinds.values():  # what is wanted first runs already
             kind.running, kind.starting = len(kind.starting), []
         self._push(self._next_arrival(), "arrival", None)
-        patience_s = scenario.ends_s + scenario.cycle_s
         while self._events:
             at_s, _, what, told = heapq.heappop(self._events)
-            if at_s > patience_s:
+            if at_s > scenario.lasts_s:
                 break
             self._pay(at_s)
             self.now = at_s
@@ -152,12 +141,15 @@ class _Simulation:
         heapq.heappush(self._events, (at_s, next(self._order), what, told))
 
     def _pay(self, until_s: float) -> None:
-        lasted_s = min(until_s, self.scenario.ends_s) - min(self.now, self.scenario.ends_s)
+        ends_s = self.scenario.ends_s
+        from_s, until_s = min(self.now, ends_s), min(until_s, ends_s)
+        if self.recorder is not None:
+            self.recorder.lasted(self.kinds, from_s, until_s)
         rate = sum(
             (kind.running + len(kind.starting)) * kind.unit.price_usd_per_hour
             for kind in self.kinds.values()
         )
-        self.usd += rate * lasted_s / _HOUR_S
+        self.usd += rate * (until_s - from_s) / _HOUR_S
 
     def _next_arrival(self) -> float:
         at_s, most = self.now, self.scenario.route.demand_per_s
@@ -170,20 +162,19 @@ class _Simulation:
         if self.now > self.scenario.ends_s:
             return
         self.came.append(self.now)
+        if self.recorder is not None:
+            self.recorder.came(self.now)
         self._send(len(self.came) - 1)
         self._push(self._next_arrival(), "arrival", None)
 
     def _send(self, request: int, *, first: bool = False) -> None:
         """Send a request to a kind by weight; `first`: before those that wait there."""
-        run = [name for name, kind in self.kinds.items() if kind.running]
-        parts = [self.weights.get(name, 0.0) for name in run]
-        if not run:
+        can = {name: kind.running * kind.unit.most_per_s for name, kind in self.kinds.items()}
+        parts = parts_now(self.weights, can, changing=self._changing)
+        if not parts:
             self.held.append(request)
             return
-        if self._changing or not any(parts):  # weights are of what does not run yet
-            parts = [float(self.kinds[name].places) for name in run]
-        drawn = self.choices.random() * sum(parts)
-        name = run[min(int(np.searchsorted(np.cumsum(parts), drawn, "right")), len(run) - 1)]
+        name = self.turns.next(parts)
         kind = self.kinds[name]
         kind.waiting.appendleft(request) if first else kind.waiting.append(request)
         self._serve(kind)
@@ -192,7 +183,7 @@ class _Simulation:
     def _changing(self) -> bool:
         return any(kind.starting for kind in self.kinds.values())
 
-    def _serve(self, kind: _Kind) -> None:
+    def _serve(self, kind: SimulatedUnits) -> None:
         while kind.waiting and len(kind.in_hand) < kind.places:
             request = kind.waiting.popleft()
             kind.in_hand[request] = number = next(self._order)
@@ -204,6 +195,8 @@ class _Simulation:
             return
         del kind.in_hand[request]
         self.done[request] = self.now
+        if self.recorder is not None:
+            self.recorder.served(told[0], self.came[request], self.now)
         self._serve(kind)
         if kind.running > kind.wanted and not self._changing:
             self._drain(kind)
@@ -222,7 +215,7 @@ class _Simulation:
         if self.router.polls_s is None:
             self._look()
 
-    def _end(self, kind: _Kind, left: int) -> None:
+    def _end(self, kind: SimulatedUnits, left: int) -> None:
         """Let units end but so many; what they had in hand is sent again."""
         kind.running = left
         again = list(kind.in_hand)[kind.places :]
@@ -235,10 +228,12 @@ class _Simulation:
             self._send(request, first=True)
 
     def _look(self) -> None:
-        demand = _HEADROOM * self.scenario.demand_per_s(self.now)
+        demand = HEADROOM * self.scenario.demand_per_s(self.now)
         traffic, again_s = self.router.decided(self.now, demand, dict(self.available))
         if self.router.polls_s is None and self.now < again_s < inf:
             self._push(again_s, "look", None)
+        if self.recorder is not None:
+            self.recorder.decided(self.now, traffic)
         self.weights = traffic.weights
         for name, at_s in list(self.lost_at.items()):
             if not self.weights.get(name):
@@ -273,25 +268,31 @@ class _Simulation:
             if kind.running > kind.wanted:
                 self._drain(kind)
 
-    def _drain(self, kind: _Kind) -> None:
+    def _drain(self, kind: SimulatedUnits) -> None:
         needed = ceil((len(kind.in_hand) + len(kind.waiting)) / kind.per_unit)
         kind.running = max(kind.wanted, min(needed, kind.running))
 
     def _told(self) -> RoutedRun:
         took = np.array([at_s - self.came[request] for request, at_s in self.done.items()])
-        allowed_s = 2 * self.scenario.route.latency_s
         stuck = [self.scenario.ends_s - at_s for at_s in self.lost_at.values()]
         return RoutedRun(
             requests=len(self.came),
             served=len(took),
-            late=int((took > allowed_s).sum()),
+            late=int((took > self.scenario.late_s).sum()),
             usd=self.usd,
             p95_s=float(np.quantile(took, 0.95)) if len(took) else inf,
             switch_s=max([self.switch_s, *stuck]),
         )
 
 
-def simulated(scenario: RouteScenario, router: Router, rng: np.random.Generator) -> RoutedRun:
-    """Give what comes of a scenario under a router; of equal generators the same requests come."""
-    arrivals, choices = rng.spawn(2)
-    return _Simulation(scenario, router, arrivals, choices).run()
+def simulated(
+    scenario: RouteScenario,
+    router: Router,
+    rng: np.random.Generator,
+    recorder: RouteRecorder | None = None,
+) -> RoutedRun:
+    """Give what comes of a scenario under a router; of equal generators the same requests come.
+
+    A recorder is told of it as it goes, and changes nothing.
+    """
+    return _Simulation(scenario, router, rng, recorder).run()

@@ -27,6 +27,7 @@ class RouteTraffic:
     weights: Mapping[
         str, float
     ]  # unit -> its part of the requests; others none. Empty: no traffic
+    why: str = ""  # the regime is this one; empty: it never changes
 
 
 def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:

@@ -2,13 +2,16 @@
 
 The paper's units (its table 1) at a tenth of their throughput, so that a run takes seconds: an
 hour from low to low, twice. After its figures 5 to 7: all can be had; the cheapest is lost in the
-first cycle and is back in the second; the L4's number is limited until the middle.
+first cycle and is back in the second; the L4's number is limited until the middle. What happens
+over time is drawn of the first seed under the first two policies (`pictures`), and what one unit
+does under load (`load_steps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +24,15 @@ from circinus.scheduler.routing.routers import (
     Router,
     StaticRouter,
 )
+from circinus.scheduler.routing.series import RouteRecorder
 from circinus.scheduler.routing.simulated import CapacityChange, RouteScenario, simulated
 from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.units import EndpointRoute
-from circinus.studies.report.tables import grouped, mean, written
+from circinus.studies.report import pages
+from circinus.studies.report.tables import grouped, mean, text, written
+from circinus.studies.routing import load_steps, pictures
+from circinus.studies.routing.load_steps import LoadStepRow
+from circinus.studies.routing.pictures import WatchedRun
 from circinus.studies.routing.published import UNITS
 
 _TENTH = tuple(replace(unit, most_per_s=unit.most_per_s / 10) for unit in UNITS)
@@ -40,6 +48,24 @@ ROUTERS: dict[str, Callable[[EndpointRoute], Router]] = {
     "round_robin": lambda route: EvenRouter(route=route),
 }
 """By name: ours; as published, with its poller; the cheapest whatever can be had; equal parts."""
+
+_DRAWN = 2  # policies, side by side
+_BUCKETS = 60  # of a load cycle, in pictures
+_STEPS = 12  # of load as long as a load cycle
+_FIGURES = (5, 7, 6)  # of the paper, of each of `scenarios`
+_ABOUT = (
+    "All of this is simulated. Late is longer than twice the route's latency; switch is the "
+    "longest from a loss until nothing was sent there. Figures are numbered as in Adaptive "
+    "Orchestration (Biran and Kissos, 2025); its figure 3 compares two generated images and has "
+    "no counterpart. Figures 5 to 7 show the first seed. Upright lines: what can be had changes "
+    "(grey), the regime changes (dark), each with its reason."
+)
+_HEADINGS = {
+    4: "Figure 4: one unit of each kind under load; dots are breaking points",
+    5: "Figure 5: all can be had",
+    6: "Figure 6: the L4 is limited until the middle",
+    7: "Figure 7: the first unit is lost in one cycle and back in the next",
+}
 
 
 def scenarios(route: EndpointRoute, cycle_s: float) -> list[RouteScenario]:
@@ -103,22 +129,52 @@ class RoutingStudy:
     def __post_init__(self) -> None:
         for name in self.policies:
             checks.among("policies", name, ROUTERS)
+        checks.positive("route.demand_per_s", self.route.demand_per_s)
+        checks.require(
+            len(self.route.quick) > 0, "route.units", "must have one that is quick enough", 0
+        )
         checks.at_least("seeds", self.seeds, 1)
         checks.at_least("first_seed", self.first_seed, 0)
 
-    def rows(self) -> Iterator[RoutingRow]:
-        """Run it all; policies of a scenario and seed meet the same arrivals."""
+    def rows(self, watched: Callable[[WatchedRun], None] | None = None) -> Iterator[RoutingRow]:
+        """Run it all; policies of a scenario and seed meet the same arrivals.
+
+        `watched` is told how the first seed went under the policies that are drawn.
+        """
         for scenario in scenarios(self.route, self.cycle_s):
             for seed in range(self.first_seed, self.first_seed + self.seeds):
                 for policy in self.policies:
-                    yield _row(scenario, policy, seed)
+                    drawn = policy in self.policies[:_DRAWN] and seed == self.first_seed
+                    yield _row(scenario, policy, seed, watched if drawn else None)
 
 
 def run(
     study: RoutingStudy, out: Path, observer: Callable[[RoutingRow], None] = lambda row: None
 ) -> list[RoutingRow]:
-    """Run a study; its rows are in `routing.csv` of a folder."""
-    return written(study.rows(), RoutingRow, out / "routing.csv", observer=observer)
+    """Run a study into a folder.
+
+    `routing.csv` and `load-steps.csv`; `figure-4.svg` to `figure-7.svg`, of those of the route;
+    `routing.html`.
+    """
+    route, watched = study.route, list[WatchedRun]()
+    rows = written(study.rows(watched.append), RoutingRow, out / "routing.csv", observer=observer)
+    steps = load_steps.load_steps(route, study.cycle_s / _STEPS, study.first_seed)
+    loaded = written(steps, LoadStepRow, out / "load-steps.csv")
+    figures = {4: load_steps.picture(loaded, 2 * route.latency_s)}
+    runs = {name: [*of] for name, of in groupby(watched, lambda run: run.scenario.name)}
+    figures |= {n: pictures.picture(of) for n, of in zip(_FIGURES, runs.values(), strict=False)}
+    for number, svg in figures.items():
+        (out / f"figure-{number}.svg").write_text(svg, encoding="utf-8")
+    (out / "routing.html").write_text(page(summary(rows), figures), encoding="utf-8")
+    return rows
+
+
+def page(cells: Sequence[RoutingCell], figures: Mapping[int, str]) -> str:
+    """Give the report as one HTML document with its figures, by number, inside."""
+    head = [column.name for column in fields(RoutingCell)]
+    table = pages.grid(head, [[text(value, 3) for value in astuple(cell)] for cell in cells])
+    drawn = [pages.heading(_HEADINGS[n]) + svg for n, svg in sorted(figures.items())]
+    return pages.page("Routing over deployment units", pages.paragraph(_ABOUT), table, *drawn)
 
 
 def summary(rows: Sequence[RoutingRow]) -> list[RoutingCell]:
@@ -139,8 +195,24 @@ def summary(rows: Sequence[RoutingRow]) -> list[RoutingCell]:
     ]
 
 
-def _row(scenario: RouteScenario, policy: str, seed: int) -> RoutingRow:
-    found = simulated(scenario, ROUTERS[policy](scenario.route), np.random.default_rng(seed))
+def _row(
+    scenario: RouteScenario,
+    policy: str,
+    seed: int,
+    watched: Callable[[WatchedRun], None] | None,
+) -> RoutingRow:
+    recorder = None
+    if watched is not None:
+        recorder = RouteRecorder(
+            units=tuple(unit.name for unit in scenario.route.units),
+            bucket_s=scenario.cycle_s / _BUCKETS,
+            lasts_s=scenario.lasts_s,
+            late_s=scenario.late_s,
+        )
+    router = ROUTERS[policy](scenario.route)
+    found = simulated(scenario, router, np.random.default_rng(seed), recorder)
+    if watched is not None and recorder is not None:
+        watched(WatchedRun(scenario=scenario, policy=policy, series=recorder.series()))
     return RoutingRow(
         scenario=scenario.name,
         policy=policy,

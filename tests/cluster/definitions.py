@@ -1,4 +1,4 @@
-"""Kinds of others that the chart has objects of: their definitions, from pinned Go modules."""
+"""Kinds of others that we have objects of: their definitions, from pinned Go modules."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.cluster.requirements import not_here
 _LONGEST_S = 300.0
 _GATEWAY = "sigs.k8s.io/gateway-api@v1.3.0"
 _CERT_MANAGER = "github.com/cert-manager/cert-manager@v1.18.2"
+_KEDA = "github.com/kedacore/keda/v2@v2.15.1"
+_KARPENTER = "sigs.k8s.io/karpenter@v1.0.8"
 _PROMETHEUS = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
 
@@ -39,12 +41,21 @@ DEFINITIONS = {
         "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
     ),
 }
+"""Of the chart."""
+OF_ROUTES = {
+    "HTTPRoute": DEFINITIONS["HTTPRoute"],
+    "ScaledObject": Definition(_KEDA, "config/crd/bases/keda.sh_scaledobjects.yaml"),
+    "NodePool": Definition(_KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
+    "NodeClaim": Definition(_KARPENTER, "pkg/apis/crds/karpenter.sh_nodeclaims.yaml"),
+}
+"""Of routes over deployment units."""
+EVERY = DEFINITIONS | OF_ROUTES
 
 
 @cache
 def definition_of(kind: str) -> dict[str, Any]:
     """Give the definition of a kind; without Go or a network the test is left out."""
-    where = DEFINITIONS[kind]
+    where = EVERY[kind]
     text = (_folder(where.module) / where.file).read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     found["metadata"].pop("labels", None)  # templates, some of them

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 
-from tests.cluster.definitions import DEFINITIONS, definition_of
+from tests.cluster.definitions import EVERY, definition_of
 from tests.deploy.valid_objects import VERSIONS
 from tests.deploy.valid_objects import validator as kubernetes_validator
 
@@ -20,7 +20,7 @@ def faults(document: dict[str, Any]) -> list[str]:
     kind = document["kind"]
     if kind in _NOT_IN_THERE:
         return []
-    versions = VERSIONS[:1] if kind in DEFINITIONS else VERSIONS
+    versions = VERSIONS[:1] if kind in EVERY else VERSIONS
     return [
         f"{kind} {document['metadata']['name']}: {error.json_path}: {error.message}"
         for version in versions
@@ -31,7 +31,7 @@ def faults(document: dict[str, Any]) -> list[str]:
 @cache
 def validator(kind: str, api_version: str, version: str) -> Any:  # noqa: ANN401 - of two drafts
     """Give what validates a kind strictly: one of Kubernetes, of that version, or of others."""
-    if kind in DEFINITIONS:
+    if kind in EVERY:
         return _of_others(kind, api_version)
     return kubernetes_validator(kind, api_version, version)
 

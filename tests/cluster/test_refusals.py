@@ -215,7 +215,12 @@ class Killing(Connected):
         self._writes = itertools.count(1)
         self.killed = threading.Event()
 
-    def apply(self, path: str, body: Mapping[str, Any], **options: bool) -> Object:
+    def apply(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        **options: Any,  # noqa: ANN401
+    ) -> Object:
         if next(self._writes) == 30:
             self._control.kill_api_server()
             self.killed.set()

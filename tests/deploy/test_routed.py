@@ -173,7 +173,8 @@ def test_a_unit_whose_outputs_do_not_agree_takes_no_traffic_and_the_others_are_t
             assert faulty.why == ("outputs do not agree: score 0.500, that of slow is 1.000")
             assert "a probe failed" in broken.why
             assert "no such device" in broken.why
-            # they are not to be had, so traffic is over what is
+            # it is no lack of capacity: cost mode is over the units that do agree
+            assert endpoint.status().state.regime is Regime.COST
             await until(lambda: running(endpoint) == {"slow": 1, "faulty": 0, "broken": 0})
 
     run(scene())

@@ -78,6 +78,12 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("queries|query .*.plans", "must not repeat", "ids within a list of objects"),
     ("example.index", "must be less than count, .*", "one number binds another"),
     (r"input.*|key of input.*", "must .*", "what is marked by $ is read"),
+    ("name", "must be .*, as in the path", "one text in two places"),
+    ("pipeline", "must be given: the service runs .*", "a route file without one is one, too"),
+    ("name of a unit", "must not repeat", "names within a list of objects"),
+    ("longest_settle_s", "must be >= settle_s", "one number binds another"),
+    (r"[^.]*\.[^.]*|operator.*", "must be .*|must be among .*", "knobs are those of the pipeline"),
+    ("demand_per_s", "must be served by at most .* workers", "as units are said to be"),
 )  # fmt: skip
 """Rules for which an input is refused that the document takes for a good one."""
 _RULES = [

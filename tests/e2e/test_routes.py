@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
+pytestmark = pytest.mark.slow
 PIPELINE = "tests.deploy.routed_pipelines:doubled"
 
 
@@ -165,3 +166,39 @@ def test_requests_outlive_all_workers_of_a_unit_and_the_service_itself(
     assert {process.pid for process in workers(service)} & before
     assert service.ask("DELETE", "/v1/routes/doubling").status_code == 204
     service.wait_for(lambda: not workers(service), "the workers to end")
+
+
+def test_a_killed_keeper_serves_its_routes_again(service: ServiceProcess) -> None:
+    body = route(unit("quick", 1.0), verify={"probes": 0})
+    assert put(service, body).status_code == 200
+    service.wait_for(lambda: ask(service, 1).status_code == 200, "an answer")
+
+    service.keeper.kill()
+
+    def answered() -> bool:
+        try:
+            return ask(service, 7).status_code == 200
+        except httpx.HTTPError:  # nobody listens
+            return False
+
+    service.wait_for(answered, "an answer of the next keeper")
+    assert service.ask("DELETE", "/v1/routes/doubling").status_code == 204
+
+
+def test_other_units_take_over_without_a_gap(
+    service: ServiceProcess,
+) -> None:
+    body = route(unit("quick", 1.0), verify={"probes": 0})
+    assert put(service, body).status_code == 200
+    service.wait_for(lambda: ask(service, 1).status_code == 200, "an answer")
+
+    body["units"] = [unit("slow", 1.0)]
+    assert put(service, body).status_code == 200
+
+    def moved() -> bool:
+        answer = ask(service, 8)
+        assert answer.status_code == 200, answer.text
+        return set(answer.json()["tier_s"]) == {"slow"}
+
+    service.wait_for(moved, "the other unit to answer")
+    assert service.ask("DELETE", "/v1/routes/doubling").status_code == 204

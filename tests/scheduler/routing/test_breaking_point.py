@@ -76,6 +76,13 @@ def test_nothing_is_known_without_a_step() -> None:
         breaking_point([])
 
 
+def test_a_step_of_which_busy_seconds_are_not_known_is_one_of_others() -> None:
+    busy = np.full(100, 0.02)
+    steps = [judged(seen(per_s=9.0, busy_s=busy), BreakingLimits())]
+    steps += [judged(seen(), BreakingLimits()), judged(seen(per_s=11.0), BreakingLimits())]
+    assert breaking_point(steps).low_per_s == 9.0
+
+
 def test_where_all_requests_fail_no_rate_holds() -> None:
     failing = judged(seen(took_s=np.full(100, inf)), BreakingLimits(latency_s=1.0))
     assert (failing.failed, failing.served_per_s, failing.p50_s) == (100, 0.0, inf)

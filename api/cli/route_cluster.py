@@ -1,0 +1,218 @@
+"""`circinus route follow`: a route in a Kubernetes cluster, its objects and what moves traffic.
+
+`route apply` is to call `cluster_file`, then `render_in_cluster` or `follow_in_cluster`.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import RenderableType
+from typer import Argument, echo
+
+from circinus.api import formats
+from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.rendering import tables
+from circinus.api.cli.screen import Screen
+from circinus.api.query_file import read_document
+from circinus.api.schemas.faults import checked
+from circinus.api.schemas.routes import RouteInput
+from circinus.pipelines.clock import SystemClock
+
+if TYPE_CHECKING:  # the Kubernetes client and the solver take a second: only who needs them waits
+    from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
+    from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+
+_COLUMNS = ("unit", "wanted", "ready", "can be had", "weight", "why not more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowOptions:
+    """Options of the commands that move a route's traffic in a cluster."""
+
+    force: Annotated[bool, "Take fields over that other field managers own."] = False
+    kubeconfig: Annotated[
+        Path | None, "The way to the cluster; default: the pod's account, else KUBECONFIG."
+    ] = None
+
+
+def follow(
+    screen: Screen,
+    file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
+    render: Annotated[bool, "Print the objects; touch no cluster."] = False,
+    once: Annotated[bool, "Look and write once, and end."] = False,
+    *,
+    options: FollowOptions,
+) -> None:
+    """Let a cluster send a route's requests to its units, and move them with capacity.
+
+    Writes the objects, then follows until interrupted. Ends with 3 if what can be had is too
+    little (--once), 6 if the cluster refuses.
+    """
+    route = cluster_file(file)
+    if render:
+        render_in_cluster(screen, route)
+    else:
+        follow_in_cluster(screen, route, options, once=once)
+
+
+def cluster_file(file: Path) -> ClusterRoute:
+    """Give the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
+    from circinus.api.use_cases.route_cluster import cluster_route
+
+    return cluster_route(checked(RouteInput, read_document(file)))
+
+
+def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
+    """Print the objects of a route as they are while all that it says can be had."""
+    import yaml
+
+    from circinus.deploy.kubernetes.manifests import WithoutAliases
+    from circinus.deploy.kubernetes.routing.follower import planned
+
+    objects = planned(route, SystemClock().timestamp())
+    if screen.as_json:
+        screen.json({"objects": objects})
+    else:
+        echo(yaml.dump_all(objects, Dumper=WithoutAliases, sort_keys=False), nl=False)
+
+
+def follow_in_cluster(
+    screen: Screen, route: ClusterRoute, options: FollowOptions, *, once: bool
+) -> None:
+    """Write a route's objects and follow its capacity, until SIGTERM or an interrupt."""
+    from circinus.deploy.kubernetes.access import NotAllowed
+    from circinus.deploy.kubernetes.api import ClusterRefused
+    from circinus.deploy.kubernetes.outcome import told_of
+
+    try:
+        steered = _followed(screen, route, options, once=once)
+    except (ClusterRefused, NotAllowed) as error:
+        words = str(error) if isinstance(error, NotAllowed) else told_of(error)[1]
+        if screen.as_json:
+            screen.json({"error": {"code": ExitCode.REFUSED, "message": words, "errors": ()}})
+        else:
+            screen.err.print(f"error: {words}", soft_wrap=True)
+        leave(ExitCode.REFUSED)
+        return
+    if steered is not None:
+        screen.show(*_lines(route, steered), document=_document(route, steered))
+        leave(ExitCode.OK if _suffices(route, steered) or not once else ExitCode.INFEASIBLE)
+
+
+def _followed(
+    screen: Screen, route: ClusterRoute, options: FollowOptions, *, once: bool
+) -> RouteSteered | None:
+    """Give what the last look came to; None: there was none."""
+    seen: list[RouteSteered] = []
+
+    def tell(steered: RouteSteered) -> None:
+        seen[:] = [steered]
+        screen.note(_line(steered))
+
+    follower = _follower(screen, route, options)
+    if once:
+        return follower.once()
+    follower.told = tell
+    over = Event()
+
+    def end(*_: object) -> None:
+        over.set()
+        follower.wake()
+
+    with on_signal(signal.SIGTERM, end), on_signal(signal.SIGINT, end):
+        follower.run(over)
+    return seen[0] if seen else None
+
+
+def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> RouteFollower:
+    from circinus.deploy.kubernetes.access import lacking, require_access
+    from circinus.deploy.kubernetes.api import Cluster, connect
+    from circinus.deploy.kubernetes.routing.applied import (
+        SEEING_NODES,
+        RouteWriter,
+        route_permissions,
+    )
+    from circinus.deploy.kubernetes.routing.follower import RouteFollower, planned
+
+    clock, cluster = SystemClock(), Cluster(connect(options.kubeconfig))
+    kinds = [each["kind"] for each in planned(route, clock.timestamp())]
+    for namespace, needs in route_permissions(route, kinds).items():
+        require_access(cluster, namespace, needs)
+    blind = bool(lacking(cluster, "", [SEEING_NODES]))
+    if blind:
+        screen.note("nodes are not watched (the account may not): what is lost is seen later")
+    return RouteFollower(
+        cluster=cluster,
+        route=route,
+        clock=clock,
+        writer=RouteWriter(cluster=cluster, clock=clock, force=options.force),
+        with_nodes=not blind,
+    )
+
+
+def _line(steered: RouteSteered) -> str:
+    direction = steered.direction
+    parts = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
+    took_s = steered.took_s
+    took = "" if took_s is None else f", {formats.seconds(took_s)} after the change"
+    return f"{direction.regime.value} mode, {direction.why}: {parts or 'no unit'}{took}"
+
+
+def _lines(route: ClusterRoute, steered: RouteSteered) -> list[RenderableType]:
+    rows = [
+        (
+            str(each["name"]),
+            str(each["wanted"]),
+            str(each["ready"]),
+            "any" if each["available"] is None else str(each["available"]),
+            f"{each['weight']:.3f}",
+            str(each["why"]),
+        )
+        for each in _units(route, steered)
+    ]
+    direction = steered.direction
+    title = f"{direction.regime.value.capitalize()} mode since {direction.since}"
+    return [
+        f"{route.route.name}, {route.route.demand_per_s:g} requests/s: {direction.why}",
+        tables.table(title, *_COLUMNS, right=(1, 2, 3, 4), rows=rows),
+        *(f"+ {key}" for key in steered.written),
+    ]
+
+
+def _document(route: ClusterRoute, steered: RouteSteered) -> dict[str, object]:
+    direction = steered.direction
+    return {
+        "name": route.route.name,
+        "regime": direction.regime,
+        "why": direction.why,
+        "since": direction.since,
+        "feasible": _suffices(route, steered),
+        "units": _units(route, steered),
+        "written": steered.written,
+    }
+
+
+def _units(route: ClusterRoute, steered: RouteSteered) -> list[dict[str, object]]:
+    return [
+        {
+            "name": name,
+            "wanted": steered.traffic.numbers.get(name, 0),
+            "ready": seen.ready,
+            "available": seen.available,
+            "weight": steered.direction.weights.get(name, 0.0),
+            "why": seen.why,
+        }
+        for name, seen in steered.units.items()
+    ]
+
+
+def _suffices(route: ClusterRoute, steered: RouteSteered) -> bool:
+    from circinus.scheduler.routing.traffic_weights import supply_per_s
+
+    supply = supply_per_s(route.route.units, steered.traffic.numbers)
+    return supply >= route.route.demand_per_s

@@ -1,0 +1,195 @@
+"""How many of each unit a cluster gives: by conditions of its objects and by events, never logs.
+
+Pure. What a scheduler or Karpenter says stands in conditions, which can be read at any time; an
+event tells only what no condition does: Karpenter deletes a NodeClaim that it got no machine for.
+
+A pod without a node is not had, nor one that a quota forbids, nor one whose node is gone or
+silent: the cluster takes most of a minute to say so of the pod. While Karpenter makes a node for
+it, it can be. A pod that has a node and does not answer yet can be had, too: it gets no traffic,
+see `steering`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.outcome import failure_of
+from circinus.deploy.kubernetes.routing.targets import ClusterRoute, UnitNodePool
+from circinus.scheduler.routing.units import DeploymentUnit
+
+POOL_LABEL = "karpenter.sh/nodepool"
+REFUSED = "InsufficientCapacityError"
+"""Reason of the event of a NodeClaim that its provider had no machine for."""
+
+_OVER = ("Succeeded", "Failed")
+_SECONDS = len("2026-01-01T00:00:00")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSeen:
+    """What there is in a cluster."""
+
+    deployments: Mapping[str, Object]  # by name, of the route's namespace
+    pods: Sequence[Object] = ()  # of the same
+    claims: Sequence[Object] = ()  # NodeClaims
+    refusals: Sequence[Object] = ()  # events of reason `REFUSED`
+    nodes: Mapping[str, Object] | None = None  # by name; None: nobody looked
+    # uid of a pod -> since when it is seen without a node
+    waiting_since: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitSeen:
+    """What a cluster gives of a unit."""
+
+    available: int | None  # that run or can be had; None: any number
+    ready: int = 0  # pods that answer
+    why: str = ""  # why no more can be had; empty: all that is wanted can
+    again_s: float = inf  # when it has to be looked at again although nothing happens
+
+
+def waiting_pods(pods: Iterable[Object]) -> list[Object]:
+    """Give the pods that a scheduler has found no node for, and that do not end."""
+    return [pod for pod in pods if not _ends(pod) and _unscheduled(pod) is not None]
+
+
+def units_seen(route: ClusterRoute, seen: ClusterSeen, at_s: float) -> dict[str, UnitSeen]:
+    """Give what a cluster gives of each unit, at a time of the clock of `waiting_since`."""
+    return {unit.name: _unit_seen(route, unit, seen, at_s) for unit in route.route.units}
+
+
+def _unit_seen(
+    route: ClusterRoute, unit: DeploymentUnit, seen: ClusterSeen, at_s: float
+) -> UnitSeen:
+    target = route.targets[unit.name]
+    deployment = seen.deployments.get(target.deployment)
+    if deployment is None:
+        return UnitSeen(available=0, why=f"there is no Deployment {target.deployment}")
+    pods = [pod for pod in seen.pods if not _ends(pod) and _is_of(pod, target.deployment)]
+    stay = [pod for pod in pods if not _is_cut_off(pod, seen.nodes)]
+    placed = sum(1 for pod in stay if pod["spec"].get("nodeName"))
+    had = placed if unit.available is None else min(placed, unit.available)
+    ready = sum(1 for pod in stay if _is_true(pod, "Ready"))
+    waiting = waiting_pods(pods)
+    why, again_s = _lack(target.node_pool, deployment, waiting, seen, at_s - route.launch_s)
+    if len(stay) < len(pods):
+        cut_off = f"{len(pods) - len(stay)} pods are on nodes that are gone or silent"
+        why = f"{why}; {cut_off}" if why else cut_off
+    if not why:
+        return UnitSeen(available=unit.available, ready=ready, again_s=again_s + route.launch_s)
+    return UnitSeen(available=had, ready=ready, why=why)
+
+
+def _lack(
+    pool: UnitNodePool | None,
+    deployment: Object,
+    waiting: Sequence[Object],
+    seen: ClusterSeen,
+    before_s: float,
+) -> tuple[str, float]:
+    """Give why no more can be had than runs, empty: more can be; and since when a pod waits."""
+    refused = failure_of(deployment)
+    if refused is not None:
+        return refused[1], inf
+    words = _told(deployment, waiting) if waiting else ""
+    if pool is None:
+        return words, inf
+    claims = [claim for claim in seen.claims if _labels(claim).get(POOL_LABEL) == pool.name]
+    failed = next(filter(None, map(_failed, claims)), "")
+    if failed or not waiting:
+        return failed, inf
+    oldest = min(pod["metadata"]["creationTimestamp"][:_SECONDS] for pod in waiting)
+    refusals = [e for e in seen.refusals if _is_claim_of(e, pool.name) and _time(e) >= oldest]
+    last = max(refusals, key=_time, default=None)
+    if any(last is None or _time(claim) > _time(last) for claim in claims if _comes(claim)):
+        return "", inf
+    if last is not None:
+        return f"{words} ({last.get('message') or REFUSED})", inf
+    since_s = min(seen.waiting_since.get(pod["metadata"]["uid"], before_s) for pod in waiting)
+    return ("", since_s) if before_s < since_s else (words, inf)
+
+
+def _told(deployment: Object, waiting: Sequence[Object]) -> str:
+    condition = _unscheduled(waiting[0]) or {}
+    message = condition.get("message") or condition.get("reason")
+    wanted = deployment["spec"].get("replicas", 1)
+    return f"{len(waiting)} of {wanted} pods find no node: {message}"
+
+
+def _is_cut_off(pod: Object, nodes: Mapping[str, Object] | None) -> bool:
+    """Whether the node of a pod is silent or gone.
+
+    Watches differ by moments: a pod may be seen on a node that is not yet. That has not run yet.
+    """
+    name = pod["spec"].get("nodeName")
+    if nodes is None or not name:
+        return False
+    return not _is_true(nodes[name], "Ready") if name in nodes else _is_true(pod, "Ready")
+
+
+def _is_of(pod: Object, deployment: str) -> bool:
+    """Whether a ReplicaSet of a Deployment made a pod: its name is the Deployment's and a hash."""
+    template = _labels(pod).get("pod-template-hash")
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(
+        (owner["kind"], owner["name"]) == ("ReplicaSet", f"{deployment}-{template}")
+        for owner in owners
+    )
+
+
+def _failed(claim: Object) -> str:
+    """Say why a NodeClaim gets no machine; empty: it does, or it is not known yet."""
+    if claim["metadata"].get("deletionTimestamp"):
+        return ""
+    launched = _condition(claim, "Launched") or {}
+    status, reason = launched.get("status"), launched.get("reason") or ""
+    if status == "False" or (status == "Unknown" and re.search("Insufficient|Failed", reason)):
+        told = f"{reason or 'not launched'}: {launched.get('message', '')}".rstrip(": ")
+        return f"{claim['metadata']['name']}: {told}"
+    return ""
+
+
+def _comes(claim: Object) -> bool:
+    """Whether a node is made of a NodeClaim that is not there yet."""
+    over = claim["metadata"].get("deletionTimestamp") or _is_true(claim, "Initialized")
+    return not over and not _failed(claim)
+
+
+def _is_claim_of(event: Object, pool: str) -> bool:
+    named = str((event.get("involvedObject") or {}).get("name", ""))
+    return re.fullmatch(rf"{re.escape(pool)}-[a-z0-9]{{5}}", named) is not None
+
+
+def _time(thing: Object) -> str:
+    """Give when an event was last told, or another object made: to be compared as text."""
+    metadata = thing["metadata"]
+    told = thing.get("lastTimestamp") or thing.get("eventTime")
+    return str(told or metadata.get("creationTimestamp") or "")[:_SECONDS]
+
+
+def _ends(pod: Object) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return bool(pod["metadata"].get("deletionTimestamp")) or phase in _OVER
+
+
+def _unscheduled(pod: Object) -> Object | None:
+    found = _condition(pod, "PodScheduled") or {}
+    refused = (found.get("status"), found.get("reason")) == ("False", "Unschedulable")
+    return found if refused else None
+
+
+def _is_true(thing: Object, kind: str) -> bool:
+    return (_condition(thing, kind) or {}).get("status") == "True"
+
+
+def _condition(thing: Object, kind: str) -> Object | None:
+    found = (thing.get("status") or {}).get("conditions") or []
+    return next((each for each in found if each["type"] == kind), None)
+
+
+def _labels(thing: Object) -> Mapping[str, str]:
+    return thing["metadata"].get("labels") or {}

@@ -1,0 +1,287 @@
+"""Follows a route's capacity and moves its traffic: one loop, woken by what happens.
+
+Watches tell of Deployments, pods, nodes, NodeClaims and refusals (`mirror`: it goes on after
+breaks and expired versions). At each change, and at the time that the router names, the router is
+asked, and what is other than before is written at once. The paper's checker looks every five
+minutes.
+
+All is made of what is there, so a follower that is started again goes on, but for how long ago
+capacity came back, and how often it was lost in this cycle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from threading import Event, Lock
+
+from circinus.deploy.kubernetes.api import Cluster, Object, collection_of
+from circinus.deploy.kubernetes.events import iso_time
+from circinus.deploy.kubernetes.mirror import Mirror
+from circinus.deploy.kubernetes.nodes import NODES
+from circinus.deploy.kubernetes.routing.applied import (
+    OF_NO_NAMESPACE,
+    RouteWriter,
+    listed_by_name,
+    path_of_routed,
+)
+from circinus.deploy.kubernetes.routing.capacity import (
+    REFUSED,
+    ClusterSeen,
+    UnitSeen,
+    units_seen,
+    waiting_pods,
+)
+from circinus.deploy.kubernetes.routing.rendered import RouteDirection, front_of
+from circinus.deploy.kubernetes.routing.scaling import (
+    floors_of,
+    node_pools_of,
+    scalers_of,
+    with_room,
+)
+from circinus.deploy.kubernetes.routing.steering import steered
+from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import CircinusError, Unavailable
+from circinus.scheduler.routing.regimes import Regime
+from circinus.scheduler.routing.routers import RegimeRouter
+from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
+from circinus.scheduler.routing.units import EndpointRoute
+
+_RESYNC_S = 60.0  # after which all is written again, so that what somebody undid is done again
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0  # after a failure
+_NEEDED = {"deployments", "pods"}  # before anything is said; a cluster may be without Karpenter
+_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+_REFUSALS = f"/api/v1/namespaces/{OF_NO_NAMESPACE}/events"
+_OF_REFUSALS = f"involvedObject.kind=NodeClaim,reason={REFUSED}"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSteered:
+    """What a look at a route came to."""
+
+    direction: RouteDirection
+    traffic: RouteTraffic
+    units: Mapping[str, UnitSeen]
+    written: tuple[str, ...] = ()  # `Kind/name` that were written; none: all was so already
+    took_s: float | None = None  # from hearing of a change to having written; None: nobody told
+
+
+def objects_of(
+    route: ClusterRoute, direction: RouteDirection, *traffics: RouteTraffic
+) -> list[Object]:
+    """Give all objects of a route, that which sends requests first; pods for all `traffics`."""
+    floors = floors_of(route, *(traffic.numbers for traffic in traffics))
+    return [front_of(route, direction), *node_pools_of(route), *scalers_of(route, floors)]
+
+
+def planned(route: ClusterRoute, at_s: float) -> list[Object]:
+    """Give the objects of a route whose units all run as far as the route says; asks no cluster.
+
+    `at_s` is in seconds since the epoch.
+    """
+    available = {unit.name: unit.available for unit in route.route.units}
+    wanted, router = with_room(route.route), route.router
+    traffic, _ = router.decided(at_s, wanted.demand_per_s, available)
+    direction = RouteDirection(
+        regime=traffic.regime,
+        why=router.state.why,
+        since=iso_time(at_s),
+        weights=traffic.weights,
+    )
+    return objects_of(route, direction, traffic, cheapest_traffic(wanted, route.method))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RouteFollower:
+    """Moves a route's traffic. `run` in one thread; what it hears comes in others."""
+
+    cluster: Cluster
+    route: ClusterRoute
+    clock: Clock
+    writer: RouteWriter
+    told: Callable[[RouteSteered], object] = lambda _: None  # hears of what was written
+    with_nodes: bool = True  # whether nodes are watched: pods of one that is gone are lost at once
+    _woken: Event = field(default_factory=Event, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _heard: dict[str, Mapping[str, Object]] = field(default_factory=dict, init=False)
+    _heard_s: float | None = field(default=None, init=False)
+    _waiting_since: dict[str, float] = field(default_factory=dict, init=False)
+    _epoch_s: float = field(init=False)  # of the clock's zero: cycles begin at whole ones of it
+    _router: RegimeRouter = field(init=False)
+    _wanted: EndpointRoute = field(init=False)
+    _cheapest: RouteTraffic = field(init=False)
+    _direction: RouteDirection | None = field(default=None, init=False)
+    _written: dict[str, Object] = field(default_factory=dict, init=False)
+    _known: str | None = field(default=None, init=False)  # regime that was told last
+
+    def __post_init__(self) -> None:
+        self._epoch_s = self.clock.timestamp() - self.clock.now()
+        self._router = self.route.router
+        self._wanted = with_room(self.route.route)
+        self._cheapest = cheapest_traffic(self._wanted, self.route.method)
+
+    @property
+    def collections(self) -> dict[str, tuple[str, str]]:
+        """Give what is watched: path and selector of fields, by what it is called here."""
+        namespace = self.route.namespace
+        found = {
+            "deployments": (collection_of("Deployment", namespace), ""),
+            "pods": (collection_of("Pod", namespace), ""),
+            **({"nodes": (NODES, "")} if self.with_nodes else {}),
+        }
+        if any(target.node_pool is not None for target in self.route.targets.values()):
+            found |= {"claims": (_CLAIMS, ""), "refusals": (_REFUSALS, _OF_REFUSALS)}
+        return found
+
+    def once(self) -> RouteSteered:
+        """Look once and write what is other than it should be; raises as `Cluster` does."""
+        for name, (path, fields) in self.collections.items():
+            query = {"fieldSelector": fields} if fields else {}
+            self._heard[name] = listed_by_name(self.cluster, path, **query)
+        return self.step()[0]
+
+    def run(self, over: Event) -> None:
+        """Follow until `over` is set; whoever sets it also calls `wake`."""
+        mirrors = [
+            Mirror(cluster=self.cluster, path=path, heard=partial(self.hear, name), fields=fields)
+            for name, (path, fields) in self.collections.items()
+        ]
+        for mirror in mirrors:
+            mirror.start()
+        try:
+            self._follow(over)
+        finally:
+            for mirror in mirrors:
+                mirror.stop()
+
+    def _follow(self, over: Event) -> None:
+        due_s, synced_s, failures = inf, self.clock.now(), 0
+        while not over.is_set():
+            self._woken.wait(max(0.0, min(due_s - self.clock.now(), _RESYNC_S)))
+            self._woken.clear()
+            if over.is_set() or not self._heard.keys() >= _NEEDED:
+                continue
+            if self.clock.now() - synced_s >= _RESYNC_S:
+                self._written.clear()
+                synced_s = self.clock.now()
+            try:
+                due_s, failures = self.step()[1], 0
+            except CircinusError as error:
+                name = self.route.route.name
+                _log.warning("route_not_written route=%s cause=%s", name, error)
+                asked_s = error.retry_after_s if isinstance(error, Unavailable) else 0.0
+                pause_s = max(_FIRST_PAUSE_S * 2**failures, asked_s)
+                due_s = self.clock.now() + min(pause_s, _LONGEST_PAUSE_S)
+                failures = min(failures + 1, 10)
+
+    def wake(self) -> None:
+        """Let `run` look at once."""
+        self._woken.set()
+
+    def hear(self, name: str, objects: Mapping[str, Object]) -> None:
+        """Take a collection as it is now."""
+        with self._lock:
+            self._heard[name] = objects
+            if self._heard_s is None:
+                self._heard_s = self.clock.now()
+        self._woken.set()
+
+    def step(self) -> tuple[RouteSteered, float]:
+        """Look at what was heard, and write; give what it came to, and when to look again.
+
+        The time is the clock's; inf: when something happens. Raises as `Cluster` does; what was
+        not written then is written by the next step.
+        """
+        with self._lock:
+            heard, heard_s, self._heard_s = dict(self._heard), self._heard_s, None
+        now = self.clock.now()
+        units = units_seen(self.route, self._seen(heard, now), now)
+        available = {name: unit.available for name, unit in units.items()}
+        traffic, again_s = self._router.decided(
+            self._epoch_s + now, self._wanted.demand_per_s, available
+        )
+        direction = self._directed(traffic, units)
+        documents = objects_of(self.route, direction, traffic, self._cheapest)
+        written, failure = self._write(documents, direction)
+        took_s = None if heard_s is None else self.clock.now() - heard_s
+        found = RouteSteered(
+            direction=direction, traffic=traffic, units=units, written=written, took_s=took_s
+        )
+        if written:
+            self.told(found)
+        if failure is not None:
+            raise failure
+        due_s = min(again_s - self._epoch_s, *(unit.again_s for unit in units.values()))
+        return found, due_s
+
+    def _seen(self, heard: Mapping[str, Mapping[str, Object]], now: float) -> ClusterSeen:
+        pods = [*heard["pods"].values()]
+        uids = [pod["metadata"]["uid"] for pod in waiting_pods(pods)]
+        self._waiting_since = {uid: self._waiting_since.get(uid, now) for uid in uids}
+        return ClusterSeen(
+            deployments=heard["deployments"],
+            pods=pods,
+            claims=[*heard.get("claims", {}).values()],
+            refusals=[*heard.get("refusals", {}).values()],
+            nodes=heard.get("nodes"),
+            waiting_since=self._waiting_since,
+        )
+
+    def _directed(self, traffic: RouteTraffic, units: Mapping[str, UnitSeen]) -> RouteDirection:
+        """Give where requests go; the reason is that of the moment in which a regime began."""
+        ready = {name: unit.ready for name, unit in units.items()}
+        weights = steered(self._wanted, traffic, ready)
+        state = self._router.state
+        before = self._direction
+        if before is not None and before.regime is state.regime:
+            self._direction = replace(before, weights=weights or before.weights)
+            return self._direction
+        reasons = [f"{name}: {unit.why}" for name, unit in units.items() if unit.why]
+        self._direction = RouteDirection(
+            regime=state.regime,
+            why="; ".join([state.why, *(reasons if state.regime is Regime.CAPACITY else [])]),
+            since=iso_time(self.clock.timestamp()),
+            weights=weights or (before.weights if before is not None else {}),
+        )
+        return self._direction
+
+    def _write(
+        self, documents: list[Object], direction: RouteDirection
+    ) -> tuple[tuple[str, ...], CircinusError | None]:
+        """Write what is other than before; give what was written, and the first failure."""
+        written, failure = [], None
+        for document in documents:
+            path = path_of_routed(document)
+            if self._written.get(path) == document:
+                continue
+            front = document is documents[0]
+            try:
+                if front and self._known is None:
+                    self._known = self.writer.regime_of(document) or Regime.COST.value
+                stored = self.writer.apply(document)
+            except CircinusError as error:
+                failure = failure or error
+                continue
+            self._written[path] = document
+            written.append(f"{document['kind']}/{document['metadata']['name']}")
+            if front:
+                self._tell(stored, direction)
+        return tuple(written), failure
+
+    def _tell(self, stored: Object, direction: RouteDirection) -> None:
+        regime = direction.regime
+        if self._known == regime.value:
+            return
+        told = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
+        message = f"{self._known} -> {regime.value}: {direction.why}; traffic: {told or 'none'}"
+        self._known = regime.value
+        try:
+            self.writer.tell(stored, message, warning=regime is Regime.CAPACITY)
+        except CircinusError as error:  # traffic was moved, which counts
+            _log.warning("regime_not_told route=%s cause=%s", self.route.route.name, error)

@@ -1,0 +1,154 @@
+"""What happens to a route over time: a recorder that a simulation tells of a run.
+
+One rule: what is recorded adds up to what the run comes to (`RoutedRun`), request by request and
+dollar by dollar. Requests count when they came, answers when they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+
+from circinus.pipelines import checks
+from circinus.pipelines.profile import FloatArray
+from circinus.scheduler.routing.regimes import Regime
+from circinus.scheduler.routing.simulated_units import SimulatedUnits
+from circinus.scheduler.routing.traffic import RouteTraffic
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegimeChange:
+    """A regime that began."""
+
+    at_s: float
+    regime: Regime
+    why: str  # empty: who decides has one only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSeries:
+    """A run over time, in B buckets of equal length, of U units in the route's order."""
+
+    bucket_s: float
+    units: tuple[str, ...]
+    came: FloatArray  # requests, (B,)
+    lost: FloatArray  # those of them that were never served, (B,)
+    served: FloatArray  # (U, B)
+    late: FloatArray  # of those served, (B,)
+    p50_s: FloatArray  # of those served, nan: none, (B,)
+    p95_s: FloatArray  # (B,)
+    unit_p95_s: FloatArray  # of those that a unit served, (U, B)
+    running: FloatArray  # units, mean over a bucket, (U, B)
+    busy: FloatArray  # requests in hand, of those that all that run can have; nan: none, (U, B)
+    usd: FloatArray  # of what runs or starts, (U, B)
+    regimes: Sequence[RegimeChange]  # the first is what the run began with
+
+    def at_s(self) -> FloatArray:
+        """Give the middle of each bucket, (B,)."""
+        return (np.arange(self.came.size, dtype=np.float64) + 0.5) * self.bucket_s
+
+
+@dataclass(slots=True, kw_only=True)
+class RouteRecorder:
+    """Is told of a run as it goes, and gives its series; made for one run.
+
+    `lasts_s` is up to when the simulation goes on, `late_s` what an answer may take at most.
+    """
+
+    units: tuple[str, ...]  # of the route, in its order
+    bucket_s: float  # `> 0`
+    lasts_s: float  # `> 0`
+    late_s: float
+    _came: list[float] = field(default_factory=list)
+    _answers: list[tuple[str, float, float]] = field(default_factory=list)  # unit, came, served
+    # unit -> by bucket: seconds of running units, of requests in hand, of places; dollars
+    _lasted: dict[str, list[list[float]]] = field(init=False)
+    _regimes: list[RegimeChange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        checks.positive("bucket_s", self.bucket_s)
+        checks.positive("lasts_s", self.lasts_s)
+        nothing = [0.0] * 4
+        self._lasted = {name: [[*nothing] for _ in range(self._buckets)] for name in self.units}
+
+    def came(self, at_s: float) -> None:
+        """Hear of a request."""
+        self._came.append(at_s)
+
+    def served(self, unit: str, came_s: float, at_s: float) -> None:
+        """Hear of an answer."""
+        self._answers.append((unit, came_s, at_s))
+
+    def lasted(self, kinds: Mapping[str, SimulatedUnits], from_s: float, until_s: float) -> None:
+        """Hear that nothing changed for a while, during which units are paid for."""
+        bucket, at_s = int(from_s / self.bucket_s), from_s
+        while at_s < until_s:
+            bucket += 1  # counts on whatever rounding says, so that this ends
+            end_s = min(bucket * self.bucket_s, until_s)
+            for name, kind in kinds.items():
+                self._add(name, bucket - 1, kind, max(end_s - at_s, 0.0))
+            at_s = end_s
+
+    def decided(self, at_s: float, traffic: RouteTraffic) -> None:
+        """Hear what a router wants."""
+        if not self._regimes or self._regimes[-1].regime is not traffic.regime:
+            change = RegimeChange(at_s=at_s, regime=traffic.regime, why=traffic.why)
+            self._regimes.append(change)
+
+    def series(self) -> RouteSeries:
+        """Give what was told."""
+        came_s = np.array(self._came)
+        answers = np.array([(came, at) for _, came, at in self._answers]).reshape(-1, 2)
+        by = np.array([name for name, _, _ in self._answers], dtype=str)
+        took_s, at_s = answers[:, 1] - answers[:, 0], answers[:, 1]
+        came = self._counts(came_s)
+        lasted = np.array([self._lasted[name] for name in self.units])  # (U, B, 4)
+        running_s, busy_s, places_s, usd = np.moveaxis(lasted, 2, 0)
+        with np.errstate(invalid="ignore"):
+            busy = busy_s / places_s
+        each = [by == name for name in self.units]
+        return RouteSeries(
+            bucket_s=self.bucket_s,
+            units=self.units,
+            came=came,
+            lost=came - self._counts(answers[:, 0]),
+            served=np.array([self._counts(at_s[of]) for of in each]),
+            late=self._counts(at_s[took_s > self.late_s]),
+            p50_s=self._quantiles(at_s, took_s, 0.5),
+            p95_s=self._quantiles(at_s, took_s, 0.95),
+            unit_p95_s=np.array([self._quantiles(at_s[of], took_s[of], 0.95) for of in each]),
+            running=running_s / self.bucket_s,
+            busy=busy,
+            usd=usd,
+            regimes=tuple(self._regimes),
+        )
+
+    @property
+    def _buckets(self) -> int:
+        return ceil(self.lasts_s / self.bucket_s) + 1  # what ends with the last counts
+
+    def _add(self, name: str, bucket: int, kind: SimulatedUnits, lasted_s: float) -> None:
+        sums, paid = self._lasted[name][bucket], kind.running + len(kind.starting)
+        sums[0] += kind.running * lasted_s
+        sums[1] += len(kind.in_hand) * lasted_s
+        sums[2] += kind.places * lasted_s
+        sums[3] += paid * kind.unit.price_usd_per_hour * lasted_s / _HOUR_S
+
+    def _counts(self, at_s: FloatArray) -> FloatArray:
+        numbers = np.bincount(self._places(at_s), minlength=self._buckets)
+        return numbers.astype(np.float64)
+
+    def _quantiles(self, at_s: FloatArray, took_s: FloatArray, share: float) -> FloatArray:
+        told = np.full(self._buckets, np.nan)
+        bucket = self._places(at_s)
+        for b in np.unique(bucket).tolist():
+            told[b] = np.quantile(took_s[bucket == b], share)
+        return told
+
+    def _places(self, at_s: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return (at_s / self.bucket_s).astype(np.int64)

@@ -1,0 +1,325 @@
+"""A follower moves traffic as it hears of capacity; the cluster is a fake that keeps objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient, Configuration
+
+from circinus.deploy.kubernetes.api import Clash, Cluster, Expired, Object, collection_of
+from circinus.deploy.kubernetes.mirror import Mirror
+from circinus.deploy.kubernetes.routing.applied import RouteWriter, route_permissions
+from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered, planned
+from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+from circinus.pipelines.clock import Clock, ManualClock, SystemClock
+from circinus.pipelines.errors import Unavailable
+from circinus.scheduler.routing.regimes import RegimeSettings
+from tests.deploy.kubernetes.routes_in_a_cluster import (
+    PROMETHEUS,
+    cluster_route,
+    deployment,
+    pod,
+    pool,
+    target,
+)
+
+DEPLOYMENTS = {"m-cheap": deployment("m-cheap"), "m-dear": deployment("m-dear", 1)}
+ALL_RUN = {"a": pod("m-cheap", 0), "b": pod("m-cheap", 1), "c": pod("m-dear")}
+CHEAP_IS_LOST = {
+    "a": pod("m-cheap", 2, placed=False),
+    "b": pod("m-cheap", 3, placed=False),
+    "c": pod("m-dear"),
+}
+NODES: dict[str, Object] = {
+    "n": {
+        "metadata": {"name": "n"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+}
+SETTLE_S = 30.0
+
+
+class KeepingCluster(Cluster):
+    """Keeps what is applied; refuses as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(ApiClient(Configuration()))
+        self.kept: dict[str, Object] = {}
+        self.events: list[Object] = []
+        self.refuses: dict[str, Exception] = {}  # part of a path -> with what
+
+    def get(self, path: str) -> Object | None:
+        return self.kept.get(path)
+
+    def apply(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        manager: str = "",
+    ) -> Object:
+        for part, error in self.refuses.items():
+            if part in path:
+                raise error
+        assert manager == "circinus-route"
+        metadata = {**body["metadata"], "uid": "u", "resourceVersion": "1"}
+        self.kept[path] = {**body, "metadata": metadata}
+        return self.kept[path]
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Object:
+        assert path.endswith("/events")
+        self.events.append(dict(body))
+        return dict(body)
+
+    def listed(self, path: str, **query: str) -> Object:
+        named = {"deployments": DEPLOYMENTS, "pods": ALL_RUN, "nodes": NODES}
+        items = [*named[path.rpartition("/")[2]].values()]
+        return {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
+        raise Unavailable("broken", retry_after_s=0.0)
+
+    @property
+    def weights(self) -> dict[str, int]:
+        (route,) = [each for path, each in self.kept.items() if "httproutes" in path]
+        (rule,) = route["spec"]["rules"]
+        return {backend["name"]: backend["weight"] for backend in rule["backendRefs"]}
+
+    def floor(self, unit: str) -> int:
+        (found,) = [each for path, each in self.kept.items() if path.endswith(f"/r-{unit}")]
+        least: int = found["spec"]["minReplicaCount"]
+        return least
+
+
+def follower(
+    cluster: KeepingCluster, clock: Clock, route: ClusterRoute | None = None
+) -> RouteFollower:
+    usual = cluster_route(prometheus=PROMETHEUS, regimes=RegimeSettings(settle_s=SETTLE_S))
+    return RouteFollower(
+        cluster=cluster,
+        route=route or usual,
+        clock=clock,
+        writer=RouteWriter(cluster=cluster, clock=clock),
+    )
+
+
+def hearing(
+    cluster: KeepingCluster, clock: ManualClock, route: ClusterRoute | None = None
+) -> RouteFollower:
+    found = follower(cluster, clock, route)
+    found.hear("deployments", DEPLOYMENTS)
+    found.hear("pods", ALL_RUN)
+    found.step()
+    return found
+
+
+def test_a_clash_leaves_what_is_anothers_and_the_rest_is_written_and_it_is_tried_again() -> None:
+    cluster = KeepingCluster()
+    cluster.refuses["httproutes"] = Clash("PATCH", "Conflict", "conflict with kubectl-edit")
+    here = follower(cluster, ManualClock())
+    here.hear("deployments", DEPLOYMENTS)
+    here.hear("pods", ALL_RUN)
+    with pytest.raises(Clash, match="kubectl-edit"):
+        here.step()
+    assert cluster.floor("cheap") == 2
+    cluster.refuses.clear()
+    here.step()
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+
+
+def test_a_cluster_that_lacks_keda_does_not_keep_traffic_where_it_is() -> None:
+    cluster, clock = KeepingCluster(), ManualClock()
+    cluster.refuses["scaledobjects"] = Unavailable("no", retry_after_s=1.0)
+    here = follower(cluster, clock)
+    here.hear("deployments", DEPLOYMENTS)
+    here.hear("pods", CHEAP_IS_LOST)
+    with pytest.raises(Unavailable):
+        here.step()
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+
+
+def test_an_event_that_is_not_taken_moves_traffic_all_the_same() -> None:
+    class Silent(KeepingCluster):
+        def create(self, path: str, body: Mapping[str, Any]) -> Object:
+            raise Unavailable("no events today", retry_after_s=1.0)
+
+    cluster, clock = Silent(), ManualClock()
+    here = hearing(cluster, clock)
+    here.hear("pods", CHEAP_IS_LOST)
+    here.step()
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+
+
+def test_a_loss_moves_traffic_keeps_pods_wanted_and_is_told() -> None:
+    cluster, clock = KeepingCluster(), ManualClock()
+    here = hearing(cluster, clock)
+    assert (cluster.weights, cluster.events) == ({"m-cheap": 1000, "m-dear": 0}, [])
+    assert (cluster.floor("cheap"), cluster.floor("dear")) == (2, 1)
+
+    here.hear("pods", CHEAP_IS_LOST)
+    steered, _ = here.step()
+
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+    assert (cluster.floor("cheap"), cluster.floor("dear")) == (2, 2)
+    assert steered.written == ("HTTPRoute/r", "ScaledObject/r-dear")
+    (event,) = cluster.events
+    assert (event["reason"], event["type"]) == ("RegimeChanged", "Warning")
+    assert event["involvedObject"]["kind"] == "HTTPRoute"
+    assert event["message"] == (
+        "cost -> capacity: cannot be had: cheap (0 of 2); cheap: 2 of 2 pods find no node: "
+        "0/3 nodes are available: 3 Insufficient cpu.; traffic: dear 100.0%"
+    )
+
+
+def test_traffic_goes_back_when_capacity_has_settled_and_not_before() -> None:
+    cluster, clock = KeepingCluster(), ManualClock()
+    here = hearing(cluster, clock)
+    here.hear("pods", CHEAP_IS_LOST)
+    here.step()
+    clock.sleep(100.0)
+    here.hear("pods", ALL_RUN)
+    _, due_s = here.step()
+    assert due_s == pytest.approx(clock.now() + SETTLE_S)
+    assert cluster.floor("cheap") == 2
+    clock.sleep(SETTLE_S - 1)
+    here.step()
+    assert len(cluster.events) == 1
+    clock.sleep(1.001)
+    here.step()
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+    assert [event["type"] for event in cluster.events] == ["Warning", "Normal"]
+
+
+def test_pods_that_have_a_node_and_do_not_answer_get_no_traffic() -> None:
+    cluster, clock = KeepingCluster(), ManualClock()
+    here = hearing(cluster, clock)
+    starting = {**ALL_RUN, "a": pod("m-cheap", 0, ready=False)}
+    here.hear("pods", starting)
+    here.step()
+    assert cluster.weights == {"m-cheap": 533, "m-dear": 467}
+    # one answers, and takes 100 of the 150 / 0.8 requests/s that pods are wanted for
+    here.hear("pods", {**starting, "b": pod("m-cheap", 1, ready=False)})
+    here.step()
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+    assert cluster.events == []  # all of it can be had: the regime is another matter
+
+
+def test_a_look_at_what_is_as_before_writes_nothing() -> None:
+    cluster, clock = KeepingCluster(), ManualClock()
+    here = hearing(cluster, clock)
+    told: list[RouteSteered] = []
+    here.told = told.append
+    clock.sleep(5.0)
+    here.hear("pods", dict(ALL_RUN))
+    assert (here.step()[0].written, told) == ((), [])
+
+
+def test_a_follower_that_is_started_again_does_not_tell_the_regime_again() -> None:
+    cluster, clock = KeepingCluster(), ManualClock()
+    here = hearing(cluster, clock)
+    here.hear("pods", CHEAP_IS_LOST)
+    here.step()
+    again = follower(cluster, clock)
+    again.hear("deployments", DEPLOYMENTS)
+    again.hear("pods", CHEAP_IS_LOST)
+    again.step()
+    assert len(cluster.events) == 1
+
+
+def test_once_lists_and_writes() -> None:
+    cluster = KeepingCluster()
+    steered = follower(cluster, ManualClock()).once()
+    assert {name: unit.ready for name, unit in steered.units.items()} == {"cheap": 2, "dear": 1}
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+
+
+def set_if_moved(moved: Event, steered: RouteSteered) -> None:
+    if steered.direction.weights == {"dear": 1.0}:
+        moved.set()
+
+
+def test_what_a_watch_has_forgotten_is_listed_again() -> None:
+    lists: list[str] = []
+
+    class Forgetting(KeepingCluster):
+        """Its second list is of another state, and it never remembers what was before."""
+
+        def listed(self, path: str, **query: str) -> Object:
+            lists.append(path)
+            found = super().listed(path, **query)
+            if path.endswith("pods") and lists.count(path) > 1:
+                return {**found, "items": [*CHEAP_IS_LOST.values()]}
+            return found
+
+        def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
+            raise Expired("watch", "Expired", "too old resource version")
+
+    cluster, over, moved = Forgetting(), Event(), Event()
+    here = follower(cluster, SystemClock())
+    here.told = partial(set_if_moved, moved)
+    thread = Thread(target=here.run, args=[over])
+    thread.start()
+    found = moved.wait(10)
+    over.set()
+    here.wake()
+    thread.join(timeout=10)
+    assert found
+
+
+def test_it_follows_until_it_is_told_to_end() -> None:
+    cluster, over, moved = KeepingCluster(), Event(), Event()
+    here = follower(cluster, SystemClock())
+    here.told = partial(set_if_moved, moved)
+    thread = Thread(target=here.run, args=[over])
+    thread.start()
+    began = time.monotonic()
+    while not cluster.kept and time.monotonic() < began + 10:
+        over.wait(0.01)
+    here.hear("pods", CHEAP_IS_LOST)
+    assert moved.wait(10)
+    over.set()
+    here.wake()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_the_first_of_the_objects_that_are_printed_sends_the_requests() -> None:
+    route = cluster_route(
+        prometheus=PROMETHEUS, targets={"cheap": target("cheap", node_pool=pool("p"))}
+    )
+    found = planned(route, 0.0)
+    kinds = [each["kind"] for each in found]
+    assert kinds == ["HTTPRoute", "NodePool", "ScaledObject", "ScaledObject"]
+
+
+def test_what_an_account_needs_is_told_by_namespace() -> None:
+    plain = route_permissions(cluster_route(namespace="models"), ["HTTPRoute"])
+    assert [p.resource for p in plain["models"]] == ["httproutes", "deployments", "pods", "events"]
+    with_pool = cluster_route(
+        namespace="models", targets={"cheap": target("cheap", node_pool=pool("p"))}
+    )
+    found = route_permissions(with_pool, ["HTTPRoute", "NodePool"])
+    assert {p.resource for p in found["models"] if p.of_cluster} == {"nodepools", "nodeclaims"}
+    assert [(p.resource, p.verbs) for p in found["default"]] == [("events", ("list", "watch"))]
+
+
+def test_a_mirror_of_some_fields_asks_for_them_alone() -> None:
+    asked: list[dict[str, str]] = []
+
+    class Asked(KeepingCluster):
+        def listed(self, path: str, **query: str) -> Object:
+            asked.append(query)
+            return super().listed(path, **query)
+
+    path = collection_of("Pod", "default")
+    mirror = Mirror(cluster=Asked(), path=path, heard=lambda _: None, fields="reason=X")
+    with pytest.raises(Unavailable):
+        mirror.step()
+    assert [query.get("fieldSelector") for query in asked] == ["reason=X"]
