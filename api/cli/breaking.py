@@ -148,17 +148,12 @@ def _measured(asked: _Asked, lines: Follow) -> Iterator[BreakingPointView]:
 
 
 def _of_unit(asked: _Asked, unit: DeploymentUnitInput | None, ramping: Ramping) -> Ramped:
-    from circinus.deploy.runtime.unit_workloads import UnitWorkload
+    from circinus.api.use_cases.served_routes import workloads_of
 
     if unit is None or asked.route is None or asked.route.pipeline is None:  # see `_chosen`
         raise InvalidInput.of("pipeline", "must be given", None)
-    workload = UnitWorkload(
-        unit=unit.unit,
-        pipeline_reference=reference_here(asked.route.pipeline),
-        knobs=unit.knobs,
-        share=unit.share,
-        speed=unit.speed,
-    )
+    each = workloads_of(asked.route, reference_here(asked.route.pipeline))
+    workload = next(work for work in each if work.unit.name == unit.name)
     return ramping.unit(workload, pipeline_here(asked.route.pipeline), Settings().worker_logs)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import yaml
 
 from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 
@@ -202,3 +203,26 @@ def test_other_units_take_over_without_a_gap(
 
     service.wait_for(moved, "the other unit to answer")
     assert service.ask("DELETE", "/v1/routes/doubling").status_code == 204
+
+
+def test_the_example_is_served_by_what_reads_well_and_costs_least(tmp_path: Path) -> None:
+    file = ROOT / "examples" / "routes" / "reading.yaml"
+    body = yaml.safe_load(file.read_text())
+    with serving(tmp_path, ON_ONE_TIER, PIPELINE) as fresh:
+        answer = fresh.ask("PUT", "/v1/routes/reading", json=body)
+        assert answer.status_code == 200, answer.text
+
+        def found() -> dict[str, dict[str, Any]]:
+            told = fresh.ask("GET", "/v1/routes/reading").json()["status"] or {"units": []}
+            return {each["name"]: each for each in told["units"]}
+
+        def settled() -> bool:
+            units = found()
+            proofs = [each["proof"] is not None for each in units.values()]
+            return bool(proofs) and all(proofs) and units["slice"]["running"] == 1
+
+        fresh.wait_for(settled, "all outputs to be verified")
+        units = found()
+        assert "outputs do not agree" in units["light"]["why"]
+        assert units["machine"]["proof"]["agrees"]
+        fresh.wait_for(lambda: found()["slice"]["part"] == 1.0, "the cheapest alone to serve")
