@@ -111,6 +111,8 @@ def _require_servable(parts: ServiceParts, asked: RouteInput) -> None:
     target = parts.settings.target
     checks.require(target != "kubernetes", "route", rule, f"one that runs {target} pods")
     route, _ = asked.route, asked.regimes.settings
+    rule = "must be at least that of one unit"
+    checks.require(bool(route.quick), "latency_s", rule, asked.latency_s)
     pipeline = parts.catalogue.pipeline(asked.pipeline or "")
     pipeline.require_available()
     Prober(pipeline, ProbeSettings(**asked.verify.model_dump()))
@@ -119,7 +121,7 @@ def _require_servable(parts: ServiceParts, asked: RouteInput) -> None:
         instances_of(route.name, desired, pipeline.graph, each.infrastructure)
     wanted = replace(route, demand_per_s=HEADROOM * route.demand_per_s)
     # of any unit alone; before a program is made of it
-    fewest = min((ceil(wanted.demand_per_s / u.most_per_s) for u in wanted.quick), default=0)
+    fewest = min(ceil(wanted.demand_per_s / unit.most_per_s) for unit in wanted.quick)
     rule = f"must be served by at most {_MOST_WORKERS} workers"
     checks.require(fewest <= _MOST_WORKERS, "demand_per_s", rule, asked.demand_per_s)
     workers = sum(cheapest_traffic(wanted, asked.method).numbers.values())

@@ -81,6 +81,7 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("name", "must be .*, as in the path", "one text in two places"),
     ("pipeline", "must be given: the service runs .*", "a route file without one is one, too"),
     ("name of a unit", "must not repeat", "names within a list of objects"),
+    ("latency_s", "must be at least that of one unit", "one number binds another"),
     ("longest_settle_s", "must be >= settle_s", "one number binds another"),
     (r"[^.]*\.[^.]*|operator.*", "must be .*|must be among .*", "knobs are those of the pipeline"),
     ("demand_per_s", "must be served by at most .* workers", "as units are said to be"),

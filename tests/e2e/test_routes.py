@@ -78,6 +78,7 @@ def workers(service: ServiceProcess) -> list[psutil.Process]:
         ({"pipeline": "none"}, "pipeline must be registered"),
         ({"units": [unit("none", 1.0)]}, r"double.hardware must be one of"),
         ({"units": [unit("quick", 1.0), unit("quick", 2.0)]}, "unit must not repeat"),
+        ({"latency_s": 0.1}, "latency_s must be at least that of one unit"),
         ({"demand_per_s": 1e6}, "demand_per_s must be served by at most 64 workers"),
         ({"regimes": {"settle_s": 10, "longest_settle_s": 1}}, "longest_settle_s must be >="),
         ({"units": [unit("quick", 1.0, share=2.0)]}, "share"),
