@@ -9,8 +9,11 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from circinus.deploy.runtime.routed import RouteStatus
+from circinus.deploy.runtime.routed_units import UnitStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
+from circinus.scheduler.routing.regimes import Regime
 
 Queues = Mapping[str, Mapping[str, QueueFigures]]
 """Query id -> tier -> its queue."""
@@ -88,9 +91,48 @@ class _Queues(Collector):
                 yield family
 
 
-def exposition(queues: Queues, lately: Mapping[str, Sequence[Lately]]) -> bytes:
+_OF_UNITS: Mapping[str, tuple[str, Callable[[UnitStatus], float]]] = {
+    "wanted": ("Workers that the route's mode asks for.", lambda u: u.wanted),
+    "running": ("Workers that take requests.", lambda u: u.running),
+    "traffic_part": ("Of the route's requests at this moment.", lambda u: u.part),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Routes(Collector):
+    """Tells of all routes that are served, and of their units."""
+
+    routes: Mapping[str, RouteStatus]
+
+    def collect(self) -> Iterator[Metric]:
+        words = "Whether traffic goes to all that can be had, not to the cheapest."
+        mode = GaugeMetricFamily("circinus_route_capacity_mode", words, labels=("route",))
+        for name, status in self.routes.items():
+            mode.add_metric([name], float(status.state.regime is Regime.CAPACITY))
+        yield mode
+        labels = ("route", "unit")
+        for figure_name, (words, figure) in _OF_UNITS.items():
+            family = GaugeMetricFamily(f"circinus_route_{figure_name}", words, labels=labels)
+            for name, unit in self._units():
+                family.add_metric([name, unit.name], float(figure(unit)))
+            yield family
+        sent = CounterMetricFamily("circinus_route_requests", "Sent to a unit.", labels=labels)
+        for name, unit in self._units():
+            sent.add_metric([name, unit.name], float(unit.sent))
+        yield sent
+
+    def _units(self) -> Iterator[tuple[str, UnitStatus]]:
+        return ((name, unit) for name, status in self.routes.items() for unit in status.units)
+
+
+def exposition(
+    queues: Queues,
+    lately: Mapping[str, Sequence[Lately]],
+    routes: Mapping[str, RouteStatus] | None = None,
+) -> bytes:
     """Give the figures in Prometheus' text format, version 0.0.4; those of lately by query."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Queues(queues))
     registry.register(_Lately(lately))
+    registry.register(_Routes(routes or {}))
     return generate_latest(registry)

@@ -143,10 +143,10 @@ class KeptDeployer:
         """See there."""
         await self._call("apply_routes", dict(desired))
 
-    async def route(self, name: str) -> RouteStatus | str | None:
+    async def routes(self) -> Mapping[str, RouteStatus | str]:
         """See there."""
-        told: RouteStatus | str | None = await self._call("route", name)
-        return told
+        found: Mapping[str, RouteStatus | str] = await self._call("routes")
+        return found
 
     async def close(self) -> None:
         """End the keeper and all that it runs."""

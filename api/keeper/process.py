@@ -74,7 +74,7 @@ _OF_DEPLOYMENTS = (
     "serving",
     "withhold",
 )
-_OF_ROUTES = ("apply_routes", "route")
+_OF_ROUTES = ("apply_routes", "routes")
 """What a service may call, by the names of `Deployer`."""
 
 

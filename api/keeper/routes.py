@@ -55,12 +55,13 @@ class ServedRoutes:
             else:
                 self._set_out(name)
 
-    def route(self, name: str) -> RouteStatus | str | None:
+    def routes(self) -> dict[str, RouteStatus | str]:
         """See `Deployer`."""
+        return {name: self._told(name) for name in self._desired}
+
+    def _told(self, name: str) -> RouteStatus | str:
         if name in self._served and name not in self._problems:
             return self._served[name].endpoint.status()
-        if name not in self._desired:
-            return None
         return self._problems.get(name, "its workers start")
 
     def plan_serving(self, name: str) -> str | None:

@@ -94,8 +94,8 @@ class Deployer(Protocol):
     async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
         """Let exactly these routes be served, by name; return at once. Another is tried again."""
 
-    async def route(self, name: str) -> RouteStatus | str | None:
-        """Give how a route fares, or why it is not served; None: it should not be."""
+    async def routes(self) -> Mapping[str, RouteStatus | str]:
+        """Give route -> how it fares, or why it is not served, of all that should be."""
 
     async def close(self) -> None:
         """Stop everything; may be called again."""

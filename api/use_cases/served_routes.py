@@ -82,20 +82,22 @@ def desired_routes(parts: ServiceParts) -> dict[str, DesiredRoute]:
 async def route_view(parts: ServiceParts, deployer: Deployer, name: str) -> RouteView:
     """Give a route and how it fares; NotFound if there is none of that name."""
     document = await asyncio.to_thread(parts.store.routes.get, name)
-    return await _shown(parts, deployer, name, document)
+    return _shown(parts, name, document, (await deployer.routes()).get(name))
 
 
 async def every_route(parts: ServiceParts, deployer: Deployer) -> RouteList:
     """Give all routes and how they fare."""
     found = await asyncio.to_thread(parts.store.routes.all)
-    return RouteList(items=[await _shown(parts, deployer, *each) for each in found.items()])
+    told = await deployer.routes()
+    return RouteList(
+        items=[_shown(parts, name, each, told.get(name)) for name, each in found.items()]
+    )
 
 
-async def _shown(
-    parts: ServiceParts, deployer: Deployer, name: str, document: Mapping[str, object]
+def _shown(
+    parts: ServiceParts, name: str, document: Mapping[str, object], told: RouteStatus | str | None
 ) -> RouteView:
     asked = RouteInput.model_validate(document, context=STORED)
-    told = await deployer.route(name)
     status = told if isinstance(told, RouteStatus) else None
     problem = told if isinstance(told, str) else None
     if asked.pipeline not in parts.catalogue.names:

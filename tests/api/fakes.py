@@ -114,7 +114,7 @@ class FakeDeployer:
     traffic_news: dict[str, TrafficNews] = field(default_factory=dict)
     demands: dict[str, SeenDemand] = field(default_factory=dict)
     requests_seen: dict[str, SeenRequests] = field(default_factory=dict)
-    routes: dict[str, DesiredRoute] = field(default_factory=dict)
+    applied_routes: dict[str, DesiredRoute] = field(default_factory=dict)
     generation: int = 0
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
@@ -183,10 +183,10 @@ class FakeDeployer:
         return self.latest
 
     async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
-        self.routes = dict(desired)
+        self.applied_routes = dict(desired)
 
-    async def route(self, name: str) -> RouteStatus | str | None:
-        return "its workers start" if name in self.routes else None
+    async def routes(self) -> dict[str, RouteStatus | str]:
+        return dict.fromkeys(self.applied_routes, "its workers start")
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
         return self._status(query_id) if query_id in self.desired else None

@@ -10,9 +10,12 @@ from starlette.types import Receive
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
+from circinus.deploy.runtime.routed import RouteStatus
+from circinus.deploy.runtime.routed_units import UnitStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.endpoints import Usage
+from circinus.scheduler.routing.regimes import Regime, RegimeState
 
 FIGURES = QueueFigures(
     waiting=2,
@@ -37,6 +40,35 @@ def test_without_deployments_the_metrics_are_named_without_values() -> None:
     families = list(text_string_to_metric_families(exposition({}, {}).decode()))
     assert "circinus_dispatch_waiting" in {family.name for family in families}
     assert not any(family.samples for family in families)
+
+
+def test_units_of_routes_are_told_with_the_mode_of_each() -> None:
+    unit = UnitStatus(
+        name="gpu",
+        traffic_weight=1.0,
+        part=0.5,
+        wanted=3,
+        running=2,
+        available=2,
+        why="",
+        proof=None,
+        sent=7,
+    )
+    state = RegimeState(regime=Regime.CAPACITY)
+    routes = {"r": RouteStatus(state=state, for_s=1.0, units=[unit], lately=())}
+    samples = {
+        sample.name: (sample.labels, sample.value)
+        for family in text_string_to_metric_families(exposition({}, {}, routes).decode())
+        for sample in family.samples
+    }
+    of_unit = {"route": "r", "unit": "gpu"}
+    assert samples == {
+        "circinus_route_capacity_mode": ({"route": "r"}, 1.0),
+        "circinus_route_wanted": (of_unit, 3.0),
+        "circinus_route_running": (of_unit, 2.0),
+        "circinus_route_traffic_part": (of_unit, 0.5),
+        "circinus_route_requests_total": (of_unit, 7.0),
+    }
 
 
 def test_every_figure_is_told_per_query_and_tier() -> None:

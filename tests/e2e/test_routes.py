@@ -143,6 +143,10 @@ def test_a_route_is_served_verified_changed_and_removed_from_the_command_line(
     assert circinus("status", "doubling")["status"]["regime"] == "cost"
     assert ask(service, 4).json()["tier_s"].keys() == {"quick"}
 
+    metrics = service.ask("GET", "/metrics").text
+    assert 'circinus_route_running{route="doubling",unit="quick"} 1.0' in metrics
+    assert 'circinus_route_capacity_mode{route="doubling"} 0.0' in metrics
+
     circinus("remove", "doubling")
     service.wait_for(lambda: not workers(service), "the workers to end")
     assert ask(service, 4).status_code == 404

@@ -218,8 +218,10 @@ def method(service: ServiceOf) -> MethodView:
 
 @router.get("/metrics", response_class=Response, tags=["service"], responses={200: _TEXT})
 async def metrics(service: ServiceOf) -> Response:
-    """Give what the queues of all deployments do, in the text format of Prometheus."""
-    text = exposition(await service.deployer.figures(), await service.deployer.lately())
+    """Give what queues of deployments and units of routes do, in Prometheus' text format."""
+    deployer = service.deployer
+    routes = {n: r for n, r in (await deployer.routes()).items() if not isinstance(r, str)}
+    text = exposition(await deployer.figures(), await deployer.lately(), routes)
     return Response(text, media_type=MEDIA_TYPE)
 
 
