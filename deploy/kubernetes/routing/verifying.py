@@ -96,15 +96,18 @@ class UnitVerifier:
         asked.thread.start()
 
     def _probe(self, name: str, asked: _Asked) -> None:
-        found = asyncio.run(endpoint_score(self.urls[name], self.probes))
-        with self._lock:
-            if found.is_away:
-                asked.words = f"its outputs are not verified yet: {found.failed}"
-                asked.again_s = self.clock.now() + _AGAIN_S
-            else:
-                asked.score = found
-            self._settle()
-        self.heard()
+        found = EndpointScore(score=None, failed="probes were broken off", is_away=True)
+        try:
+            found = asyncio.run(endpoint_score(self.urls[name], self.probes))
+        finally:  # whatever became of it, nobody waits for it in vain
+            with self._lock:
+                if found.is_away:
+                    asked.words = f"its outputs are not verified yet: {found.failed}"
+                    asked.again_s = self.clock.now() + _AGAIN_S
+                else:
+                    asked.score = found
+                self._settle()
+            self.heard()
 
     def _settle(self) -> None:
         """Judge what has a score; while there is no reference, an earlier unit may become it."""

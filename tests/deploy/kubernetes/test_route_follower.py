@@ -394,9 +394,9 @@ def test_a_unit_that_is_not_reached_takes_none_and_lacks_no_capacity(
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
     assert (steered.traffic.numbers["cheap"], cluster.events) == (2, [])
     assert "answered 503" in steered.unverified["cheap"]
+    assert here.step()[1] == here.clock.now() + 1.0  # then it is asked again
     cheap.status = 200
-    clock = here.clock
-    clock.sleep(1.0)
+    here.clock.sleep(1.0)
     settled(here, "answered 503")
     assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
 
@@ -417,6 +417,24 @@ def test_a_unit_that_does_not_agree_is_left_out_as_one_that_is_too_slow_is(
     here.hear("pods", {"a": ALL_RUN["a"], "c": pod("m-dear", 9, placed=False)})
     here.step()
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+
+
+def test_a_refusal_is_told_though_nothing_has_to_be_written(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    go, told = Event(), list[RouteSteered]()
+    dear.answer = lambda given: -1 if go.wait(10) else None
+    cluster = KeepingCluster()
+    here = verifying(cluster, cheap.url, dear.url)
+    here.told = told.append
+    while not any("httproutes" in path for path in cluster.kept):
+        here.step()  # until cheap agrees
+        Event().wait(0.01)
+    go.set()
+    settled(here)
+    words = "outputs do not agree: score 0.000, that of cheap is 1.000"
+    assert (told[-1].written, told[-1].unverified) == ((), {"dear": words})
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
 
 
 def test_pods_that_come_back_after_all_were_gone_are_verified_again(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -12,6 +13,7 @@ from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerif
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.dataset import Example
+from circinus.pipelines.payload import Payload
 from tests.deploy.answering_server import AnsweringServed, answering
 
 PROBES = EndpointProbes(
@@ -63,6 +65,23 @@ def test_who_says_not_now_is_not_judged_and_asked_again(
     assert found.words == {"a": told}
     units["a"].status = 200
     assert known(here, a=OLD).agree == frozenset()  # not before a second has passed
+    clock.sleep(1.0)
+    assert known(here, a=OLD).agree == {"a"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it ends one
+def test_a_metric_that_ends_its_thread_leaves_a_unit_unknown_and_it_is_asked_again(
+    units: dict[str, AnsweringServed],
+) -> None:
+    def ending(output: Payload, expected: Payload) -> float:
+        raise SystemExit(1)
+
+    clock = ManualClock()
+    here = verifier(units, clock)
+    here.probes = replace(PROBES, score=ending)
+    told = "its outputs are not verified yet: probes were broken off"
+    assert known(here, a=OLD).words == {"a": told}
+    here.probes = PROBES
     clock.sleep(1.0)
     assert known(here, a=OLD).agree == {"a"}
 
