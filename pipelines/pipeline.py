@@ -25,6 +25,17 @@ Score = Callable[[Payload, Payload], float]
 """`score(output, expected)` in [0, 1]; higher is better."""
 
 
+def score_by(score: Callable[..., float], *told: Payload) -> float:
+    """Give what a metric says; OperatorFailed if it raises or gives nothing in [0, 1]."""
+    try:
+        found = float(score(*told))
+    except Exception as error:  # the metric is the user's code: a border
+        raise OperatorFailed(SCORING, f"{type(error).__name__}: {error}") from error
+    if not 0 <= found <= 1:
+        raise OperatorFailed(SCORING, f"must give a score in [0, 1], got {found}")
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """A DAG of operators with a metric that scores its output on an input."""
@@ -95,15 +106,9 @@ class Pipeline:
 
         The input is for a judge.
         """
-        try:
-            judge = self.judge
-            told = (output, expected) if judge is None else (output, expected, input)
-            score = float(self.score(*told))
-        except Exception as error:  # the metric is the user's code: a border
-            raise OperatorFailed(SCORING, f"{type(error).__name__}: {error}") from error
-        if not 0 <= score <= 1:
-            raise OperatorFailed(SCORING, f"must give a score in [0, 1], got {score}")
-        return score
+        judge = self.judge
+        told = (output, expected) if judge is None else (output, expected, input)
+        return score_by(self.score, *told)
 
     def size_of(self, input: Payload) -> float:
         """Give the size of a request; OperatorFailed if `request_size` raises or gives no size.

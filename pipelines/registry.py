@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
+from typing import cast
 
+from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.needs import Need
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.pipeline import Pipeline, Score
 
 GROUP = "circinus.pipelines"
 
@@ -39,14 +41,29 @@ def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
         if not allow_import:
             rule = f"must be a registered pipeline ({', '.join(registered()) or 'none is'})"
             raise InvalidInput.of("pipeline", rule, reference)
-        module, _, path = reference.partition(":")
-        return _made(reference, lambda: _read(reference, attrgetter(path)(import_module(module))))
+        return _made(reference, lambda: _read(reference, _imported(reference)))
     entries = registered()
     if reference not in entries:
         known = ", ".join(entries) or "none is"
         hint = " or module:attribute" if allow_import else ""
         raise InvalidInput.of("pipeline", f"must be registered ({known}){hint}", reference)
     return _made(reference, entries[reference].load)
+
+
+def load_metric(reference: str, field: str) -> Score:
+    """Give the metric `module:function`. It runs that code: never for one from over a network.
+
+    InvalidInput about `field` if it is of another form, cannot be imported, or is no function.
+    """
+    well = all(reference.partition(":"))
+    checks.require(well, field, "must be module:function", reference)
+    try:
+        found: object = _imported(reference)
+    except (Exception, SystemExit) as error:  # the code of whoever wrote it: a border
+        rule = f"must be importable ({type(error).__name__}: {error})"
+        raise InvalidInput.of(field, rule, reference) from error
+    checks.require(callable(found), field, "must name a function", reference)
+    return cast("Score", found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +89,11 @@ def listed(
             lacking = (Need(name=str(error), install="", is_there=lambda: False),)
         found.append(ListedPipeline(name=name, pipeline=pipeline, missing=lacking))
     return found
+
+
+def _imported(reference: str) -> object:
+    module, _, path = reference.partition(":")
+    return attrgetter(path)(import_module(module))
 
 
 def _made(reference: str, load: Callable[[], object]) -> Pipeline:

@@ -25,6 +25,7 @@ from circinus.api.cli import (
     queries,
     route_cluster,
     route_serving,
+    route_verifying,
     routing,
     service,
     serving,
@@ -127,6 +128,7 @@ _group(
     route_serving.request,
     route_serving.remove,
     route_cluster.follow,
+    route_verifying.verify,
     epilog=EPILOG,
 )
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."

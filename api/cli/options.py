@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ValidationError
 from typer import Argument, Option
@@ -14,11 +14,18 @@ from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.cli.screen import Screen
 from circinus.api.client import Client, Retries
 from circinus.api.schemas.faults import faults_of
+from circinus.api.schemas.routes import VerifyInput
 from circinus.api.settings import DEFAULT_URL, Settings
 from circinus.deploy.methods import METHODS
+from circinus.pipelines import checks
+from circinus.pipelines.dataset import read_json_lines
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.files import opened
 from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.registry import listed, load_pipeline, registered
+from circinus.pipelines.registry import listed, load_metric, load_pipeline, registered
+
+if TYPE_CHECKING:  # what sends probes is for who asks for it
+    from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 
 _RETRIES = Retries(total_s=1.5)  # somebody sits and waits
 PIPELINE_HELP = "Registered name or module:attribute; default: all available."
@@ -28,6 +35,14 @@ QueryId = Annotated[str, Argument(metavar="ID", help="Id of a query.")]
 Url = Annotated[str, Option(envvar="CIRCINUS_URL", help="Address of the service.")]
 Token = Annotated[
     str | None, Option(envvar="CIRCINUS_TOKEN", help="Its bearer token.", show_default=False)
+]
+MetricName = Annotated[
+    str | None,
+    Option(
+        metavar="MODULE:FUNCTION",
+        help="score(output, expected) in [0, 1], here or installed; default: 1 if equal, else 0.",
+        show_default=False,
+    ),
 ]
 Cold = Annotated[bool, "Start from nothing that earlier queries measured."]
 InfrastructureName = Annotated[
@@ -79,6 +94,25 @@ def pipeline_here(reference: str) -> Pipeline:
     pipeline = load_pipeline(reference, allow_import=True)
     pipeline.require_available()
     return pipeline
+
+
+def probes_here(file: Path, metric: str | None, asked: VerifyInput) -> EndpointProbes:
+    """Give the probes of a file, as many as a route asks for, and their metric, here or installed.
+
+    Raises InvalidInput if the file has none, the route asks for none, or there is no such metric.
+    """
+    from circinus.deploy.runtime.endpoint_proofs import EndpointProbes, equal
+
+    checks.at_least("verify.probes", asked.probes, 1)
+    with opened(file, "--probes") as lines:
+        examples = read_json_lines(lines, f"--probes {file.name}").examples
+    if metric is not None:
+        _import_from_here()
+    return EndpointProbes(
+        examples=examples[: asked.probes],
+        tolerance=asked.tolerance,
+        score=equal if metric is None else load_metric(metric, "--metric"),
+    )
 
 
 def all_here(screen: Screen) -> list[str]:

@@ -12,20 +12,23 @@ from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import RenderableType
-from typer import Argument, echo
+from typer import Argument, Option, echo
 
 from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.options import MetricName, probes_here
 from circinus.api.cli.rendering import tables
 from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_document
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput
+from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 
 if TYPE_CHECKING:  # the Kubernetes client and the solver take a second: only who needs them waits
     from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
     from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+    from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 
 _COLUMNS = ("unit", "wanted", "ready", "can be had", "weight", "why not more")
 
@@ -45,6 +48,15 @@ def follow(
     file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
     render: Annotated[bool, "Print the objects; touch no cluster."] = False,
     once: Annotated[bool, "Look and write once, and end."] = False,
+    probes: Annotated[
+        Path | None,
+        Option(
+            metavar="PROBES",
+            help="Of `route verify`: a unit takes traffic once its outputs agree.",
+            dir_okay=False,
+        ),
+    ] = None,
+    metric: MetricName = None,
     *,
     options: FollowOptions,
 ) -> None:
@@ -54,17 +66,26 @@ def follow(
     little (--once), 6 if the cluster refuses.
     """
     route = cluster_file(file)
+    checks.require(
+        metric is None or probes is not None, "--metric", "must be with --probes", metric
+    )
+    terms = _asked(file).verify
+    verified = None if probes is None else probes_here(probes, metric, terms)
     if render:
         render_in_cluster(screen, route)
     else:
-        follow_in_cluster(screen, route, options, once=once)
+        follow_in_cluster(screen, route, options, once=once, probes=verified)
 
 
 def cluster_file(file: Path) -> ClusterRoute:
     """Give the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
     from circinus.api.use_cases.route_cluster import cluster_route
 
-    return cluster_route(checked(RouteInput, read_document(file)))
+    return cluster_route(_asked(file))
+
+
+def _asked(file: Path) -> RouteInput:
+    return checked(RouteInput, read_document(file))
 
 
 def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
@@ -72,7 +93,7 @@ def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
     import yaml
 
     from circinus.deploy.kubernetes.manifests import WithoutAliases
-    from circinus.deploy.kubernetes.routing.follower import planned
+    from circinus.deploy.kubernetes.routing.planned import planned
 
     objects = planned(route, SystemClock().timestamp())
     if screen.as_json:
@@ -82,7 +103,12 @@ def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
 
 
 def follow_in_cluster(
-    screen: Screen, route: ClusterRoute, options: FollowOptions, *, once: bool
+    screen: Screen,
+    route: ClusterRoute,
+    options: FollowOptions,
+    *,
+    once: bool,
+    probes: EndpointProbes | None = None,
 ) -> None:
     """Write a route's objects and follow its capacity, until SIGTERM or an interrupt."""
     from circinus.deploy.kubernetes.access import NotAllowed
@@ -90,7 +116,7 @@ def follow_in_cluster(
     from circinus.deploy.kubernetes.outcome import told_of
 
     try:
-        steered = _followed(screen, route, options, once=once)
+        steered = _followed(screen, _follower(screen, route, options, probes), once=once)
     except (ClusterRefused, NotAllowed) as error:
         words = str(error) if isinstance(error, NotAllowed) else told_of(error)[1]
         if screen.as_json:
@@ -104,9 +130,7 @@ def follow_in_cluster(
         leave(ExitCode.OK if _suffices(route, steered) or not once else ExitCode.INFEASIBLE)
 
 
-def _followed(
-    screen: Screen, route: ClusterRoute, options: FollowOptions, *, once: bool
-) -> RouteSteered | None:
+def _followed(screen: Screen, follower: RouteFollower, *, once: bool) -> RouteSteered | None:
     """Give what the last look came to; None: there was none."""
     seen: list[RouteSteered] = []
 
@@ -114,7 +138,6 @@ def _followed(
         seen[:] = [steered]
         screen.note(_line(steered))
 
-    follower = _follower(screen, route, options)
     if once:
         return follower.once()
     follower.told = tell
@@ -129,7 +152,9 @@ def _followed(
     return seen[0] if seen else None
 
 
-def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> RouteFollower:
+def _follower(
+    screen: Screen, route: ClusterRoute, options: FollowOptions, probes: EndpointProbes | None
+) -> RouteFollower:
     from circinus.deploy.kubernetes.access import lacking, require_access
     from circinus.deploy.kubernetes.api import Cluster, connect
     from circinus.deploy.kubernetes.routing.applied import (
@@ -137,7 +162,8 @@ def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> Ro
         RouteWriter,
         route_permissions,
     )
-    from circinus.deploy.kubernetes.routing.follower import RouteFollower, planned
+    from circinus.deploy.kubernetes.routing.follower import RouteFollower
+    from circinus.deploy.kubernetes.routing.planned import planned
 
     clock, cluster = SystemClock(), Cluster(connect(options.kubeconfig))
     kinds = [each["kind"] for each in planned(route, clock.timestamp())]
@@ -152,6 +178,7 @@ def _follower(screen: Screen, route: ClusterRoute, options: FollowOptions) -> Ro
         clock=clock,
         writer=RouteWriter(cluster=cluster, clock=clock, force=options.force),
         with_nodes=not blind,
+        probes=probes,
     )
 
 
@@ -160,7 +187,8 @@ def _line(steered: RouteSteered) -> str:
     parts = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
     took_s = steered.took_s
     took = "" if took_s is None else f", {formats.seconds(took_s)} after the change"
-    return f"{direction.regime.value} mode, {direction.why}: {parts or 'no unit'}{took}"
+    without = "".join(f"; {name}: {why}" for name, why in steered.unverified.items())
+    return f"{direction.regime.value} mode, {direction.why}: {parts or 'no unit'}{took}{without}"
 
 
 def _lines(route: ClusterRoute, steered: RouteSteered) -> list[RenderableType]:
@@ -205,7 +233,7 @@ def _units(route: ClusterRoute, steered: RouteSteered) -> list[dict[str, object]
             "ready": seen.ready,
             "available": seen.available,
             "weight": steered.direction.weights.get(name, 0.0),
-            "why": seen.why,
+            "why": "; ".join(filter(None, [seen.why, steered.unverified.get(name, "")])),
         }
         for name, seen in steered.units.items()
     ]

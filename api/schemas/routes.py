@@ -84,7 +84,8 @@ class VerifyInput(Input):
     """How outputs of a unit are verified before it takes traffic."""
 
     probes: Annotated[int, Field(ge=0, le=1000), WHOLE] = 8
-    """Examples of the pipeline that each unit runs; 0: none."""
+    """Examples of the pipeline that each unit runs; 0: none. Of units that others run: the first
+    lines of a file that is named to commands."""
     tolerance: Annotated[float, bounds(ranges.ACCURACY)] = 0.02
     """That its mean score may be below that of the first unit that runs."""
 
@@ -169,6 +170,17 @@ class ProofView(View):
     reference_score: float
     tolerance: float
     words: str
+
+
+class VerifiedUnitView(ProofView):
+    """What probes said of a unit that answers over HTTP."""
+
+    name: str
+    url: str
+    difference: float | None = Field(
+        description="Of its score and that of the reference; none: one of them has none."
+    )
+    failed: str = Field(description="How a probe failed; empty: none did.")
 
 
 class UnitStatusView(View):

@@ -58,6 +58,32 @@ class UnitProof:
         return f"score {self.score:.3f}, that of {self.reference} is {self.reference_score:.3f}"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class ProofReference:
+    """Holds the scores of units against that of the first one that has a score."""
+
+    tolerance: float
+    _reference: tuple[str, float] | None = field(default=None, init=False)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was a score."""
+        return self._reference is not None
+
+    def proof(self, unit: str, score: float | None, failed: str = "") -> UnitProof:
+        """Give what a unit's mean score says of it; None: a probe failed."""
+        if self._reference is None and score is not None:
+            self._reference = (unit, score)
+        reference, reference_score = self._reference or (unit, 0.0)
+        return UnitProof(
+            reference=reference,
+            score=score,
+            reference_score=reference_score,
+            tolerance=self.tolerance,
+            failed=failed,
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Prober:
     """Runs the probes of one pipeline. Used within one event loop."""
@@ -65,9 +91,10 @@ class Prober:
     pipeline: Pipeline
     settings: ProbeSettings
     _examples: Sequence[Example] | None = field(default=None, init=False)
-    _reference: tuple[str, float] | None = field(default=None, init=False)
+    _reference: ProofReference = field(init=False)
 
     def __post_init__(self) -> None:
+        self._reference = ProofReference(tolerance=self.settings.tolerance)
         if self.wanted:
             rule = "must be 0: the pipeline makes no examples"
             made = self.pipeline.examples is not None
@@ -82,7 +109,7 @@ class Prober:
     @property
     def has_reference(self) -> bool:
         """Whether it is known what others are held against."""
-        return self._reference is not None
+        return self._reference.is_known
 
     async def prove(self, unit: str, run: Callable[[Payload], Awaitable[Payload]]) -> UnitProof:
         """Give what the probes say of a unit; the first one is the reference.
@@ -94,16 +121,7 @@ class Prober:
             score = await self._score(run)
         except OperatorFailed as error:
             failed = str(error)
-        if self._reference is None and score is not None:
-            self._reference = (unit, score)
-        reference, reference_score = self._reference or (unit, 0.0)
-        return UnitProof(
-            reference=reference,
-            score=score,
-            reference_score=reference_score,
-            tolerance=self.settings.tolerance,
-            failed=failed,
-        )
+        return self._reference.proof(unit, score, failed)
 
     async def _score(self, run: Callable[[Payload], Awaitable[Payload]]) -> float:
         if self._examples is None:

@@ -68,7 +68,7 @@ def _solved(
 def _most(
     route: EndpointRoute, unit: DeploymentUnit, available: Mapping[str, int | None] | None
 ) -> int:
-    if unit.latency_s > route.latency_s:
+    if not route.allows(unit):
         return 0
     given = unit.available if available is None else available.get(unit.name, unit.available)
     enough = ceil(route.demand_per_s / unit.most_per_s)

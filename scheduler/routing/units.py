@@ -69,6 +69,7 @@ class EndpointRoute:
     demand_per_s: float  # `>= 0`
     latency_s: float  # that a request may take at most, `> 0`
     units: Sequence[DeploymentUnit] = field(default_factory=tuple)  # at least one
+    left_out: frozenset[str] = frozenset()  # units that must not serve, however quick
 
     def __post_init__(self) -> None:
         checks.name("route.name", self.name)
@@ -79,5 +80,9 @@ class EndpointRoute:
 
     @property
     def quick(self) -> tuple[DeploymentUnit, ...]:
-        """Give the units that are within the latency."""
-        return tuple(unit for unit in self.units if unit.latency_s <= self.latency_s)
+        """Give the units that are within the latency, and not left out."""
+        return tuple(unit for unit in self.units if self.allows(unit))
+
+    def allows(self, unit: DeploymentUnit) -> bool:
+        """Whether a unit may serve."""
+        return unit.latency_s <= self.latency_s and unit.name not in self.left_out

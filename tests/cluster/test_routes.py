@@ -26,7 +26,8 @@ from circinus.deploy.kubernetes.routing.applied import (
     path_of_routed,
     route_permissions,
 )
-from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered, planned
+from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
+from circinus.deploy.kubernetes.routing.planned import planned
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, IngressFront
 from circinus.pipelines.clock import SystemClock
 from circinus.scheduler.routing.regimes import RegimeSettings

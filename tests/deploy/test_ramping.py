@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circinus.deploy.runtime.ramp_targets import EndpointFailed, endpoint_target, unit_target
+from circinus.deploy.runtime.endpoints import EndpointFailed
+from circinus.deploy.runtime.ramp_targets import endpoint_target, unit_target
 from circinus.deploy.runtime.ramping import Ramped, RampSettings, RampTarget, SentLate, ramped
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock

@@ -25,6 +25,7 @@ POOL_LABEL = "karpenter.sh/nodepool"
 REFUSED = "InsufficientCapacityError"
 """Reason of the event of a NodeClaim that its provider had no machine for."""
 
+_TEMPLATE = "pod-template-hash"
 _OVER = ("Succeeded", "Failed")
 _SECONDS = len("2026-01-01T00:00:00")
 
@@ -48,6 +49,7 @@ class UnitSeen:
 
     available: int | None  # that run or can be had; None: any number
     ready: int = 0  # pods that answer
+    templates: frozenset[str] = frozenset()  # of those pods: hashes
     why: str = ""  # why no more can be had; empty: all that is wanted can
     again_s: float = inf  # when it has to be looked at again although nothing happens
 
@@ -73,15 +75,19 @@ def _unit_seen(
     stay = [pod for pod in pods if not _is_cut_off(pod, seen.nodes)]
     placed = sum(1 for pod in stay if pod["spec"].get("nodeName"))
     had = placed if unit.available is None else min(placed, unit.available)
-    ready = sum(1 for pod in stay if _is_true(pod, "Ready"))
+    answer = [pod for pod in stay if _is_true(pod, "Ready")]
+    ready, templates = len(answer), frozenset(_labels(pod)[_TEMPLATE] for pod in answer)
     waiting = waiting_pods(pods)
     why, again_s = _lack(target.node_pool, deployment, waiting, seen, at_s - route.launch_s)
     if len(stay) < len(pods):
         cut_off = f"{len(pods) - len(stay)} pods are on nodes that are gone or silent"
         why = f"{why}; {cut_off}" if why else cut_off
     if not why:
-        return UnitSeen(available=unit.available, ready=ready, again_s=again_s + route.launch_s)
-    return UnitSeen(available=had, ready=ready, why=why)
+        again_s += route.launch_s
+        return UnitSeen(
+            available=unit.available, ready=ready, templates=templates, again_s=again_s
+        )
+    return UnitSeen(available=had, ready=ready, templates=templates, why=why)
 
 
 def _lack(
@@ -133,7 +139,7 @@ def _is_cut_off(pod: Object, nodes: Mapping[str, Object] | None) -> bool:
 
 def _is_of(pod: Object, deployment: str) -> bool:
     """Whether a ReplicaSet of a Deployment made a pod: its name is the Deployment's and a hash."""
-    template = _labels(pod).get("pod-template-hash")
+    template = _labels(pod).get(_TEMPLATE)
     owners = pod["metadata"].get("ownerReferences") or []
     return any(
         (owner["kind"], owner["name"]) == ("ReplicaSet", f"{deployment}-{template}")

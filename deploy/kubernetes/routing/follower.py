@@ -35,15 +35,13 @@ from circinus.deploy.kubernetes.routing.capacity import (
     units_seen,
     waiting_pods,
 )
-from circinus.deploy.kubernetes.routing.rendered import RouteDirection, front_of
-from circinus.deploy.kubernetes.routing.scaling import (
-    floors_of,
-    node_pools_of,
-    scalers_of,
-    with_room,
-)
-from circinus.deploy.kubernetes.routing.steering import steered
+from circinus.deploy.kubernetes.routing.planned import objects_of
+from circinus.deploy.kubernetes.routing.rendered import RouteDirection
+from circinus.deploy.kubernetes.routing.scaling import with_room
+from circinus.deploy.kubernetes.routing.steering import steered, verified_weights
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
+from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.scheduler.routing.regimes import Regime
@@ -70,31 +68,8 @@ class RouteSteered:
     units: Mapping[str, UnitSeen]
     written: tuple[str, ...] = ()  # `Kind/name` that were written; none: all was so already
     took_s: float | None = None  # from hearing of a change to having written; None: nobody told
-
-
-def objects_of(
-    route: ClusterRoute, direction: RouteDirection, *traffics: RouteTraffic
-) -> list[Object]:
-    """Give all objects of a route, that which sends requests first; pods for all `traffics`."""
-    floors = floors_of(route, *(traffic.numbers for traffic in traffics))
-    return [front_of(route, direction), *node_pools_of(route), *scalers_of(route, floors)]
-
-
-def planned(route: ClusterRoute, at_s: float) -> list[Object]:
-    """Give the objects of a route whose units all run as far as the route says; asks no cluster.
-
-    `at_s` is in seconds since the epoch.
-    """
-    available = {unit.name: unit.available for unit in route.route.units}
-    wanted, router = with_room(route.route), route.router
-    traffic, _ = router.decided(at_s, wanted.demand_per_s, available)
-    direction = RouteDirection(
-        regime=traffic.regime,
-        why=router.state.why,
-        since=iso_time(at_s),
-        weights=traffic.weights,
-    )
-    return objects_of(route, direction, traffic, cheapest_traffic(wanted, route.method))
+    # unit -> why its ready pods get no requests: its outputs do not agree, or nobody knows yet
+    unverified: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -105,8 +80,11 @@ class RouteFollower:
     route: ClusterRoute
     clock: Clock
     writer: RouteWriter
-    told: Callable[[RouteSteered], object] = lambda _: None  # hears of what was written
+    # hears of what was written, and of what is verified
+    told: Callable[[RouteSteered], object] = lambda _: None
     with_nodes: bool = True  # whether nodes are watched: pods of one that is gone are lost at once
+    probes: EndpointProbes | None = None  # by which units are verified first; None: none is
+    urls: Mapping[str, str] | None = None  # where units are verified; None: at their Services
     _woken: Event = field(default_factory=Event, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
     _heard: dict[str, Mapping[str, Object]] = field(default_factory=dict, init=False)
@@ -119,12 +97,22 @@ class RouteFollower:
     _direction: RouteDirection | None = field(default=None, init=False)
     _written: dict[str, Object] = field(default_factory=dict, init=False)
     _known: str | None = field(default=None, init=False)  # regime that was told last
+    _verifier: UnitVerifier | None = field(default=None, init=False)
+    _unverified: Mapping[str, str] = field(default_factory=dict, init=False)  # told last
 
     def __post_init__(self) -> None:
         self._epoch_s = self.clock.timestamp() - self.clock.now()
         self._router = self.route.router
         self._wanted = with_room(self.route.route)
         self._cheapest = cheapest_traffic(self._wanted, self.route.method)
+        if self.probes is not None:
+            urls = self.route.urls if self.urls is None else self.urls
+            self._verifier = UnitVerifier(
+                urls={unit.name: urls[unit.name] for unit in self._wanted.quick},
+                probes=self.probes,
+                clock=self.clock,
+                heard=self.wake,
+            )
 
     @property
     def collections(self) -> dict[str, tuple[str, str]]:
@@ -144,6 +132,9 @@ class RouteFollower:
         for name, (path, fields) in self.collections.items():
             query = {"fieldSelector": fields} if fields else {}
             self._heard[name] = listed_by_name(self.cluster, path, **query)
+        if self._verifier is not None:
+            self._verified(self._units(self._heard))
+            self._verifier.wait()
         return self.step()[0]
 
     def run(self, over: Event) -> None:
@@ -200,25 +191,53 @@ class RouteFollower:
         """
         with self._lock:
             heard, heard_s, self._heard_s = dict(self._heard), self._heard_s, None
-        now = self.clock.now()
-        units = units_seen(self.route, self._seen(heard, now), now)
+        now, units = self.clock.now(), self._units(heard)
+        verdicts = self._verified(units)
         available = {name: unit.available for name, unit in units.items()}
         traffic, again_s = self._router.decided(
             self._epoch_s + now, self._wanted.demand_per_s, available
         )
-        direction = self._directed(traffic, units)
+        direction = self._directed(traffic, units, verdicts)
         documents = objects_of(self.route, direction, traffic, self._cheapest)
-        written, failure = self._write(documents, direction)
+        written, failure = self._write(documents, direction, held=self._held(verdicts))
         took_s = None if heard_s is None else self.clock.now() - heard_s
         found = RouteSteered(
-            direction=direction, traffic=traffic, units=units, written=written, took_s=took_s
+            direction=direction,
+            traffic=traffic,
+            units=units,
+            written=written,
+            took_s=took_s,
+            unverified={} if verdicts is None else verdicts.words,
         )
-        if written:
+        if written or found.unverified != self._unverified:
+            self._unverified = found.unverified
             self.told(found)
         if failure is not None:
             raise failure
         due_s = min(again_s - self._epoch_s, *(unit.again_s for unit in units.values()))
-        return found, due_s
+        return found, due_s if verdicts is None else min(due_s, verdicts.again_s)
+
+    def _units(self, heard: Mapping[str, Mapping[str, Object]]) -> dict[str, UnitSeen]:
+        now = self.clock.now()
+        return units_seen(self.route, self._seen(heard, now), now)
+
+    def _verified(self, units: Mapping[str, UnitSeen]) -> UnitVerdicts | None:
+        """Give what is known of units' outputs; the route goes on without those that disagree."""
+        if self._verifier is None:
+            return None
+        found = self._verifier.see({name: unit.templates for name, unit in units.items()})
+        if found.refused != self._wanted.left_out:
+            self._wanted = replace(self._wanted, left_out=found.refused)
+            without = replace(self.route.route, left_out=found.refused)
+            self._router = replace(self._router, route=without)
+            self._cheapest = cheapest_traffic(self._wanted, self.route.method)
+        return found
+
+    def _held(self, verdicts: UnitVerdicts | None) -> bool:
+        """Whether requests go where they did before this follower: no unit was found to agree."""
+        if verdicts is None or self._known is not None or verdicts.agree:
+            return False
+        return bool(self._wanted.quick)
 
     def _seen(self, heard: Mapping[str, Mapping[str, Object]], now: float) -> ClusterSeen:
         pods = [*heard["pods"].values()]
@@ -233,30 +252,41 @@ class RouteFollower:
             waiting_since=self._waiting_since,
         )
 
-    def _directed(self, traffic: RouteTraffic, units: Mapping[str, UnitSeen]) -> RouteDirection:
+    def _directed(
+        self,
+        traffic: RouteTraffic,
+        units: Mapping[str, UnitSeen],
+        verdicts: UnitVerdicts | None,
+    ) -> RouteDirection:
         """Give where requests go; the reason is that of the moment in which a regime began."""
         ready = {name: unit.ready for name, unit in units.items()}
-        weights = steered(self._wanted, traffic, ready)
-        state = self._router.state
-        before = self._direction
+        state, before = self._router.state, self._direction
+        kept = {} if before is None else before.weights
+        if verdicts is None:
+            weights = steered(self._wanted, traffic, ready) or kept
+        else:
+            weights = verified_weights(self._wanted, traffic, ready, verdicts.agree, kept)
         if before is not None and before.regime is state.regime:
-            self._direction = replace(before, weights=weights or before.weights)
+            self._direction = replace(before, weights=weights)
             return self._direction
         reasons = [f"{name}: {unit.why}" for name, unit in units.items() if unit.why]
         self._direction = RouteDirection(
             regime=state.regime,
             why="; ".join([state.why, *(reasons if state.regime is Regime.CAPACITY else [])]),
             since=iso_time(self.clock.timestamp()),
-            weights=weights or (before.weights if before is not None else {}),
+            weights=weights,
         )
         return self._direction
 
     def _write(
-        self, documents: list[Object], direction: RouteDirection
+        self, documents: list[Object], direction: RouteDirection, *, held: bool
     ) -> tuple[tuple[str, ...], CircinusError | None]:
-        """Write what is other than before; give what was written, and the first failure."""
+        """Write what is other than before; give what was written, and the first failure.
+
+        Where requests are held to where they go, what sends them is left as it is.
+        """
         written, failure = [], None
-        for document in documents:
+        for document in documents[held:]:
             path = path_of_routed(document)
             if self._written.get(path) == document:
                 continue

@@ -7,7 +7,7 @@ that is back does not get what three are to take.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from circinus.scheduler.routing.traffic import RouteTraffic
 from circinus.scheduler.routing.traffic_weights import carried_weights
@@ -38,3 +38,23 @@ def steered(
     if total == 0:
         return by_ready
     return {name: rate / total for name, rate in taken.items() if rate > 0}
+
+
+def verified_weights(
+    route: EndpointRoute,
+    traffic: RouteTraffic,
+    ready: Mapping[str, int],
+    agree: Collection[str],
+    before: Mapping[str, float],
+) -> dict[str, float]:
+    """Give traffic weights where only units whose outputs agree may take any; they sum to 1.
+
+    Where none of these is ready, they are as before, but of units that the route leaves out: what
+    is back is not kept from answering by probes, if nobody else can. Empty: no unit may take any.
+    """
+    may = {unit.name: ready.get(unit.name, 0) for unit in route.quick if unit.name in agree}
+    if any(may.values()):
+        return steered(route, traffic, may)
+    kept = {name: weight for name, weight in before.items() if name not in route.left_out}
+    total = sum(kept.values())
+    return {name: weight / total for name, weight in kept.items()} if total > 0 else {}

@@ -81,6 +81,11 @@ class UnitTarget:
     node_pool: UnitNodePool | None = None  # None: not Karpenter's
 
 
+def service_url(namespace: str, service: str, port: int, path: str) -> str:
+    """Give where a Service answers a route's requests, for what is in the cluster."""
+    return f"http://{service}.{namespace}:{port}{path}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRoute:
     """A route and all that it is in a cluster."""
@@ -119,3 +124,12 @@ class ClusterRoute:
     def object_name(self, unit: DeploymentUnit) -> str:
         """Give the name of the objects of a unit."""
         return f"{self.route.name}-{unit.name}"
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Give unit -> where its Service answers requests of the route, in the cluster."""
+        where = {unit.name: self.targets[unit.name] for unit in self.route.units}
+        return {
+            name: service_url(self.namespace, at.service, at.port, self.path)
+            for name, at in where.items()
+        }

@@ -66,6 +66,23 @@ def test_a_route_that_cannot_be_in_a_cluster_ends_in_2_and_says_why(
     assert (done.exit_code, message in told) == (2, True), told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metric", "a:b"], "--metric must be with --probes, got 'a:b'"),
+        (["--probes", "none.jsonl"], "--probes must be a readable file"),
+        (["--probes", "probes.jsonl", "--metric", "b"], "--metric must be module:function"),
+    ],
+)
+def test_probes_that_cannot_be_sent_end_in_2_and_say_why(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "probes.jsonl").write_text('{"input": 1, "expected": 2}')
+    done = invoke("route", "follow", route(tmp_path), "--render", *arguments)
+    told = " ".join((done.stdout + done.stderr).split())
+    assert (done.exit_code, message in told) == (2, True), told
+
+
 def test_without_a_way_to_a_cluster_it_ends_in_2(tmp_path: Path) -> None:
     done = invoke("route", "follow", route(tmp_path), "--kubeconfig", str(tmp_path / "none"))
     assert done.exit_code == 2

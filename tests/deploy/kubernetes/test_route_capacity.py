@@ -32,6 +32,7 @@ NOT_LAUNCHED = {
     "message": "no inf2.xlarge",
 }
 AWAITING = {"type": "Launched", "status": "Unknown", "reason": "AwaitingReconciliation"}
+ONE_ANSWERS = UnitSeen(available=None, ready=1, templates=frozenset({"5d5"}))
 
 
 def cheap(
@@ -84,7 +85,7 @@ def test_claims_of_another_pool_and_claims_that_end_say_nothing() -> None:
     ending = claim("p", NOT_LAUNCHED)
     ending["metadata"]["deletionTimestamp"] = LATER
     seen = ClusterSeen(deployments=DEPLOYMENTS, claims=[claim("q", NOT_LAUNCHED), ending])
-    assert cheap(WITH_POOL, pod("m-cheap"), seen=seen) == UnitSeen(available=None, ready=1)
+    assert cheap(WITH_POOL, pod("m-cheap"), seen=seen) == ONE_ANSWERS
 
 
 def test_while_karpenter_makes_a_node_a_waiting_pod_can_be_had() -> None:
@@ -148,7 +149,7 @@ def test_pods_that_end_or_are_of_others_do_not_count() -> None:
     foreign = pod("m-cheap", 3, placed=False)
     foreign["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "m-cheap-5d5"}]
     found = cheap(cluster_route(), pod("m-cheap"), ending, over, other, foreign)
-    assert found == UnitSeen(available=None, ready=1)
+    assert found == ONE_ANSWERS
 
 
 def node(ready: str) -> Object:

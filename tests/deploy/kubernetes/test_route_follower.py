@@ -14,11 +14,15 @@ from kubernetes.client import ApiClient, Configuration
 from circinus.deploy.kubernetes.api import Clash, Cluster, Expired, Object, collection_of
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.routing.applied import RouteWriter, route_permissions
-from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered, planned
+from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
+from circinus.deploy.kubernetes.routing.planned import planned
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
+from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
 from circinus.scheduler.routing.regimes import RegimeSettings
+from tests.deploy.answering_server import AnsweringServed, answering
 from tests.deploy.kubernetes.routes_in_a_cluster import (
     PROMETHEUS,
     cluster_route,
@@ -42,6 +46,8 @@ NODES: dict[str, Object] = {
     }
 }
 SETTLE_S = 30.0
+NOWHERE = "http://127.0.0.1:9"
+PROBES = EndpointProbes(examples=[Example(input=1, expected=2)], tolerance=0.0, timeout_s=10.0)
 
 
 class KeepingCluster(Cluster):
@@ -99,14 +105,20 @@ class KeepingCluster(Cluster):
 
 
 def follower(
-    cluster: KeepingCluster, clock: Clock, route: ClusterRoute | None = None
+    cluster: KeepingCluster,
+    clock: Clock,
+    route: ClusterRoute | None = None,
+    urls: Mapping[str, str] | None = None,
 ) -> RouteFollower:
+    """Give one; with URLs of the units, it verifies them."""
     usual = cluster_route(prometheus=PROMETHEUS, regimes=RegimeSettings(settle_s=SETTLE_S))
     return RouteFollower(
         cluster=cluster,
         route=route or usual,
         clock=clock,
         writer=RouteWriter(cluster=cluster, clock=clock),
+        probes=PROBES if urls is not None else None,
+        urls=urls,
     )
 
 
@@ -323,3 +335,173 @@ def test_a_mirror_of_some_fields_asks_for_them_alone() -> None:
     with pytest.raises(Unavailable):
         mirror.step()
     assert [query.get("fieldSelector") for query in asked] == ["reason=X"]
+
+
+def right(given: object) -> object:
+    return int(str(given)) + 1
+
+
+@pytest.fixture
+def cheap() -> Iterator[AnsweringServed]:
+    with answering(right) as served:
+        yield served
+
+
+@pytest.fixture
+def dear() -> Iterator[AnsweringServed]:
+    with answering(right) as served:
+        yield served
+
+
+def verifying(cluster: KeepingCluster, cheap: str, dear: str) -> RouteFollower:
+    here = follower(cluster, ManualClock(), urls={"cheap": cheap, "dear": dear})
+    here.hear("deployments", DEPLOYMENTS)
+    here.hear("pods", ALL_RUN)
+    return here
+
+
+def settled(here: RouteFollower, words: str = "not verified yet") -> RouteSteered:
+    """Give what it comes to once of no unit it says these words at the end."""
+    began = time.monotonic()
+    steered, _ = here.step()
+    while any(why.endswith(words) for why in steered.unverified.values()):
+        assert time.monotonic() < began + 20
+        Event().wait(0.01)
+        steered, _ = here.step()
+    return steered
+
+
+def test_while_no_unit_is_reached_nothing_sends_requests_and_a_route_stays_as_it_is() -> None:
+    cluster = KeepingCluster()
+    here = verifying(cluster, NOWHERE, NOWHERE)
+    steered = settled(here)
+    assert steered.direction.weights == {}
+    assert [path for path in cluster.kept if "httproutes" in path] == []
+    assert cluster.floor("cheap") == 2  # pods are wanted all the same
+    assert [*steered.unverified] == ["cheap", "dear"]
+    hearing(cluster, ManualClock())  # a follower that verifies nothing was there before
+    settled(verifying(cluster, NOWHERE, NOWHERE))
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+
+
+def test_a_unit_that_is_not_reached_takes_none_and_lacks_no_capacity(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    cluster = KeepingCluster()
+    here = verifying(cluster, cheap.url, dear.url)
+    cheap.status = 503
+    steered = settled(here)
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+    assert (steered.traffic.numbers["cheap"], cluster.events) == (2, [])
+    assert "answered 503" in steered.unverified["cheap"]
+    assert here.step()[1] == here.clock.now() + 1.0  # then it is asked again
+    cheap.status = 200
+    here.clock.sleep(1.0)
+    settled(here, "answered 503")
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+
+
+def test_a_unit_that_does_not_agree_is_left_out_as_one_that_is_too_slow_is(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    cluster, told = KeepingCluster(), list[RouteSteered]()
+    here = verifying(cluster, cheap.url, dear.url)
+    here.told = told.append
+    cheap.status = 500
+    steered = settled(here)
+    assert (cluster.weights, cluster.events) == ({"m-cheap": 0, "m-dear": 1000}, [])
+    assert (cluster.floor("cheap"), cluster.floor("dear")) == (1, 2)
+    why = f"outputs do not agree: a probe failed: probe 1: {cheap.url}/: answered 500"
+    assert told[-1].unverified == steered.unverified == {"cheap": why}
+    # nor does it take any as the other one is lost: that has it as it comes back
+    here.hear("pods", {"a": ALL_RUN["a"], "c": pod("m-dear", 9, placed=False)})
+    here.step()
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+
+
+def test_a_refusal_is_told_though_nothing_has_to_be_written(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    go, told = Event(), list[RouteSteered]()
+    dear.answer = lambda given: -1 if go.wait(10) else None
+    cluster = KeepingCluster()
+    here = verifying(cluster, cheap.url, dear.url)
+    here.told = told.append
+    while not any("httproutes" in path for path in cluster.kept):
+        here.step()  # until cheap agrees
+        Event().wait(0.01)
+    go.set()
+    settled(here)
+    words = "outputs do not agree: score 0.000, that of cheap is 1.000"
+    assert (told[-1].written, told[-1].unverified) == ((), {"dear": words})
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+
+
+def test_pods_that_come_back_after_all_were_gone_are_verified_again(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    cluster = KeepingCluster()
+    here = verifying(cluster, cheap.url, dear.url)
+    settled(here)
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
+    here.hear("pods", CHEAP_IS_LOST)
+    here.step()
+    cheap.answer = lambda _: 3
+    here.hear("pods", ALL_RUN)
+    steered = settled(here)
+    told = "outputs do not agree: score 0.000, that of cheap is 1.000"
+    assert steered.unverified == {"cheap": told}
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+
+
+def test_probes_that_hang_keep_no_traffic_on_what_is_lost(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    cluster, go = KeepingCluster(), Event()
+    here = verifying(cluster, cheap.url, dear.url)
+    settled(here)
+    here.hear("pods", {"a": ALL_RUN["a"], "b": ALL_RUN["b"]})
+    here.step()
+    dear.answer = lambda given: right(given) if go.wait(10) else None
+    here.hear("pods", ALL_RUN)
+    here.step()  # dear is being verified
+    began = time.monotonic()
+    here.hear("pods", {"b": ALL_RUN["b"], "c": ALL_RUN["c"]})
+    here.step()
+    assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}  # all on the one pod that may
+    go.set()
+    settled(here)
+    assert cluster.weights == {"m-cheap": 533, "m-dear": 467}
+    assert time.monotonic() < began + 5
+
+
+def test_once_waits_for_what_probes_say(cheap: AnsweringServed, dear: AnsweringServed) -> None:
+    cluster = KeepingCluster()
+    cheap.status = 500
+    urls = {"cheap": cheap.url, "dear": dear.url}
+    steered = follower(cluster, ManualClock(), urls=urls).once()
+    assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
+    assert [*steered.unverified] == ["cheap"]
+
+
+def test_it_goes_on_by_itself_as_units_are_verified(
+    cheap: AnsweringServed, dear: AnsweringServed
+) -> None:
+    cluster, over, moved = KeepingCluster(), Event(), Event()
+    here = follower(cluster, SystemClock(), urls={"cheap": cheap.url, "dear": dear.url})
+    cheap.status = 500
+    here.told = partial(set_if_moved, moved)
+    thread = Thread(target=here.run, args=[over])
+    thread.start()
+    found = moved.wait(10)
+    over.set()
+    here.wake()
+    thread.join(timeout=10)
+    assert found
+
+
+def test_units_are_verified_at_their_services_unless_it_is_said_where() -> None:
+    assert cluster_route(namespace="models", path="/v1").urls == {
+        "cheap": "http://m-cheap.models:8000/v1",
+        "dear": "http://m-dear.models:8000/v1",
+    }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from circinus.deploy.kubernetes.routing.steering import steered
+from circinus.deploy.kubernetes.routing.steering import steered, verified_weights
 from circinus.scheduler.routing.regimes import Regime
 from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
 from circinus.scheduler.routing.traffic_weights import RouteMethod
@@ -65,3 +67,44 @@ def test_nobody_gets_more_than_its_ready_pods_take_while_all_together_suffice(
         assert part == pytest.approx(even) if not enough else part * demand <= most[name] + 1e-6
     if all(ready[name] >= count for name, count in wanted.numbers.items()):
         assert found == pytest.approx(dict(wanted.weights))
+
+
+@pytest.mark.parametrize(
+    ("ready", "agree", "weights"),
+    [
+        ({"cheap": 2, "dear": 2}, (), {"cheap": 0.25, "dear": 0.75}),  # as before
+        ({"cheap": 2}, ("dear",), {"cheap": 0.25, "dear": 0.75}),
+        ({"cheap": 2, "dear": 2}, ("dear",), {"dear": 1.0}),
+        ({"cheap": 2, "dear": 2}, ("cheap", "dear"), {"cheap": 1.0}),
+    ],
+)
+def test_what_does_not_agree_gets_none_while_something_that_does_is_ready(
+    ready: dict[str, int], agree: tuple[str, ...], weights: dict[str, float]
+) -> None:
+    before = {"cheap": 0.25, "dear": 0.75}
+    assert verified_weights(ROUTE, traffic(cheap=1.0), ready, agree, before) == weights
+
+
+def test_what_is_left_out_keeps_none_of_what_it_had() -> None:
+    before, ready = {"cheap": 0.25, "dear": 0.75}, {"cheap": 2}
+    without = replace(ROUTE, left_out=frozenset({"cheap"}))
+    assert verified_weights(without, traffic(dear=1.0), ready, (), before) == {"dear": 1.0}
+    assert verified_weights(without, traffic(dear=1.0), ready, (), {"cheap": 1.0}) == {}
+
+
+_parts = st.fixed_dictionaries({name: st.floats(0, 1) for name in "abc"})
+_some = st.sets(st.sampled_from("abc")).map(frozenset)
+
+
+@given(_counts, _some, _some, _parts)
+def test_traffic_of_verified_units_is_whole_or_none(
+    ready: dict[str, int], agree: frozenset[str], out: frozenset[str], before: dict[str, float]
+) -> None:
+    route = cluster_route(*(unit(name) for name in "abc")).route
+    without = replace(route, left_out=out)
+    wanted = cheapest_traffic(without, RouteMethod.CARRIED)
+    found = verified_weights(without, wanted, ready, agree, before)
+    assert sum(found.values()) == pytest.approx(1.0 if found else 0.0)
+    assert not found.keys() & out
+    able = {name for name in agree - out if ready[name]}
+    assert not able or found.keys() <= able

@@ -118,6 +118,15 @@ def test_units_that_are_too_slow_are_wanted_in_no_number() -> None:
     assert all_counts(quick, {"inf2": 2, "g6-triton": 5})["g6-triton"] == 0
 
 
+def test_units_that_are_left_out_are_wanted_in_no_number() -> None:
+    without = replace(ROUTE, left_out=frozenset({"inf2"}))
+    assert "inf2" not in [unit.name for unit in without.quick]
+    numbers = cheapest_counts(without)
+    assert numbers is not None
+    assert (numbers["inf2"], all_counts(without, {"inf2": 2})["inf2"]) == (0, 0)
+    assert cheapest_counts(replace(ROUTE, left_out=frozenset(u.name for u in UNITS))) is None
+
+
 def test_what_cannot_be_served_is_an_answer() -> None:
     few = dict.fromkeys((unit.name for unit in UNITS), 0) | {"inf2": 2}
     assert cheapest_counts(ROUTE, few) is None

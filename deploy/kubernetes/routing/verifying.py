@@ -1,0 +1,136 @@
+"""Whether units may take traffic: what probes say of their pods (adaptive orchestration, 4.5.1).
+
+Probes go to a unit's Service, in a thread of their own, so that nobody who moves traffic waits for
+them. What they say is of the template of the pods that were ready then. It holds as long as one of
+these is: pods that come back after all were gone are verified anew, and so is a rollout, once the
+last pod from before it is gone.
+
+All are held against the first unit that has a score: of units that are asked together it is the
+first in the route, and the others wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from threading import Lock, Thread
+
+from circinus.deploy.runtime.endpoint_proofs import (
+    EndpointProbes,
+    EndpointScore,
+    endpoint_score,
+)
+from circinus.deploy.runtime.probing import ProofReference, UnitProof
+from circinus.pipelines.clock import Clock
+
+_AGAIN_S = 1.0  # after which a unit that was not reached is asked again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitVerdicts:
+    """What is known of units."""
+
+    agree: frozenset[str] = frozenset()  # they may take traffic
+    refused: frozenset[str] = frozenset()
+    # why a unit whose pods are ready may not take traffic: it is refused, or nobody knows yet
+    words: Mapping[str, str] = field(default_factory=dict)
+    again_s: float = inf  # when to look again although nothing happens
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Asked:
+    templates: frozenset[str]
+    words: str = "its outputs are not verified yet"
+    thread: Thread | None = None
+    score: EndpointScore | None = None  # None: probes are under way, or it was not reached
+    proof: UnitProof | None = None
+    again_s: float = inf
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class UnitVerifier:
+    """Verifies units over HTTP. Threads may share it."""
+
+    urls: Mapping[str, str]  # of the units, in the route's order
+    probes: EndpointProbes
+    clock: Clock
+    heard: Callable[[], object]  # is called, from any thread, as more is known
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _reference: ProofReference = field(init=False)
+    _asked: dict[str, _Asked] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._reference = ProofReference(tolerance=self.probes.tolerance)
+
+    def see(self, templates: Mapping[str, frozenset[str]]) -> UnitVerdicts:
+        """Begin with what has to be verified, and give what is known; it waits for nothing.
+
+        `templates` are those of each unit's ready pods.
+        """
+        now = self.clock.now()
+        with self._lock:
+            for name in self.urls:
+                there, asked = templates.get(name, frozenset()), self._asked.get(name)
+                if asked is not None and not asked.templates & there:
+                    del self._asked[name]
+                    asked = None
+                if there and (asked is None or now >= asked.again_s):
+                    self._ask(name, there, asked)
+            self._settle()
+            return self._verdicts()
+
+    def wait(self) -> None:
+        """Wait until probes that are under way have ended."""
+        with self._lock:
+            threads = [asked.thread for asked in self._asked.values() if asked.thread is not None]
+        for thread in threads:
+            thread.join()
+
+    def _ask(self, name: str, templates: frozenset[str], before: _Asked | None) -> None:
+        asked = self._asked[name] = _Asked(templates=templates)
+        if before is not None:
+            asked.words = before.words
+        asked.thread = Thread(target=self._probe, args=[name, asked], name=name, daemon=True)
+        asked.thread.start()
+
+    def _probe(self, name: str, asked: _Asked) -> None:
+        found = EndpointScore(score=None, failed="probes were broken off", is_away=True)
+        try:
+            found = asyncio.run(endpoint_score(self.urls[name], self.probes))
+        finally:  # whatever became of it, nobody waits for it in vain
+            with self._lock:
+                if found.is_away:
+                    asked.words = f"its outputs are not verified yet: {found.failed}"
+                    asked.again_s = self.clock.now() + _AGAIN_S
+                else:
+                    asked.score = found
+                self._settle()
+            self.heard()
+
+    def _settle(self) -> None:
+        """Judge what has a score; while there is no reference, an earlier unit may become it."""
+        for name in self.urls:
+            asked = self._asked.get(name)
+            if asked is None or asked.proof is not None:
+                continue
+            if asked.score is not None:
+                score = asked.score
+                asked.proof = self._reference.proof(name, score.score, score.failed)
+            elif asked.again_s == inf and not self._reference.is_known:
+                return
+
+    def _verdicts(self) -> UnitVerdicts:
+        proofs = {name: a.proof for name, a in self._asked.items() if a.proof is not None}
+        refused = {name: proof for name, proof in proofs.items() if not proof.agrees}
+        unknown = {name: a.words for name, a in self._asked.items() if a.proof is None}
+        refusals = {
+            name: f"outputs do not agree: {proof.words}" for name, proof in refused.items()
+        }
+        return UnitVerdicts(
+            agree=frozenset(proofs.keys() - refused.keys()),
+            refused=frozenset(refused),
+            words=refusals | unknown,
+            again_s=min((asked.again_s for asked in self._asked.values()), default=inf),
+        )
