@@ -113,8 +113,8 @@ class RoutedEndpoint:
         self._seen = None
 
     def _routing(self, state: RegimeState) -> RegimeRouter:
-        good = [unit for unit in self.route.units if not self._units[unit.name].refused]
-        route = replace(self.route, units=good or self.route.units)
+        refused = frozenset(name for name, unit in self._units.items() if unit.refused)
+        route = replace(self.route, left_out=refused)
         return RegimeRouter(route=route, method=self.method, settings=self.settings, state=state)
 
     async def request(self, input: Payload, terms: RequestTerms) -> tuple[str, RequestResult]:
