@@ -126,9 +126,8 @@ def test_an_endpoint_is_measured_as_a_unit_of_a_route_and_written_there(
 
 @pytest.mark.slow
 def test_units_are_started_here_one_after_the_other(route: Path) -> None:
-    done = measured(str(route), *_SHORT)
-    lines = [line.split() for line in done.stdout.splitlines()]
-    rates = {line[0]: float(line[1]) for line in lines if line and line[0] in ("quick", "slow")}
+    done = measured(str(route), "--json", *_SHORT)
+    rates = {unit["unit"]: unit["per_s"] for unit in json.loads(done.stdout)["units"]}
     # one after the other they serve no more, whatever chance and this machine do
     assert 0 < rates["quick"] <= 105.0
     assert 0 < rates["slow"] <= 52.5
