@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 
 from circinus.api.event_log import event
@@ -27,7 +26,7 @@ from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.routed_units import UnitStatus
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines import checks
-from circinus.scheduler.routing.routers import HEADROOM
+from circinus.scheduler.routing.routers import with_room
 from circinus.scheduler.routing.traffic import cheapest_traffic
 
 _MOST_ROUTES, _MOST_WORKERS = 20, 64
@@ -121,7 +120,7 @@ def _require_servable(parts: ServiceParts, asked: RouteInput) -> None:
     for each in workloads_of(asked, parts.catalogue.reference(asked.pipeline or "")):
         desired = each.desired(pipeline.graph, 1)
         instances_of(route.name, desired, pipeline.graph, each.infrastructure)
-    wanted = replace(route, demand_per_s=HEADROOM * route.demand_per_s)
+    wanted = with_room(route)
     # of any unit alone; before a program is made of it
     fewest = min(ceil(wanted.demand_per_s / unit.most_per_s) for unit in wanted.quick)
     rule = f"must be served by at most {_MOST_WORKERS} workers"

@@ -57,6 +57,11 @@ class UnitProof:
             return f"a probe failed: {self.failed}"
         return f"score {self.score:.3f}, that of {self.reference} is {self.reference_score:.3f}"
 
+    @property
+    def refusal(self) -> str:
+        """Why it may take no traffic, for people; empty: it may."""
+        return "" if self.agrees else f"outputs do not agree: {self.words}"
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ProofReference:

@@ -27,7 +27,7 @@ from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.scheduler.routing.regimes import RegimeSettings, RegimeState
-from circinus.scheduler.routing.routers import HEADROOM, RegimeRouter
+from circinus.scheduler.routing.routers import RegimeRouter, with_room
 from circinus.scheduler.routing.traffic import RouteTraffic
 from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.turns import UnitTurns, parts_now
@@ -230,7 +230,7 @@ class RoutedEndpoint:
 
     def _decide(self, now: float, seen: Mapping[str, int | None]) -> None:
         before = self._router.state.regime
-        demand = HEADROOM * self.route.demand_per_s
+        demand = with_room(self.route).demand_per_s
         self._traffic, again_s = self._router.decided(now + self._zero, demand, seen)
         self._again_s, state = again_s - self._zero, self._router.state
         if state.regime is not before:

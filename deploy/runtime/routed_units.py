@@ -77,8 +77,8 @@ class RoutedUnit:
     @property
     def why(self) -> str:
         """Why fewer can be had than are wanted, or it takes no traffic; empty: neither is so."""
-        if self.proof is not None and not self.proof.agrees:
-            return f"outputs do not agree: {self.proof.words}"
+        if self.proof is not None and self.proof.refusal:
+            return self.proof.refusal
         if self.failed:
             return self.failed
         return f"{self.ended} ended, and are started again" if self.ended else ""

@@ -37,6 +37,11 @@ HEADROOM = 1.25
 """Times the demand that units are wanted for: at 80 % they are busy (5.3)."""
 
 
+def with_room(route: EndpointRoute) -> EndpointRoute:
+    """Give a route whose demand takes as many units as it does where `HEADROOM` is left."""
+    return replace(route, demand_per_s=HEADROOM * route.demand_per_s)
+
+
 class Router(Protocol):
     """Decides numbers and weights of a route's units."""
 

@@ -37,7 +37,6 @@ from circinus.deploy.kubernetes.routing.capacity import (
 )
 from circinus.deploy.kubernetes.routing.planned import objects_of
 from circinus.deploy.kubernetes.routing.rendered import RouteDirection
-from circinus.deploy.kubernetes.routing.scaling import with_room
 from circinus.deploy.kubernetes.routing.steering import steered, verified_weights
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
@@ -45,7 +44,7 @@ from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.scheduler.routing.regimes import Regime
-from circinus.scheduler.routing.routers import RegimeRouter
+from circinus.scheduler.routing.routers import RegimeRouter, with_room
 from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
 from circinus.scheduler.routing.units import EndpointRoute
 

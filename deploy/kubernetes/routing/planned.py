@@ -9,9 +9,9 @@ from circinus.deploy.kubernetes.routing.scaling import (
     floors_of,
     node_pools_of,
     scalers_of,
-    with_room,
 )
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
+from circinus.scheduler.routing.routers import with_room
 from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
 
 

@@ -10,7 +10,6 @@ unit that is lost stay wanted and pending, so that their nodes are made as soon 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 from string import Template
 
@@ -18,18 +17,13 @@ from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.routing.rendered import labels_of_route
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, PrometheusSource, UnitTarget
 from circinus.scheduler.routing.routers import HEADROOM
-from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
+from circinus.scheduler.routing.units import DeploymentUnit
 
 BUSY = 1 / HEADROOM
 """Part of what a unit takes at its breaking point that autoscaling aims at (5.3)."""
 
 AUTOSCALING_API, KEDA_API, KARPENTER_API = "autoscaling/v2", "keda.sh/v1alpha1", "karpenter.sh/v1"
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-
-
-def with_room(route: EndpointRoute) -> EndpointRoute:
-    """Give a route whose demand takes as many units as it does where each is `BUSY`."""
-    return replace(route, demand_per_s=route.demand_per_s / BUSY)
 
 
 def floors_of(route: ClusterRoute, *wanted: Mapping[str, int]) -> dict[str, int]:

@@ -125,9 +125,7 @@ class UnitVerifier:
         proofs = {name: a.proof for name, a in self._asked.items() if a.proof is not None}
         refused = {name: proof for name, proof in proofs.items() if not proof.agrees}
         unknown = {name: a.words for name, a in self._asked.items() if a.proof is None}
-        refusals = {
-            name: f"outputs do not agree: {proof.words}" for name, proof in refused.items()
-        }
+        refusals = {name: proof.refusal for name, proof in refused.items()}
         return UnitVerdicts(
             agree=frozenset(proofs.keys() - refused.keys()),
             refused=frozenset(refused),

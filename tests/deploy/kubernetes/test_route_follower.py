@@ -257,6 +257,19 @@ def set_if_moved(moved: Event, steered: RouteSteered) -> None:
         moved.set()
 
 
+def moves_traffic(here: RouteFollower) -> bool:
+    """Let it follow, in a thread, and say whether it moves all traffic to the dear unit."""
+    over, moved = Event(), Event()
+    here.told = partial(set_if_moved, moved)
+    thread = Thread(target=here.run, args=[over])
+    thread.start()
+    found = moved.wait(10)
+    over.set()
+    here.wake()
+    thread.join(timeout=10)
+    return found
+
+
 def test_what_a_watch_has_forgotten_is_listed_again() -> None:
     lists: list[str] = []
 
@@ -273,16 +286,8 @@ def test_what_a_watch_has_forgotten_is_listed_again() -> None:
         def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
             raise Expired("watch", "Expired", "too old resource version")
 
-    cluster, over, moved = Forgetting(), Event(), Event()
-    here = follower(cluster, SystemClock())
-    here.told = partial(set_if_moved, moved)
-    thread = Thread(target=here.run, args=[over])
-    thread.start()
-    found = moved.wait(10)
-    over.set()
-    here.wake()
-    thread.join(timeout=10)
-    assert found
+    here = follower(Forgetting(), SystemClock())
+    assert moves_traffic(here)
 
 
 def test_it_follows_until_it_is_told_to_end() -> None:
@@ -487,17 +492,9 @@ def test_once_waits_for_what_probes_say(cheap: AnsweringServed, dear: AnsweringS
 def test_it_goes_on_by_itself_as_units_are_verified(
     cheap: AnsweringServed, dear: AnsweringServed
 ) -> None:
-    cluster, over, moved = KeepingCluster(), Event(), Event()
-    here = follower(cluster, SystemClock(), urls={"cheap": cheap.url, "dear": dear.url})
+    here = follower(KeepingCluster(), SystemClock(), urls={"cheap": cheap.url, "dear": dear.url})
     cheap.status = 500
-    here.told = partial(set_if_moved, moved)
-    thread = Thread(target=here.run, args=[over])
-    thread.start()
-    found = moved.wait(10)
-    over.set()
-    here.wake()
-    thread.join(timeout=10)
-    assert found
+    assert moves_traffic(here)
 
 
 def test_units_are_verified_at_their_services_unless_it_is_said_where() -> None:
