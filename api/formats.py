@@ -56,6 +56,14 @@ def cost(plan: PlanView) -> str:
     return f"{by_hour}, {per_1000(plan.cost_usd_per_1000_requests)}"
 
 
+def repriced(plan: PlanView) -> str:
+    """Return what a plan costs at the prices of now, in words; empty: these did not change."""
+    if plan.cost_now_usd_per_hour is None:
+        return ""
+    then, now = dollars(plan.cost_usd_per_hour), dollars(plan.cost_now_usd_per_hour)
+    return f"{plan.id} was planned at other prices of tiers: {then} then, {now} now."
+
+
 def usage(used: UsageView) -> str:
     """Give what a request uses of an endpoint, on the mean."""
     tokens = f"{used.input_tokens:.4g} tokens read, {used.output_tokens:.4g} written"

@@ -6,7 +6,7 @@ their own, and no two are alike: `with_device` gives what one query sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
@@ -377,10 +377,19 @@ class Infrastructure:
         """Give the tier of that name; raises as `position` does."""
         return self.tiers[self.position(name)]
 
+    def present(self, names: Iterable[str]) -> dict[str, Tier]:
+        """Return the named tiers by name; leave out those that the infrastructure lacks.
+
+        What was stored may name tiers that were renamed or removed since.
+        """
+        return {
+            name: self.tiers[self._positions[name]] for name in names if name in self._positions
+        }
+
     def machine_type(self, tier: str, machine: int) -> str | None:
-        """Give the name of the type of a machine; None as `Tier.type_of`."""
-        found = self.tier(tier).type_of(machine)
-        return None if found is None else found.name
+        """Return the name of the type of a machine; None as `Tier.type_of`, or for no tier."""
+        kinds = (each.type_of(machine) for each in self.present([tier]).values())
+        return next((kind.name for kind in kinds if kind is not None), None)
 
     def route(self, a: str, b: str) -> Route:
         """Give what a transfer from tier `a` to tier `b` costs; free within a tier."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from math import inf
+from math import inf, isclose
 from typing import NamedTuple
 
 from circinus.pipelines import checks
@@ -186,6 +186,18 @@ class Plan:
     def machines_usd_per_hour(self) -> float:
         """US dollars per hour of the machines that it asks for."""
         return self.cost_usd_per_hour - self.calls_usd_per_hour
+
+    def repriced(self, infrastructure: Infrastructure) -> float | None:
+        """Return `cost_usd_per_hour` at an infrastructure's prices of machines.
+
+        None: they are those of the plan, or one of its tiers is gone.
+        """
+        if len(infrastructure.present(self.deployment.tiers)) < len(self.deployment.tiers):
+            return None
+        machines = cost_usd_per_hour(self.demand, infrastructure)
+        if isclose(machines, self.machines_usd_per_hour, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+            return None
+        return machines + self.calls_usd_per_hour
 
     def cost_of_an_hour(self, *, ahead: bool = False) -> Estimate:
         """Give `cost_usd_per_hour` with its interval, at the rate; `ahead`: on future inputs.

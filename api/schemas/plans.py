@@ -80,6 +80,8 @@ class PlanView(View):
     cost_usd_per_hour: float
     """Price of the demand, and of calls at the rate that the plan is made for."""
     calls_usd_per_hour: float = Field(default=0.0, description="Of it, that of calls.")
+    cost_now_usd_per_hour: float | None = None
+    """The same at the prices that tiers have now; none: they did not change, or a tier is gone."""
     cost_usd_per_1000_requests: float | None = None
     """Of machines and calls, for 1,000 requests at that rate; none: it was not worked out."""
     requests_per_s: float | None = None
@@ -115,7 +117,8 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         "future": None
         if ahead is None
         else OutlookView.of(ahead, states=there, examples_needed=would_show(ahead, slo)),
-        "emulated": [tier for tier in deployment.tiers if infrastructure.tier(tier).emulated],
+        "emulated": [n for n, t in infrastructure.present(deployment.tiers).items() if t.emulated],
+        "cost_now_usd_per_hour": plan.repriced(infrastructure),
     }
     return plan_shown(plan).model_copy(update=told)
 

@@ -78,6 +78,19 @@ def limits_in_words(infrastructure: Infrastructure) -> dict[str, str]:
     return {limit.tier: limit.words for limit in endpoint_limits(infrastructure)}
 
 
+def require_tiers(plan: Plan, infrastructure: Infrastructure) -> None:
+    """Raise InvalidInput unless a stored plan's tiers are there, and remote as they were."""
+    known = infrastructure.present(plan.deployment.tiers)
+    for tier in plan.deployment.tiers:
+        names = ", ".join(each.name for each in infrastructure.tiers)
+        rule = f"must name tiers of the infrastructure ({names}); replan the query"
+        checks.require(tier in known, f"plan {plan.id}.placement", rule, tier)
+        was = "remote" if tier in plan.deployment.remote else "a tier with machines"
+        rule = f"must be {was}, as when it was planned; replan the query"
+        alike = known[tier].remote == (tier in plan.deployment.remote)
+        checks.require(alike, f"plan {plan.id}.placement", rule, tier)
+
+
 def demand_on_limits(
     plan: Plan, infrastructure: Infrastructure, slo: Slo
 ) -> tuple[DemandItem, ...]:

@@ -15,6 +15,7 @@ from circinus.api.use_cases.call_limits import (
     demand_on_limits,
     limits_in_words,
     on_machines,
+    require_tiers,
     shared_tiers,
     with_limits,
 )
@@ -22,6 +23,7 @@ from circinus.api.use_cases.objectives import borne_per_s
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.plan import DemandItem, Plan
 from circinus.pipelines.slo import Slo
@@ -98,23 +100,20 @@ class LiveQuery:
 
     @classmethod
     def of(cls, store: Store, query_id: str, infrastructure: Infrastructure) -> LiveQuery:
-        """Give a stored query with its stored plans; NotFound if there is none of that id.
+        """Return a stored query with those of its plans that the infrastructure can still run.
 
-        InvalidInput if a plan calls what is no endpoint of the infrastructure.
+        NotFound if there is no query of that id, InvalidInput if none of its plans can run: it
+        says what the first of them lacks.
         """
         record = store.query(query_id)
-        query, plans = record.query, {entry.id: entry.plan for entry in store.plans(query_id)}
+        query, stored = record.query, {entry.id: entry.plan for entry in store.plans(query_id)}
+        options, lacking = _options(stored, infrastructure, query.slo)
+        if lacking and not options:
+            raise lacking[0]
+        plans = {option.plan_id: stored[option.plan_id] for option in options}
         candidate = Candidate(
             query_id=query_id,
-            plans=tuple(
-                PlanOption(
-                    plan_id=name,
-                    demand=(*p.demand, *demand_on_limits(p, infrastructure, query.slo)),
-                    cost_usd_per_hour=p.cost_usd_per_hour,
-                    calls_usd_per_hour=p.calls_usd_per_hour,
-                )
-                for name, p in plans.items()
-            ),
+            plans=options,
             weight=query.weight,
             priority=query.priority,
             tenant=query.tenant,
@@ -167,6 +166,29 @@ class LiveQuery:
             pool=_replicas([s for s in at.machines if s.tier in pooled], infrastructure),
             rate_per_s=self.planned_per_s(at.plan_id),
         )
+
+
+def _options(
+    plans: Mapping[str, Plan], infrastructure: Infrastructure, slo: Slo
+) -> tuple[tuple[PlanOption, ...], list[InvalidInput]]:
+    """Return the plans that can run on the infrastructure, and what each of the others lacks."""
+    options, lacking = list[PlanOption](), list[InvalidInput]()
+    for name, plan in plans.items():
+        try:
+            require_tiers(plan, infrastructure)
+            demand = (*plan.demand, *demand_on_limits(plan, infrastructure, slo))
+        except InvalidInput as error:
+            lacking.append(error)
+            continue
+        options.append(
+            PlanOption(
+                plan_id=name,
+                demand=demand,
+                cost_usd_per_hour=plan.cost_usd_per_hour,
+                calls_usd_per_hour=plan.calls_usd_per_hour,
+            )
+        )
+    return tuple(options), lacking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

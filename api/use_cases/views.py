@@ -141,7 +141,7 @@ def deployment_view(
             address=each.running.address if each.running else "",
             share=each.spec.share,
             enforcement=each.running.enforcement.value if each.running else "",
-            emulated=infrastructure.tier(each.spec.tier.name).emulated,
+            emulated=each.spec.tier.emulated,
             calls_at_once=each.spec.calls_at_once,
             beside=list(each.beside),
         )
@@ -213,6 +213,7 @@ def _assignment_view(
     calls_usd_per_hour: float = 0.0,
 ) -> AssignmentView:
     types = machine_types(assignment.machines, infrastructure)
+    tiers = infrastructure.present(at.tier for at in assignment.machines)
     return AssignmentView.of(
         assignment,
         machines=_machine_shares(assignment.machines, infrastructure),
@@ -221,8 +222,9 @@ def _assignment_view(
         pool=in_force.pools.get(assignment.query_id),
         cost_usd_per_hour=calls_usd_per_hour
         + sum(
-            at.share * infrastructure.tier(at.tier).typed(name).price_usd_per_hour
+            at.share * tiers[at.tier].typed(name).price_usd_per_hour
             for at, name in zip(assignment.machines, types, strict=True)
+            if at.tier in tiers
         ),
     )
 

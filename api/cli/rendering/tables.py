@@ -80,6 +80,7 @@ def plans_table(
         notes.append(f"  {hidden} more plans are not shown.")
     if emulated := sorted({tier for plan in plans for tier in plan.emulated}):
         notes.append(f"  Emulated by waiting: the speed of {', '.join(emulated)}.")
+    notes += [f"  {words}" for plan in shown if (words := formats.repriced(plan))]
     if chosen in names:
         notes.append("  * the plan that the schedule chose.")
     return Group(made, *notes, details)
