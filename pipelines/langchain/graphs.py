@@ -85,7 +85,7 @@ class _Unreadable(Exception):
 
 def _side_by_side(sources: Sequence[Source]) -> Source:
     after = tuple(name for source in sources for name in source.after)
-    return Source(after, lambda outputs, given: [outputs[name] for name in after])
+    return Source(after, lambda outputs, given: [one.made(outputs, given) for one in sources])
 
 
 def _refuse_what_cannot_run(graph: _Graph, label: str) -> None:

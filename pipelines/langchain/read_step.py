@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +24,12 @@ class Source(NamedTuple):
 
 
 INPUT = Source((), lambda outputs, given: given)
+_OUTPUT, _INPUT = "output", "input"  # what an operator hands on that carries the input
+
+
+def carried_by(output: Payload) -> Payload:
+    """Return the pipeline's input, of the output of an operator that carries it."""
+    return output[_INPUT] if isinstance(output, dict) else None
 
 
 def by_id(configuration: Mapping[str, Mapping[str, KnobValue]]) -> dict[str, KnobValue]:
@@ -41,6 +47,9 @@ class ReadStep:
     body: Callable[[Any, Call], Any]
     source: Source  # where what comes in is found
     told: RunnableConfig  # the tags and metadata that it has in the chain
+    # names of the operators that hand on the pipeline's input beside what they make; it grows
+    # while the chain is read
+    carriers: Collection[str] = ()
 
     def configured(self, chosen: Mapping[str, KnobValue]) -> RunnableConfig:
         """Give what its steps are run with."""
@@ -48,7 +57,17 @@ class ReadStep:
 
     def output(self, inputs: Payload, call: Call) -> Payload:
         """Give the operator's output for what an operator's function is given."""
-        return pack(self.body(self.given(inputs), call))
+        made = pack(self.body(self.given(inputs), call))
+        if self.operator not in self.carriers:
+            return made
+        after = self.source.after
+        parent = inputs[after[0]] if len(after) > 1 and isinstance(inputs, dict) else inputs
+        return {_OUTPUT: made, _INPUT: carried_by(parent) if after else inputs}
+
+    def own(self, output: Payload) -> Payload:
+        """Return what its steps made, of its output."""
+        is_carried = self.operator in self.carriers and isinstance(output, dict)
+        return output[_OUTPUT] if is_carried else output  # type: ignore[index]  # it is a dict
 
     def given(self, inputs: Payload) -> Value:
         """Give what its steps are given, made anew."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 from langchain_core.runnables import (
@@ -40,7 +41,7 @@ from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
 from circinus.pipelines.langchain.held import options, specs_of
 from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
-from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id
+from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id, carried_by
 from circinus.pipelines.langchain.reporting import remarks_on, reported
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
 from circinus.pipelines.langchain.values import comparable, pack, unpack
@@ -50,6 +51,7 @@ from circinus.pipelines.pipeline import Pipeline, Score
 from circinus.pipelines.profile import FloatArray
 
 _CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
+_GETTERS = (itemgetter, attrgetter)  # pick a part of what they are given, and do nothing else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ class _Reader:
         self.ids: dict[str, str] = {}  # configurable id -> operator
         self._told = RunnableConfig()  # tags and metadata of what is being walked
         self._outputs: dict[str, Source] = {}
-        self._input: Source | None = None  # of the operator that hands the input on
+        self._carriers: set[str] = set()  # operators that hand the pipeline's input on, too
 
     def walk(self, step: Step, source: Source, label: str) -> Source:
         """Give where the step's output is found, having added the operators inside it."""
@@ -176,10 +178,8 @@ class _Reader:
         if type(step) is RunnableAssign:
             added = {k: self.walk(s, source, k) for k, s in step.mapper.steps__.items()}
             return self._keys(added, base=source)
-        if type(step) is RunnablePick:
-            return Source(source.after, lambda outputs, given: _pick(step, source, outputs, given))
-        if hands_on(step):
-            return source
+        if passed := _passed(step, source):
+            return passed
         if graphs.is_graph(step):
             with self._telling(cast(Any, step).config or RunnableConfig()):
                 return graphs.read(self, step, source, label or step.get_name())
@@ -205,6 +205,7 @@ class _Reader:
             body=body or (lambda item, call: call(steps[0], item)),
             source=source,
             told=self._told,
+            carriers=self._carriers,
         )
 
         @lru_cache(maxsize=_CONFIGURED_STEPS)
@@ -235,7 +236,7 @@ class _Reader:
         self.hosted += hosted
         self.read.append(read)
         self.operators.append(operator)
-        self._outputs[name] = Source((name,), lambda outputs, given: outputs[name])
+        self._outputs[name] = Source((name,), lambda outputs, given: read.own(outputs[name]))
         return self._outputs[name]
 
     def is_whole(self, source: Source) -> bool:
@@ -255,9 +256,10 @@ class _Reader:
     def _keys(self, items: Mapping[str, Source], base: Source | None = None) -> Source:
         """Give a dict with a source for each key, laid over a base when there is one."""
         sources = [*([base] if base else []), *items.values()]
-        if any(part.after for part in sources):  # then later steps cannot reach the input
-            items = {key: self._reachable(part) for key, part in items.items()}
-            base = base and self._reachable(base)
+        carrier = next((part.after[0] for part in sources if part.after), None)
+        if carrier:  # then later steps cannot reach the input
+            items = {key: self._carried(part, carrier) for key, part in items.items()}
+            base = base and self._carried(base, carrier)
             sources = [*([base] if base else []), *items.values()]
 
         def made(outputs: Mapping[str, Payload], given: Payload) -> Payload:
@@ -269,14 +271,22 @@ class _Reader:
 
         return Source(tuple(dict.fromkeys(name for s in sources for name in s.after)), made)
 
-    def _reachable(self, source: Source) -> Source:
-        """Give a source as an operator's output: what is made of the input alone, handed on."""
+    def _carried(self, source: Source, carrier: str) -> Source:
+        """Return a source that no longer needs the pipeline's input.
+
+        What is made of the input alone is handed on by the operators that lead to `carrier`: an
+        operator beside them would ask for a part of a machine and compute nothing.
+        """
         if source.after:
             return source
-        if source is not INPUT:
-            return self.add("input", (RunnablePassthrough(),), source)
-        self._input = self._input or self.add("input", (RunnablePassthrough(),), source)
-        return self._input
+        specs = {operator.name: operator.spec for operator in self.operators}
+        way = [carrier]
+        while after := specs[way[-1]].after:
+            way.append(after[0])
+        self._carriers.update(way)
+        return Source(
+            (carrier,), lambda outputs, given: source.made({}, carried_by(outputs[carrier]))
+        )
 
     def _free_name(self, label: str) -> str:
         taken = {operator.name for operator in self.operators}
@@ -312,6 +322,20 @@ def _name_of(step: Step) -> str:
     while isinstance(step, DynamicRunnable) and not step.name:
         step = step.default
     return step.get_name()
+
+
+def _passed(step: Step, source: Source) -> Source | None:
+    """Return where the output of a step is that passes on its input, or a part; None: others."""
+    if hands_on(step):
+        return source
+    getter = getattr(step, "func", None) if type(step) is RunnableLambda else None
+    if isinstance(getter, _GETTERS):
+        return Source(
+            source.after, lambda outputs, given: pack(getter(unpack(source.made(outputs, given))))
+        )
+    if type(step) is RunnablePick:
+        return Source(source.after, lambda outputs, given: _pick(step, source, outputs, given))
+    return None
 
 
 def _pick(

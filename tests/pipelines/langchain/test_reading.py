@@ -1,4 +1,5 @@
 import sys
+from operator import itemgetter
 from typing import Any, TypedDict
 
 import pytest
@@ -112,6 +113,43 @@ def test_a_parallel_step_becomes_branches_that_a_later_step_joins() -> None:
         "Scale",
     )  # what hands on is no operator
     assert _agree_everywhere(chain, pipeline, 2.0)[-1] == [14.0, 400.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "aside",
+    [
+        RunnablePassthrough(),
+        {"again": RunnablePassthrough(), "word": itemgetter("word")},
+        RunnablePassthrough() | itemgetter("word"),
+        RunnablePassthrough.assign(more=itemgetter("word")),
+        RunnablePassthrough().pick("word"),
+        RunnableLambda(itemgetter("word")),
+    ],
+)
+def test_what_only_hands_on_beside_other_steps_adds_no_operator_and_no_width(
+    aside: Runnable[Any, Any],
+) -> None:
+    context = RunnableLambda(lambda x: x["word"] * 2, name="find") | RunnableLambda(str.upper)
+    chain = {"context": context, "question": aside} | RunnableLambda(
+        lambda d: f"{d['context']} {d['question']}", name="answer"
+    )
+    pipeline = _read(chain)
+
+    assert [op.after for op in pipeline.graph.operators] == [(), ("find",), ("upper",)]
+    assert pipeline.graph.width([0, 1, 2]) == 1
+    _agree_everywhere(chain, pipeline, {"word": "tin"})
+
+
+def test_what_is_handed_on_reaches_a_step_past_branches_that_are_nested() -> None:
+    inner = {"a": _scale(), "b": _shift()} | RunnableLambda(lambda d: d["a"] + d["b"], name="add")
+    chain = {"sum": inner, "same": RunnablePassthrough()} | RunnableLambda(
+        lambda d: [d["sum"], d["same"]], name="join"
+    )
+    pipeline = _read(chain)
+
+    assert [op.name for op in pipeline.graph.operators] == ["a", "b", "add", "join"]
+    assert pipeline.graph.operator("join").after == ("add",)
+    assert _agree_everywhere(chain, pipeline, 2.0)[-1] == [16.0, 2.0]
 
 
 def test_a_parallel_end_gives_the_dict_that_the_chain_gives() -> None:
