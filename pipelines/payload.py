@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import is_dataclass
 from hashlib import blake2b
 from math import prod
 from typing import Any, TypeAlias, Union
@@ -84,6 +85,38 @@ def content_hash(payload: Payload) -> str:
     return blake2b(encode(payload), digest_size=16).hexdigest()
 
 
+_REMEDIES = {
+    "Tensor": ".numpy(force=True)",
+    "EagerTensor": ".numpy()",
+    "ArrayImpl": "numpy.asarray(it)",
+    "Image": "numpy.asarray(it)",
+    "DataFrame": '.to_dict("list")',
+    "Series": ".to_list()",
+    "BaseModel": '.model_dump(mode="json")',
+    "Enum": ".value",
+    "date": ".isoformat()",
+    "time": ".isoformat()",
+    "timedelta": ".total_seconds()",
+    "set": "sorted(it)",
+    "frozenset": "sorted(it)",
+    "tuple": "list(it)",
+    "generator": "list(it)",
+    "Decimal": "str(it)",
+    "UUID": "str(it)",
+    "Path": "str(it)",
+}
+"""By the name of a class or of one that it is made of: libraries are not imported to be asked."""
+
+
+def remedy(value: object) -> str:
+    """Return what makes a payload of a value, to be added to a message; empty: not known."""
+    if is_dataclass(value):
+        return " (dataclasses.asdict(it) makes it one)"
+    names = [kind.__name__ for kind in type(value).__mro__]
+    made = next((_REMEDIES[name] for name in names if name in _REMEDIES), None)
+    return f" ({made} makes it one)" if made else ""
+
+
 def _split(payload: Payload) -> tuple[bytes, list[_Part]]:
     """Give the header and the binary parts."""
     parts: list[_Part] = []
@@ -126,13 +159,13 @@ def _to_json(payload: object, parts: list[_Part], depth: int) -> object:
     if isinstance(payload, dict):
         return _dict_to_json(payload, parts, depth)
     rule = "must be None, truth value, number, text, bytes, numpy array, list or dict"
-    raise InvalidInput.of("payload", rule, type(payload).__name__)
+    raise InvalidInput.of("payload", f"{rule}{remedy(payload)}", type(payload).__name__)
 
 
 def _dict_to_json(payload: dict[object, object], parts: list[_Part], depth: int) -> object:
     for key in payload:
         if not isinstance(key, str):
-            raise InvalidInput.of("payload", "must have text as keys", key)
+            raise InvalidInput.of("payload", "must have text as keys: {str(key): value ...}", key)
     items = {str(key): _to_json(value, parts, depth + 1) for key, value in payload.items()}
     marked = any(key.startswith("$") for key in items)
     return {"$dict": [[key, value] for key, value in items.items()]} if marked else items

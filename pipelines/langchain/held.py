@@ -8,6 +8,7 @@ Functions of installed packages are not read, except by functions of the same pa
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, StrEnum
@@ -93,14 +94,27 @@ def options(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
     return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))
 
 
+def everything_of(value: object) -> list[object]:
+    """Return a value and all that it holds and names, at any depth, each once."""
+    return _reached(value, held_by)
+
+
 def _found(step: _Step, inside: Callable[[object], Iterable[object]]) -> list[_Step]:
-    waiting, seen = deque[object]([step]), dict[int, object]()  # kept: an id stays one value's
+    return [value for value in _reached(step, inside) if isinstance(value, Runnable)]
+
+
+def _reached(value: object, inside: Callable[[object], Iterable[object]]) -> list[object]:
+    waiting, seen = deque[object]([value]), dict[int, object]()  # kept: an id stays one value's
     while waiting and len(seen) < _MOST:
         value = waiting.popleft()
         if id(value) not in seen:
             seen[id(value)] = value
-            waiting.extend(each for each in inside(value) if not isinstance(each, _DATA))
-    return [value for value in seen.values() if isinstance(value, Runnable)]
+            waiting.extend(each for each in inside(value) if not _is_data(each))
+    return list(seen.values())
+
+
+def _is_data(value: object) -> bool:
+    return isinstance(value, _DATA) and not isinstance(value, Enum)
 
 
 def _fields(value: object) -> Iterable[object]:
@@ -136,6 +150,7 @@ def _of_function(function: object, held: list[object]) -> list[object]:
     held += [content_of(cell) for cell in function.__closure__ or ()]
     held += [function.__globals__[name] for name in loaded if name in function.__globals__]
     held.append(getattr(function, "__wrapped__", None))
+    held += _annotated(function)
     known = {id(value) for value in held}
     for value in islice(held, _MOST):  # it grows on the way: a.b.c
         for found in _attributes(value, names):
@@ -143,6 +158,16 @@ def _of_function(function: object, held: list[object]) -> list[object]:
                 known.add(id(found))
                 held.append(found)
     return [value for value in held if _is_read(value, function)]
+
+
+def _annotated(function: FunctionType) -> Iterable[object]:
+    """Return what a function is annotated with; annotations kept as text name globals."""
+    for hint in function.__annotations__.values():
+        if isinstance(hint, str):
+            known = function.__globals__
+            yield from (known[name] for name in re.findall(r"\w+", hint) if name in known)
+        else:
+            yield hint
 
 
 def _attributes(value: object, names: Iterable[str]) -> Iterable[object]:

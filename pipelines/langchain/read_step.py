@@ -66,8 +66,9 @@ class ReadStep:
 
     def own(self, output: Payload) -> Payload:
         """Return what its steps made, of its output."""
-        is_carried = self.operator in self.carriers and isinstance(output, dict)
-        return output[_OUTPUT] if is_carried else output  # type: ignore[index]  # it is a dict
+        if self.operator in self.carriers and isinstance(output, dict):
+            return output[_OUTPUT]
+        return output
 
     def given(self, inputs: Payload) -> Value:
         """Give what its steps are given, made anew."""

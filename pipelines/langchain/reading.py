@@ -39,6 +39,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
+from circinus.pipelines.langchain.classes import carry_classes_of
 from circinus.pipelines.langchain.held import options, specs_of
 from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
 from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id, carried_by
@@ -74,6 +75,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
     InvalidInput for anything else, unknown ids and ids of two steps.
     """
     chain = _runnable(chain)
+    carry_classes_of(reading.score, reading.examples)
     reader = _Reader(reading)
     end = reader.walk(chain, INPUT, "")
     if not reader.is_whole(end):
@@ -198,6 +200,7 @@ class _Reader:
         body: Callable[[Any, Call], Any] | None = None,
     ) -> Source:
         """Give where the output of a new operator is found; without a body, it is one step."""
+        carry_classes_of(*steps)
         name = self._free_name(label)
         read = ReadStep(
             operator=name,

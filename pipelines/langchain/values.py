@@ -1,18 +1,22 @@
-"""LangChain's own values as payloads: documents, prompts and messages, tuples, numpy's scalars.
+"""Values of LangChain's steps as payloads: documents, messages, tuples, sets, dates, own classes.
 
 A payload is JSON with bytes and arrays. What else LangChain's steps hand to each other travels as
-a marked dict of its fields, and only for the classes listed here: a payload from elsewhere can be
-wrong but makes nothing except one of these. What would arrive as something else (an Enum as its
-value, a Counter as a dict) is refused where it is given: the next step might tell them apart on
-some inputs alone.
+a marked dict of its fields, and only for the classes listed here and those that the chain names
+(`classes`): a payload from elsewhere can be wrong but makes nothing except one of these. What
+would arrive as something else (a Counter as a dict) is refused where it is given: the next step
+might tell them apart on some inputs alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from enum import Enum
-from functools import cache
+from functools import cache, partial
+from types import NoneType
 from typing import Any, TypeAlias, cast
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +27,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticUndefined
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload, payload_bytes
+from circinus.pipelines.langchain.classes import fields_of, is_carried, made_of, name_of
+from circinus.pipelines.payload import AS_IT_IS, Payload, payload_bytes, remedy
 from circinus.pipelines.profile import UNPLANNABLE
 
 Value: TypeAlias = Any  # of LangChain's, or a payload
+
+_MICROSECOND = timedelta(microseconds=1)
 
 _CLASSES: tuple[type[BaseModel], ...] = (
     Document,
@@ -44,10 +51,23 @@ _CLASSES: tuple[type[BaseModel], ...] = (
 )
 _BY_NAME = {cls.__name__: cls for cls in _CLASSES}
 _OBJECT, _FIELDS, _TUPLE, _SCALAR = "$langchain", "$fields", "$tuple", "$scalar"
+_SET, _FROZEN, _ITEMS, _WORD = "$set", "$frozenset", "$items", "$word"
+_MARKS = (_OBJECT, _TUPLE, _SCALAR, _SET, _FROZEN, _ITEMS, _WORD)
 _RULE = (
-    "must be made of None, truth values, numbers, text, bytes, arrays, plain lists, tuples and "
-    "dicts, and LangChain's documents, prompts and messages (as_one keeps steps together)"
+    "must be made of None, truth values, numbers, text, bytes, arrays, plain lists, tuples, sets "
+    "and dicts, dates, LangChain's documents, prompts and messages, and objects of classes that "
+    "the step names (as_one keeps steps together)"
 )
+# Values that are written as a text, and read from it.
+_WORDS: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
+    timedelta: (lambda d: str(d // _MICROSECOND), lambda text: int(text) * _MICROSECOND),
+    Decimal: (str, Decimal),
+    UUID: (str, UUID),
+}
+_BY_WORD = {cls.__name__: read for cls, (_, read) in _WORDS.items()}
 # As they are even where a class of one's own says otherwise: `AIMessage.text` is such a text.
 _PLAIN: dict[type, Callable[[Any], object]] = {
     str: str.__str__,
@@ -69,25 +89,31 @@ class NotCarried(InvalidInput):
 def pack(value: object) -> Payload:
     """Give the payload for what a step gave; NotCarried if something else would arrive."""
     kind = type(value)
-    if value is None or isinstance(value, bool) or kind is bytes:
+    if kind in AS_IT_IS or kind is bytes:
         return cast(Payload, value)
     if isinstance(value, np.generic):
         return {_SCALAR: _array(np.asarray(value))}
     if isinstance(value, np.ndarray) and kind is np.ndarray:
         return _array(value)
-    if isinstance(value, tuple) and kind is tuple:
-        return {_TUPLE: [pack(item) for item in value]}
-    if isinstance(value, list) and kind is list:
-        return [pack(item) for item in value]
     if isinstance(value, dict) and (kind is dict or _is_langchain_s(kind)):
         return _dict(value)
+    if kind in _COLLECTIONS:
+        return _COLLECTIONS[kind](value)
+    if kind in _WORDS and _is_written_whole(value):
+        return {_WORD: [kind.__name__, _WORDS[kind][0](value)]}
+    return _object_packed(value, kind)
+
+
+def _object_packed(value: object, kind: type) -> Payload:
     if isinstance(value, BaseModel) and _BY_NAME.get(kind.__name__) is kind:
         given = ((key, item) for key, item in value if not _is_default(type(value), key, item))
         return {_OBJECT: kind.__name__, _FIELDS: {key: pack(item) for key, item in given}}
+    if is_carried(kind):
+        return {_OBJECT: name_of(kind), _FIELDS: fields_of(value, pack)}
     for plain, as_plain in _PLAIN.items():
         if isinstance(value, plain) and not isinstance(value, Enum):
             return cast(Payload, as_plain(value))
-    raise NotCarried.of("output", _RULE, kind.__name__)
+    raise NotCarried.of("output", f"{_RULE}{remedy(value)}", kind.__name__)
 
 
 def unpack(payload: Payload) -> Value:
@@ -96,12 +122,11 @@ def unpack(payload: Payload) -> Value:
         return [unpack(item) for item in payload]
     if not isinstance(payload, dict):
         return payload
-    if _OBJECT in payload:
-        return _object(str(payload[_OBJECT]), payload.get(_FIELDS))
-    if _TUPLE in payload:
-        return tuple(unpack(payload[_TUPLE]))
-    if _SCALAR in payload:
-        return np.asarray(payload[_SCALAR])[()]
+    if len(payload) > 2:
+        return {key: unpack(item) for key, item in payload.items()}
+    for mark, restored in _RESTORED.items():
+        if mark in payload:
+            return restored(payload)
     return {key: unpack(item) for key, item in payload.items()}
 
 
@@ -113,18 +138,33 @@ def comparable(payload: Payload) -> Payload:
         return payload
     kept = payload.items()
     fields = payload.get(_FIELDS)
-    if _OBJECT in payload and isinstance(fields, dict):
+    if payload.get(_OBJECT) in _BY_NAME and isinstance(fields, dict):
         same = {key: item for key, item in fields.items() if key not in _UNLIKE_EACH_TIME}
         kept = {**payload, _FIELDS: same}.items()
     return {key: comparable(item) for key, item in kept}
 
 
 def _dict(value: dict[object, object]) -> Payload:
-    for key in value:
-        if type(key) is not str or key in (_OBJECT, _TUPLE, _SCALAR):
-            rule = f"must have plain text other than {_OBJECT}, {_TUPLE}, {_SCALAR} as keys"
-            raise NotCarried.of("output", rule, key)
-    return {str(key): pack(item) for key, item in value.items()}
+    if all(type(key) is str and key not in _MARKS for key in value):
+        return {str(key): pack(item) for key, item in value.items()}
+    return {_ITEMS: [[pack(key), pack(item)] for key, item in value.items()]}
+
+
+def _set(mark: str, value: Iterable[object]) -> Payload:
+    return {mark: [pack(item) for item in sorted(value, key=repr)]}  # in one order, to compare
+
+
+_COLLECTIONS: dict[type, Callable[[Any], Payload]] = {
+    tuple: lambda value: {_TUPLE: [pack(item) for item in value]},
+    list: lambda value: [pack(item) for item in value],
+    set: partial(_set, _SET),
+    frozenset: partial(_set, _FROZEN),
+}
+
+
+def _is_written_whole(value: object) -> bool:
+    """Say whether a text says all of a date: zones with rules of their own become an offset."""
+    return type(getattr(value, "tzinfo", None)) in (NoneType, timezone)
 
 
 def _array(value: npt.NDArray[Any]) -> Payload:
@@ -135,14 +175,37 @@ def _array(value: npt.NDArray[Any]) -> Payload:
     return value
 
 
-def _object(name: str, fields: Payload) -> BaseModel:
+def _object(name: str, fields: Payload) -> object:
+    if not isinstance(fields, dict):
+        raise InvalidInput.of("payload", f"must have the fields of {name}", fields)
     cls = _BY_NAME.get(name)
-    if cls is None or not isinstance(fields, dict):
-        raise InvalidInput.of("payload", f"must be among {', '.join(_BY_NAME)}", name)
+    if cls is None:
+        return made_of(name, unpack(fields))
     try:
         return cls(**unpack(fields))
     except ValidationError as error:
         raise InvalidInput.of("payload", f"must have the fields of {name}", fields) from error
+
+
+def _word(kind: Payload, text: Payload) -> object:
+    read = _BY_WORD.get(str(kind))
+    if read is None:
+        raise InvalidInput.of("payload", f"must be among {', '.join(_BY_WORD)}", kind)
+    try:
+        return read(str(text))
+    except (ValueError, ArithmeticError) as error:
+        raise InvalidInput.of("payload", "must be a text of its kind", text) from error
+
+
+_RESTORED: dict[str, Callable[[Any], Value]] = {
+    _OBJECT: lambda one: _object(str(one[_OBJECT]), one.get(_FIELDS)),
+    _TUPLE: lambda one: tuple(unpack(one[_TUPLE])),
+    _SCALAR: lambda one: np.asarray(one[_SCALAR])[()],
+    _SET: lambda one: set(unpack(one[_SET])),
+    _FROZEN: lambda one: frozenset(unpack(one[_FROZEN])),
+    _ITEMS: lambda one: dict(map(unpack, one[_ITEMS])),
+    _WORD: lambda one: _word(*one[_WORD]),
+}
 
 
 def _is_langchain_s(kind: type) -> bool:

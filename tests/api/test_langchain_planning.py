@@ -110,13 +110,13 @@ def _commanding() -> Runnable[Any, Any]:
     return graph.compile()
 
 
-def _as_a_set(text: str) -> str | set[str]:
-    return {text} if text.endswith("7") else text
+def _as_an_object(text: str) -> str | object:
+    return object() if text.endswith("7") else text
 
 
 @pytest.mark.parametrize("on_failure", list(OnFailure))
 def test_what_cannot_travel_on_some_inputs_ends_planning(on_failure: OnFailure) -> None:
-    chain = _tidied() | RunnableLambda(_as_a_set, name="odd") | RunnableLambda(str)
+    chain = _tidied() | RunnableLambda(_as_an_object, name="odd") | RunnableLambda(str)
     pipeline = pipeline_from_runnable(chain, Reading(name="odd", score=lambda o, e: 1.0))
     slo = Slo(accuracy=0.5, latency_s=1.0)
     query = Query(pipeline="odd", slo=slo, on_failure=on_failure)

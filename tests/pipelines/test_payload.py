@@ -1,3 +1,6 @@
+from datetime import datetime
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,6 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.graph import Slot
+from circinus.pipelines.operators import OperatorSpec
 from circinus.pipelines.payload import Payload, content_hash, decode, encode, payload_bytes
 
 _LEAVES = (
@@ -44,6 +49,28 @@ def _same(a: Payload, b: Payload) -> bool:
 )
 def test_a_value_of_another_type_is_no_payload(bad: Payload) -> None:
     with pytest.raises(InvalidInput, match="payload must"):
+        encode(bad)
+
+
+class Tensor:
+    """Looks like one of PyTorch's, which is not imported to be asked."""
+
+
+@pytest.mark.parametrize(
+    ("bad", "remedy"),
+    [
+        (Tensor(), "numpy"),
+        ({2, 1}, "sorted"),
+        (datetime(2024, 1, 1), "isoformat"),
+        ((1, 2), "list"),
+        (Path("a"), "str"),
+        (Slot("a", None), "list"),  # type: ignore[arg-type]  # a named tuple
+        (OperatorSpec(name="a"), "asdict"),
+        ({1: "a"}, "str"),
+    ],
+)
+def test_a_message_says_what_makes_a_payload_of_a_value(bad: Payload, remedy: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"payload must .*{remedy}"):
         encode(bad)
 
 

@@ -115,7 +115,7 @@ def test_an_unknown_pipeline_is_refused() -> None:
 
 
 def test_a_chain_whose_step_cannot_be_sent_is_refused_by_name() -> None:
-    gather: Runnable[Any, Any] = RunnableLambda(lambda x: {x}, name="gather")
+    gather: Runnable[Any, Any] = RunnableLambda(lambda x: [x, object()], name="gather")
     chain = gather | RunnableLambda(max, name="largest")
 
     with pytest.raises(InvalidInput, match="output of operator gather must be made of"):
