@@ -17,6 +17,10 @@ from dataclasses import dataclass
 MOST_FAULTS = 50
 """More than this many are not listed: what comes in can be made of nothing but faults."""
 
+LONGEST_CAUSE = 2000
+"""Characters of what an operator says: it travels in headers, which are short."""
+
+_SAYS_SO = 50  # characters that say how much was left out, at most
 _LONGEST_VALUE = 120
 _LONGEST_TEXT = 2**12  # that is written out before it is shortened
 
@@ -42,6 +46,22 @@ class Fault:
         if len(text) > _LONGEST_VALUE:
             text = f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
         return cls(field, rule, text)
+
+
+def words_of(error: BaseException) -> str:
+    """Return the type and the message of any error, also of one whose message cannot be had."""
+    try:
+        told = str(error)
+    except BaseException as wrong:  # noqa: BLE001 - its own code
+        told = f"its message cannot be had: {type(wrong).__name__}"
+    return f"{type(error).__name__}: {told}".removesuffix(": ")
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be encoded, shortened to `LONGEST_CAUSE`."""
+    if len(text) > LONGEST_CAUSE + _SAYS_SO:  # else it was shortened before
+        text = f"{text[:LONGEST_CAUSE]}... ({len(text) - LONGEST_CAUSE} more characters)"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class CircinusError(Exception):
@@ -74,9 +94,9 @@ class OperatorFailed(CircinusError):
 
     def __init__(self, operator: str, cause: str, faults: Sequence[Fault] = ()) -> None:
         self.operator = operator
-        self.cause = cause
+        self.cause = _printable(cause)
         self.faults = tuple(faults)
-        super().__init__(f"operator {operator} failed: {cause}")
+        super().__init__(f"operator {operator} failed: {self.cause}")
 
 
 def _restored(kind: type[CircinusError], args: tuple[object, ...]) -> CircinusError:

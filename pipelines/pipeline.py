@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from threading import current_thread, main_thread
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.judge import SCORING, Judge
 from circinus.pipelines.needs import Need, missing, require
@@ -30,7 +31,7 @@ def score_by(score: Callable[..., float], *told: Payload) -> float:
     try:
         found = float(score(*told))
     except Exception as error:  # the metric is the user's code: a border
-        raise OperatorFailed(SCORING, f"{type(error).__name__}: {error}") from error
+        raise OperatorFailed(SCORING, words_of(error)) from error
     if not 0 <= found <= 1:
         raise OperatorFailed(SCORING, f"must give a score in [0, 1], got {found}")
     return found
@@ -122,7 +123,7 @@ class Pipeline:
         except InvalidInput as error:
             raise OperatorFailed("request_size", str(error), error.faults) from error
         except Exception as error:  # the size is the user's code: a border
-            raise OperatorFailed("request_size", f"{type(error).__name__}: {error}") from error
+            raise OperatorFailed("request_size", words_of(error)) from error
         if not 0 < size < inf:
             raise OperatorFailed("request_size", f"must give a finite size > 0, got {size}")
         return size
@@ -140,9 +141,10 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
         raise OperatorFailed(operator.name, str(error), faults) from error
     except CircinusError as error:
         raise OperatorFailed(operator.name, str(error)) from error
-    except (Exception, SystemExit) as error:  # an operator is the user's code: a border
-        told = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise OperatorFailed(operator.name, told) from error
+    except BaseException as error:  # an operator is the user's code: a border
+        if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+            raise  # somebody pressed Ctrl-C
+        raise OperatorFailed(operator.name, words_of(error)) from error
 
 
 def inputs_of(

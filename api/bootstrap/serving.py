@@ -121,6 +121,7 @@ def make_orchestrator(
         logs=settings.worker_logs,
         cgroups=available(),
         allow_import=bool(settings.extra_pipelines),
+        memory_bytes=settings.call_memory_bytes,
         message_bytes=settings.message_limit_bytes,
         sockets=sockets,
     )

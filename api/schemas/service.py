@@ -241,6 +241,9 @@ class InstanceView(View):
     is of none."""
     beside: list[str] = Field(default_factory=list)
     """Addresses of further workers that serve as it does, where somebody scaled its Deployment."""
+    restarts: int = Field(default=0, description="How often it was started again.")
+    ended: str | None = None
+    """How it ended last, or why it was replaced; none: it never was."""
 
 
 class ObservedView(View):

@@ -144,6 +144,8 @@ def deployment_view(
             emulated=each.spec.tier.emulated,
             calls_at_once=each.spec.calls_at_once,
             beside=list(each.beside),
+            restarts=each.restarts,
+            ended=each.ended,
         )
         for each in status.instances
     ]

@@ -11,30 +11,32 @@ import contextlib
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import tempfile
 import weakref
 from asyncio.subprocess import PIPE, Process
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 from circinus.deploy.local.cgroups import Cgroup, Cgroups
+from circinus.deploy.local.logs import WorkerLogs, tail
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
-from circinus.deploy.workers.client import answers
+from circinus.deploy.workers.client import Health, answers
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.options import WorkerOptions
+from circinus.deploy.workers.process import OUT_OF_MEMORY
 from circinus.deploy.workers.settings import worker_environment
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, address_of, socket_of
 from circinus.deploy.workers.watched import watched
 
-_LOG_LINES = 20
 _GRACE_S = 3.0
+_LOOK_S, _HEALTH_S = 1.0, 5.0
+_LOOKS_GONE = 3  # one alone may be bad luck
+_SILENT_S = 60.0  # an operator may hold up the whole process for long, and still end
 _POLL_S = 0.02
 
 _log = logging.getLogger(__name__)
@@ -47,6 +49,10 @@ class LocalInstance(RunningInstance):
     process: Process
     share: float
     cgroup: Cgroup | None
+    logs: WorkerLogs
+    log: Path
+    bounding: asyncio.Task[None]  # of its log
+    hangs: bool = False  # there is no call in hand that would end
 
     def limit(self) -> None:
         """See `RunningInstance`."""
@@ -54,13 +60,44 @@ class LocalInstance(RunningInstance):
             self.cgroup.limit(self.share)
 
     async def ended(self) -> str:
-        """See `RunningInstance`."""
-        code = await self.process.wait()
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        """See `RunningInstance`: it also ended when it has to be replaced, see `_unfit`."""
+        exited = asyncio.ensure_future(self.process.wait())
+        unfit = asyncio.ensure_future(self._unfit())
+        try:
+            await asyncio.wait({exited, unfit}, return_when=asyncio.FIRST_COMPLETED)
+            if exited.done():
+                return _how(exited.result())
+            self.hangs = True
+            return unfit.result()
+        finally:
+            for each in (exited, unfit):
+                each.cancel()
+            await asyncio.gather(exited, unfit, return_exceptions=True)
+
+    async def _unfit(self) -> str:
+        """Wait until it has to be replaced although its process goes on, and say why."""
+        client = self.client()
+        try:
+            gone, silent = 0, 0
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                health = await client.health(timeout_s=_HEALTH_S)
+                if isinstance(health, str):
+                    return f"replaced: {health}"
+                gone = gone + 1 if health is Health.GONE else 0
+                silent = silent + 1 if health is Health.SILENT else 0
+                if gone >= _LOOKS_GONE:
+                    return "replaced: its process runs, but nobody listens at its address"
+                if silent * _HEALTH_S >= _SILENT_S:
+                    return f"replaced: it did not say for {_SILENT_S:g} s that it serves"
+        finally:
+            await client.close()
 
     async def stop(self) -> None:
         """See `RunningInstance`."""
-        await _stop(self.process, self.cgroup, grace_s=_GRACE_S)
+        self.bounding.cancel()
+        await _stop(self.process, self.cgroup, grace_s=0 if self.hangs else _GRACE_S)
+        self.logs.close(self.log)
         if (socket := socket_of(self.address)) is not None:  # it had no time to, perhaps
             socket.unlink(missing_ok=True)
 
@@ -69,18 +106,21 @@ class LocalInstance(RunningInstance):
 class LocalLauncher:
     """Starts workers as child processes, and removes cgroups that dead processes left behind."""
 
-    logs: Path  # folder for the workers' logs; made when missing
+    logs: Path  # folder for the workers' logs, see `WorkerLogs`
     cgroups: Cgroups | str  # see `deploy.local.cgroups.available`
     allow_import: bool = False  # whether workers may load `module:attribute`
     start_timeout_s: float = 60.0  # how long a worker may take until it is healthy
-    memory_bytes: int | None = None  # most of a worker beyond the loaded pipeline; None: any
+    # most of a worker beyond the loaded pipeline; None: any
+    memory_bytes: int | None = 2 * 2**30
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
     # Of the workers' sockets: only its user may enter it, and nobody else uses it, it is emptied;
     # None: a temporary one
     sockets: Path | None = None
     _serials: Iterator[int] = field(default_factory=count, init=False)
+    _logs: WorkerLogs = field(init=False)
 
     def __post_init__(self) -> None:
+        self._logs = WorkerLogs(self.logs)
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
             self.sockets.mkdir(mode=0o700)
@@ -103,7 +143,7 @@ class LocalLauncher:
         cgroup, note = self._cgroup(serial, enforcement)
         if enforcement is Enforcement.CGROUP and cgroup is None:
             enforcement = Enforcement.DUTY_CYCLE
-        log, process = self._log_file(spec, serial), None
+        log, process = self._logs.open(spec.key, serial), None
         try:
             options = replace(
                 spec.options(enforcement, address_of(self._socket(serial))),
@@ -117,11 +157,12 @@ class LocalLauncher:
             address = await self._ready(spec, process, log)
         except BaseException as error:  # also when cancelled: nothing may be left running
             await _stop(process, cgroup, grace_s=0)
+            self._logs.close(log)
             self._socket(serial).unlink(missing_ok=True)
             if not isinstance(error, OSError):
                 raise
             cause = f"the system refuses it ({error.strerror})"
-            raise LaunchFailed(str(spec.key), cause, _tail(log)) from error
+            raise LaunchFailed(str(spec.key), cause, tail(log)) from error
         return LocalInstance(
             address=address,
             pid=process.pid,
@@ -131,6 +172,9 @@ class LocalLauncher:
             process=process,
             share=spec.share,
             cgroup=cgroup,
+            logs=self._logs,
+            log=log,
+            bounding=asyncio.get_running_loop().create_task(self._logs.bound(log)),
         )
 
     def _cgroup(self, serial: str, enforcement: Enforcement) -> tuple[Cgroup | None, str]:
@@ -144,12 +188,6 @@ class LocalLauncher:
         except OSError as error:
             return None, f"{self.cgroups.parent} refuses: {error.strerror}"
 
-    def _log_file(self, spec: InstanceSpec, serial: str) -> Path:
-        self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        words = (spec.key.query_id, spec.key.tier, str(spec.key.replica), str(os.getpid()), serial)
-        name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words))
-        return self.logs / f"{name[-200:]}.log"
-
     async def _ready(self, spec: InstanceSpec, process: Process, log: Path) -> str:
         """Give the address that the worker writes, once it is healthy."""
         try:
@@ -161,11 +199,18 @@ class LocalLauncher:
                 return address
         except TimeoutError as error:
             cause = f"not healthy within {self.start_timeout_s:g} s"
-            raise LaunchFailed(str(spec.key), cause, _tail(log)) from error
+            raise LaunchFailed(str(spec.key), cause, tail(log)) from error
         except ValueError as error:  # it ended without a word
             code = await process.wait()
             name, cause = str(spec.key), f"exit code {code}"
-            raise LaunchFailed(name, cause, _tail(log), killed=code < 0) from error
+            raise LaunchFailed(name, cause, tail(log), killed=code < 0) from error
+
+
+def _how(code: int) -> str:
+    """Return how a worker ended, by its exit code."""
+    if code == OUT_OF_MEMORY:
+        return f"exit code {code}: its operators held on to the memory that it may have"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 async def _spawn(options: WorkerOptions, log: Path) -> Process:
@@ -179,14 +224,6 @@ async def _spawn(options: WorkerOptions, log: Path) -> Process:
             env=worker_environment(),
             start_new_session=True,  # an interrupt at the terminal is ours to handle
         )
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open(errors="replace") as lines:
-            return "".join(deque(lines, maxlen=_LOG_LINES)).rstrip()
-    except OSError as error:
-        return f"(no log: {error})"
 
 
 async def _stop(process: Process | None, cgroup: Cgroup | None, *, grace_s: float) -> None:

@@ -25,7 +25,13 @@ from circinus.deploy.workers.process import limit_memory
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.dataset_files import opened
-from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
+from circinus.pipelines.errors import (
+    CircinusError,
+    Fault,
+    InvalidInput,
+    OperatorFailed,
+    words_of,
+)
 from circinus.pipelines.payload import Payload, content_hash, decode, encode
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
@@ -149,7 +155,7 @@ def _main(told: str, descriptor: str) -> None:
     except CircinusError as error:
         wrong = {"faults": [], "cause": str(error)}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code: a border
-        wrong = {"faults": [], "cause": f"{type(error).__name__}: {error}".removesuffix(": ")}
+        wrong = {"faults": [], "cause": words_of(error)}
     with contextlib.suppress(BrokenPipeError):
         tell(_END if wrong is None else json.dumps(wrong))
 

@@ -81,7 +81,7 @@ class DeploymentStatus:
     instances: tuple[InstanceStatus, ...] = ()  # of the plan that serves
     observed: Observed | None = None  # what its requests took; None when it does not serve
     lately: tuple[Lately, ...] = ()  # what they got; empty when it does not serve
-    reason: str | None = None  # why the latest plan did not start; None if it did
+    reason: str | None = None  # why the latest plan did not start, or an instance is down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +120,15 @@ class _Deployment:
 
     def status(self, reason: str | None) -> DeploymentStatus:
         instances = tuple(supervisor.status.told() for supervisor in self.supervisors)
-        up = all(instance.up for instance in instances)
+        down = [instance for instance in instances if not instance.up]
+        ended = [f"{each.spec.key} ended: {each.ended}" for each in down if each.ended]
         return DeploymentStatus(
-            phase=DeploymentPhase.SERVING if up else DeploymentPhase.DEGRADED,
+            phase=DeploymentPhase.DEGRADED if down else DeploymentPhase.SERVING,
             plan_id=self.plan_id,
             instances=instances,
             observed=self.dispatcher.latencies.observed(),
             lately=self.dispatcher.lately(),
-            reason=reason,
+            reason=reason or next(iter(ended), None),
         )
 
 

@@ -190,7 +190,7 @@ def _ran_together(
     try:
         # Before any call gets its output: too few or too many are wrong for all.
         together = list(zip(batch, operator.run_batch(inputs, knobs), strict=True))
-    except (Exception, SystemExit):  # noqa: BLE001 - the user's code: a border
+    except BaseException:  # noqa: BLE001 - the user's code: a border; no thread is interrupted
         _log.warning("batch_failed operator=%s size=%s", operator.name, len(batch), exc_info=True)
         return False
     for call, output in together:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import cast
 
 import grpc
@@ -17,6 +18,7 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.transport import (
     CALL_KEY,
+    CAUSE_KEY,
     FAULTS_KEY,
     LARGEST_MESSAGE,
     OPERATOR_KEY,
@@ -30,6 +32,15 @@ from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, Operat
 from circinus.pipelines.payload import decode, encode
 
 _GIVEN_UP = "it was given up"
+
+
+class Health(Enum):
+    """What a worker says of itself."""
+
+    SERVING = auto()
+    STOPPING = auto()  # it takes no calls any more, or not yet
+    SILENT = auto()  # nothing, within the time that it had
+    GONE = auto()  # nobody listens at its address
 
 
 @dataclass(slots=True, eq=False)
@@ -145,12 +156,23 @@ class WorkerClient:
 
     async def healthy(self, *, timeout_s: float) -> bool:
         """Give whether the worker says that it serves."""
+        return await self.health(timeout_s=timeout_s) is Health.SERVING
+
+    async def health(self, *, timeout_s: float) -> Health | str:
+        """Return how the worker says that it is; words say why it has to be replaced."""
         await self._newest()
         try:
-            answer = await self._health.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
-            return False
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+            call = self._health.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            answer = await call
+        except grpc.aio.AioRpcError as error:
+            silent = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            return Health.SILENT if silent else Health.GONE
+        except grpc.aio.UsageError:
+            return Health.GONE
+        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+            return Health.SERVING
+        told = dict(await call.trailing_metadata() or ())
+        return str(told[CAUSE_KEY]) if CAUSE_KEY in told else Health.STOPPING
 
     async def close(self) -> None:
         """Close the channel; calls in hand are cancelled."""
@@ -198,6 +220,8 @@ class WorkerClient:
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
             case grpc.StatusCode.RESOURCE_EXHAUSTED:  # the other end has another limit
+                return OperatorFailed("call", cause)
+            case grpc.StatusCode.UNKNOWN:  # the worker raised: another one would, too
                 return OperatorFailed("call", cause)
             case _:
                 return InstanceLost(self.address, cause)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import logging
 import os
 import resource
 from contextlib import suppress
 from threading import local
 
+_log = logging.getLogger(__name__)
 _PR_SET_TIMERSLACK = 29
 _LEAST_NS = 1
 _FACTS = local()  # of a thread: its process and the file that tells of it
+
+
+OUT_OF_MEMORY = 12
+"""Exit code of a worker whose operators hold on to most of the memory that it may have."""
+_FORKED = 70  # exit code of a copy of a worker
 
 
 def limit_memory(beyond_bytes: int) -> None:
@@ -18,9 +26,33 @@ def limit_memory(beyond_bytes: int) -> None:
 
     Not address space: libraries map gigabytes of it that they never touch.
     """
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_held_bytes() + beyond_bytes, hard))
+
+
+def lift_if_held(beyond_bytes: int) -> bool:
+    """Return whether, after `limit_memory`, over half of that memory stays in use.
+
+    The limit is lifted then: to end in order takes memory, too.
+    """
+    gc.collect()
+    most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if _held_bytes() <= most - beyond_bytes / 2:
+        return False
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    return True
+
+
+def _held_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as facts:
-        held = int(facts.read().split()[5]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_DATA, (held + beyond_bytes, held + beyond_bytes))
+        return int(facts.read().split()[5]) * resource.getpagesize()
+
+
+def end_copy(original: int) -> None:
+    """End this process if it is a copy of the `original` one: an operator forked and returned."""
+    if os.getpid() != original:
+        _log.error("fork_returned of=%d: the copy ends, and answers nothing", original)
+        os._exit(_FORKED)
 
 
 def forget_peak() -> None:

@@ -15,11 +15,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
 from queue import SimpleQueue
+from traceback import clear_frames
 
 import grpc
 import numpy as np
@@ -30,8 +31,16 @@ from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.calling import Attempts
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.execution import CallEnded, Execution
+from circinus.deploy.workers.hangs import CallPatience, CallWatch, WatchedHealth
 from circinus.deploy.workers.options import WorkerOptions, parse
-from circinus.deploy.workers.process import limit_memory, lost_s, sharpen_timers
+from circinus.deploy.workers.process import (
+    OUT_OF_MEMORY,
+    end_copy,
+    lift_if_held,
+    limit_memory,
+    lost_s,
+    sharpen_timers,
+)
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.settings import PRIVATE
 from circinus.deploy.workers.shares import Pace
@@ -50,7 +59,7 @@ from circinus.deploy.workers.usage import from_wire, to_wire
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.endpoints import Endpoint
-from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
@@ -68,28 +77,30 @@ def main(arguments: Sequence[str]) -> int:
     os.umask(PRIVATE)
     announce = os.dup(1)
     os.dup2(2, 1)
+    # Not an Event: its lock may be ours already when the handler interrupts us.
+    stops: SimpleQueue[int] = SimpleQueue()
     try:
         options = parse(arguments)
         sharpen_timers()
-        servers, health_service, address = _start(options)
+        servers, health_service, address = _start(options, lambda: stops.put(OUT_OF_MEMORY))
     except InvalidInput as error:
         _log.error("refused reason=%s", error)
         return 2
-    # Not an Event: its lock may be ours already when the handler interrupts us.
-    stops: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: stops.put(received))
+        signal.signal(number, lambda _received, _frame: stops.put(0))
     os.write(announce, json.dumps({"address": address, "pid": os.getpid()}).encode() + b"\n")
     os.close(announce)
-    stops.get()
+    code = stops.get()
     health_service.enter_graceful_shutdown()
     servers[0].stop(DRAIN_S).wait()
     for server in servers[1:]:
         server.stop(None)
-    return 0
+    return code
 
 
-def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServicer, str]:
+def _start(
+    options: WorkerOptions, give_up: Callable[[], None]
+) -> tuple[list[grpc.Server], health.HealthServicer, str]:
     pipeline = load_pipeline(options.pipeline, allow_import=options.allow_import)
     clock = SystemClock()
     execution = Execution(
@@ -110,10 +121,9 @@ def _start(options: WorkerOptions) -> tuple[list[grpc.Server], health.HealthServ
         ThreadPoolExecutor(max_workers=execution.concurrency + _WAITING_CALLS),
         options=[*message_options(options.message_bytes), ("grpc.so_reuseport", 0)],
     )
-    worker_pb2_grpc.add_WorkerServicer_to_server(
-        OperatorService(execution, options.message_bytes), server
-    )
-    health_service = health.HealthServicer()
+    service = OperatorService(execution, options, give_up)
+    worker_pb2_grpc.add_WorkerServicer_to_server(service, server)
+    health_service = WatchedHealth(service.watch)
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
@@ -166,11 +176,18 @@ def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None
 
 
 class OperatorService(worker_pb2_grpc.WorkerServicer):
-    """Serves an execution over gRPC; answers have at most so many bytes."""
+    """Serves an execution over gRPC; it gives up when its operators keep their memory."""
 
-    def __init__(self, execution: Execution, largest: int) -> None:
-        self._execution, self._largest = execution, largest
+    def __init__(
+        self, execution: Execution, options: WorkerOptions, give_up: Callable[[], None]
+    ) -> None:
+        self._execution, self._options, self._give_up = execution, options, give_up
         self._turn = threading.Semaphore(execution.concurrency)
+        self._process = os.getpid()
+        longest_s = max((each.timeout_s for each in options.endpoints), default=0.0)
+        self.watch = CallWatch(
+            execution.clock, execution.concurrency, CallPatience().beyond(longest_s)
+        )
 
     def Run(
         self, request: worker_pb2.RunRequest, context: grpc.ServicerContext
@@ -186,21 +203,35 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         if not self._turn.acquire(timeout=time_left_s):
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "waiting for the calls before")
         try:
-            return self._answer(request, ended, due)
+            with self.watch.running(request, due, context):
+                return self._answer(request, ended, due)
         except InvalidInput as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except OperatorFailed as error:
-            _log.warning("operator_failed operator=%s cause=%s", error.operator, error.cause)
-            faults = encode([[fault.field, fault.rule, fault.value] for fault in error.faults])
-            told: list[tuple[str, str | bytes]]
-            told = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, faults), *_of_call(error)]
-            context.set_trailing_metadata(tuple(told))
-            context.abort(grpc.StatusCode.ABORTED, error.cause)
+            self._fail(context, error)
         except CallEnded:
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the call ended while it ran")
+        except BaseException as error:  # noqa: BLE001 - gRPC would leave the caller waiting
+            failed = OperatorFailed(", ".join(request.operators), words_of(error))
+            failed.__cause__ = error
+            self._fail(context, failed)
         finally:
             self._turn.release()
         raise AssertionError("abort raises")  # pragma: no cover - for the type checker
+
+    def _fail(self, context: grpc.ServicerContext, error: OperatorFailed) -> None:
+        _log.warning("operator_failed operator=%s cause=%s", error.operator, error.cause)
+        limit, cause = self._options.memory_bytes, error.__cause__
+        if limit is not None and isinstance(cause, MemoryError):
+            clear_frames(cause.__traceback__)  # what the call alone held
+            if lift_if_held(limit):
+                _log.error("memory_used_up limit=%d: operators hold it, the worker ends", limit)
+                self._give_up()
+        faults = encode([[fault.field, fault.rule, fault.value] for fault in error.faults])
+        told: list[tuple[str, str | bytes]]
+        told = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, faults), *_of_call(error)]
+        context.set_trailing_metadata(tuple(told))
+        context.abort(grpc.StatusCode.ABORTED, error.cause)
 
     def _answer(
         self, request: worker_pb2.RunRequest, ended: threading.Event, due: float
@@ -209,19 +240,23 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if ended.wait(max(seconds, 0.0)):
                 raise CallEnded
 
-        reply = self._configured(request.settings).run(
-            request.operators,
-            {name: decode(data) for name, data in request.inputs.items()},
-            request.wants,
-            pause,
-            Pace() if request.warm_up else None,
-            due,
-            max(request.attempt, 1),
-        )
+        try:
+            reply = self._configured(request.settings).run(
+                request.operators,
+                {name: decode(data) for name, data in request.inputs.items()},
+                request.wants,
+                pause,
+                Pace() if request.warm_up else None,
+                due,
+                max(request.attempt, 1),
+            )
+        finally:
+            end_copy(self._process)
         reply.worker_cpu_s = time.process_time() + _programs_cpu_seconds()
-        if (size := reply.ByteSize()) > self._largest:
+        largest = self._options.message_bytes
+        if (size := reply.ByteSize()) > largest:
             name = max(reply.outputs, key=lambda output: len(reply.outputs[output]))
-            told = too_large("outputs", self._largest, size)
+            told = too_large("outputs", largest, size)
             raise CallFailed(name, told, (), from_wire(reply.used), None)
         return reply
 

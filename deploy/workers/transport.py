@@ -22,11 +22,13 @@ SERVER_NAME = "circinus-worker"
 """On the certificates of workers that are called by addresses which nobody knows beforehand."""
 
 OPERATOR_KEY = "circinus-operator"
+"""Trailing metadata that names the operator that failed."""
 CALL_KEY = "circinus-call-bin"
 """What is known of a call to endpoints that failed: a `FailedCall`."""
 FAULTS_KEY = "circinus-faults-bin"
 """What is wrong with the pipeline's input: an encoded list of [field, rule, value]."""
-"""Trailing metadata that names the operator that failed."""
+CAUSE_KEY = "circinus-cause"
+"""Why a worker has to be replaced, in an answer about its health; left out: it need not be."""
 
 LARGEST_MESSAGE = 64 * 2**20
 """Bytes of a call or an answer, unless the operator of the service says otherwise."""

@@ -21,7 +21,7 @@ from langchain_core.runnables import RunnableConfig
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.graph import Slot
 from circinus.pipelines.langchain.read_step import ReadStep, by_id
 from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
@@ -239,7 +239,7 @@ def _made(name: str, make: _Make) -> Payload:
         )
         raise InvalidInput(list(named)) from error
     except (Exception, SystemExit) as error:  # the user's code: a border
-        raise _Raised(f"{type(error).__name__}: {error}") from error
+        raise _Raised(words_of(error)) from error
 
 
 def _texts(name: str, make: _Make, times: int) -> list[bytes]:

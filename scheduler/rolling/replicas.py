@@ -10,8 +10,9 @@ keep nobody waiting; they are worked out anew after every schedule, and what no 
 | x | load: arrivals per second over the rate that the plan is for |
 | n, w | replicas that a plan has on a tier, and those it wants: w = max(n, ceil(n x)) |
 
-Rates are counted, so x is noisy. The load in force rises to what was exceeded for `up_s`, and
-falls to the largest of the last `down_s`.
+Rates are counted, so x is noisy. The load in force rises to x once it was exceeded for `up_s`.
+Once less came for `down_s` it falls, in one step: to the largest x of that time but for its first
+`span_s`, in which what came before counts in the rate.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class ReplicaSettings:
     most: float = 8.0
     up_s: float = 3.0  # how long more must come, `>= 0`. The rate is over ten seconds already
     down_s: float = 60.0  # how long less must come, `>= 0`. A start costs seconds, idling little
+    span_s: float = 10.0  # that the rate is counted over, `>= 0`
 
     def __post_init__(self) -> None:
         checks.require(self.noticeable >= 1, "noticeable", "must be >= 1", self.noticeable)
@@ -59,6 +61,7 @@ class ReplicaSettings:
         checks.require(fits, "most", f"must be > {self.noticeable:g}", self.most)
         checks.non_negative("up_s", self.up_s)
         checks.non_negative("down_s", self.down_s)
+        checks.non_negative("span_s", self.span_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,26 +70,24 @@ class FollowedLoad:
 
     in_force: float = 1.0  # `>= 1`
     above_since: float | None = None  # since when it is exceeded; None: it is not
-    least_above: float = 1.0  # the least load since then
-    below_since: float | None = None  # since when less would do; None: it would not
-    most_below: float = 1.0  # the most since then
+    # (moment, load) of the looks of the last `down_s` that no later one reached, so falling
+    peaks: tuple[tuple[float, float], ...] = ()
 
     def followed(self, seen: float, now: float, settings: ReplicaSettings) -> FollowedLoad:
-        """Give the load after a look at what comes at a moment, `seen` as x in the module."""
+        """Return the load after a look at what comes at a moment, `seen` as x in the module."""
         x = min(seen, settings.most) if seen > settings.noticeable else 1.0
-        if x == self.in_force:
-            return FollowedLoad(in_force=x)
+        before = self.peaks or ((now, self.in_force),)
+        peaks = (*((t, y) for t, y in before if y > x and now - t < settings.down_s), (now, x))
         if x > self.in_force:
-            fresh = self.above_since is None
-            since, least = (now, x) if fresh else (self.above_since, min(self.least_above, x))
-            if now - (since or 0.0) >= settings.up_s:
-                return FollowedLoad(in_force=least)
-            return FollowedLoad(in_force=self.in_force, above_since=since, least_above=least)
-        fresh = self.below_since is None
-        since, most = (now, x) if fresh else (self.below_since, max(self.most_below, x))
-        if now - (since or 0.0) >= settings.down_s:
-            return FollowedLoad(in_force=most)
-        return FollowedLoad(in_force=self.in_force, below_since=since, most_below=most)
+            since = now if self.above_since is None else self.above_since
+            if now - since >= settings.up_s:
+                return FollowedLoad(in_force=x, peaks=peaks)
+            return FollowedLoad(in_force=self.in_force, above_since=since, peaks=peaks)
+        if peaks[0][1] < self.in_force:
+            settled_s = settings.down_s - settings.span_s
+            lately = [y for t, y in peaks if now - t < settled_s] or [x]
+            return FollowedLoad(in_force=max(lately), peaks=peaks)
+        return FollowedLoad(in_force=self.in_force, peaks=peaks)
 
 
 def followed(

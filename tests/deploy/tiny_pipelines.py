@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
@@ -90,6 +91,47 @@ def _gather(inputs: Payload, knobs: Settings) -> Payload:
     return inputs
 
 
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+_held: list[bytes] = []
+
+
+def _hold() -> Payload:
+    while True:
+        _held.append(bytes(2**20))
+
+
+def _raise(error: BaseException) -> Payload:
+    raise error
+
+
+def _hang() -> Payload:
+    threading.Event().wait()
+    return None
+
+
+_TROUBLES: dict[str, Callable[[], Payload]] = {
+    "hang": _hang,
+    "close": lambda: os.closerange(3, 4096),
+    "fork": lambda: "copy" if os.fork() == 0 else "original",
+    "hold": _hold,
+    "allocate": lambda: bytes(2**40),
+    "surrogate": lambda: _raise(ValueError("\ud800 alone")),
+    "unspeakable": lambda: _raise(_Unspeakable()),
+    "interrupt": lambda: _raise(KeyboardInterrupt()),
+    "cancel": lambda: _raise(asyncio.CancelledError()),
+    "long": lambda: _raise(ValueError("x" * 2**20)),
+}
+
+
+def _trouble(inputs: Payload, knobs: Settings) -> Payload:
+    """Do what the input names, as operators do that go wrong; or return it."""
+    return _TROUBLES[inputs]() if isinstance(inputs, str) and inputs in _TROUBLES else inputs
+
+
 arithmetic = Pipeline(
     name="arithmetic",
     operators=(
@@ -159,6 +201,7 @@ one_by_one = Pipeline(  # the same, but that its worker gathers nothing
 
 echo = _single("echo", _echo)
 chatty = _single("chatty", _chatty)
+trouble = _single("trouble", _trouble)
 burn = _single("burn", _burn)
 nap = _single("nap", _nap)
 fail = _single("fail", _fail)

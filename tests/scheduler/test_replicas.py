@@ -67,19 +67,38 @@ def test_a_rate_that_doubles_is_followed_within_fifteen_seconds() -> None:
     assert wanted_extras(4, found[-1]) == 4
 
 
-def test_less_is_followed_after_a_minute_and_to_the_most_of_it() -> None:
+def test_less_is_followed_after_a_minute_and_to_the_most_of_its_last_fifty_seconds() -> None:
     high = FollowedLoad(in_force=3.0)
-    assert play((0, 2.0), (59.9, 1.5), (60.0, 1.5), start=high) == [3.0, 3.0, 2.0]
-    assert play((0, 1.0), (30.0, 3.0), (31.0, 1.0), (90.9, 1.0), start=high) == [3.0] * 4
+    assert play((0, 2.5), (10.1, 2.0), (59.9, 1.5), (60.0, 1.5), start=high) == [3.0] * 3 + [2.0]
+    assert play((0, 1.0), (30.0, 3.0), (31.0, 1.0), (89.9, 1.0), start=high) == [3.0] * 4
+    assert play((0, 1.0), (30.0, 3.0), (31.0, 1.0), (90.0, 1.0), start=high) == [3.0] * 3 + [1.0]
     assert play((0, 1.0), (60.0, 0.0), start=high) == [3.0, 1.0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_a_burst_is_followed_up_in_seconds_and_down_in_one_step_a_minute_after_it(
+    noise: float,
+) -> None:
+    # Three times the rate for 15 s, then none. The rate is over ten seconds, seen four times a
+    # second: it rises to 3 within ten seconds of the beginning, and falls within ten of the end.
+    def seen(t: float) -> float:
+        burst_s = min(t, 15.0) - max(t - 10.0, 0.0)
+        wobble = noise if int(4 * t) % 8 < 4 else 0.0
+        return 3.0 * max(burst_s, 0.0) / 10.0 - wobble
+
+    looks = [k / 4 for k in range(1, 600)]
+    found = [wanted_extras(1, load) for load in play(*((t, seen(t)) for t in looks))]
+    steps = zip(looks, [0, *found], found, strict=False)
+    changes = [(t, n) for t, before, n in steps if n != before]
+    assert [n for _, n in changes] == [2, 0]
+    assert changes[0][0] < 8.5  # noticed at 4.5 s, and 3 s of it
+    assert 74.0 <= changes[1][0] <= 76.0
 
 
 def test_who_is_not_seen_is_forgotten() -> None:
     before = {"x": FollowedLoad(in_force=2.0), "y": FollowedLoad(in_force=2.0)}
-    assert followed(before, {"y": 2.0, "z": 1.0}, 0.0, SETTINGS) == {
-        "y": FollowedLoad(in_force=2.0),
-        "z": FollowedLoad(),
-    }
+    found = followed(before, {"y": 2.0, "z": 1.0}, 0.0, SETTINGS)
+    assert {query: load.in_force for query, load in found.items()} == {"y": 2.0, "z": 1.0}
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 10)), max_size=30))

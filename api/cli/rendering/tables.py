@@ -361,6 +361,11 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
         for each, known in zip(deployment.lately, shorter, strict=False)
         if each.requests > known
     ]
+    lines += [
+        f"  {_tier_of(each)}: started again {each.restarts} times, last as it ended: {each.ended}."
+        for each in deployment.instances
+        if each.restarts
+    ]
     if (found := deployment.objectives) is not None:
         lines.append(f"  Objectives {found.state}: {found.sentence}.")
     return Group(made, *lines)
