@@ -14,6 +14,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, words_of
+from circinus.pipelines.forks import copies_ended
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.judge import SCORING, Judge
 from circinus.pipelines.needs import Need, missing, require
@@ -29,7 +30,8 @@ Score = Callable[[Payload, Payload], float]
 def score_by(score: Callable[..., float], *told: Payload) -> float:
     """Give what a metric says; OperatorFailed if it raises or gives nothing in [0, 1]."""
     try:
-        found = float(score(*told))
+        with copies_ended():
+            found = float(score(*told))
     except Exception as error:  # the metric is the user's code: a border
         raise OperatorFailed(SCORING, words_of(error)) from error
     if not 0 <= found <= 1:
@@ -89,6 +91,12 @@ class Pipeline:
         """Raise InvalidInput if it cannot run here: with what is missing, how to install it."""
         require("pipeline", self.name, self.needs)
 
+    def make_ready(self) -> None:
+        """Make what it needs once, where it has to be prepared."""
+        if self.prepare is not None:
+            with copies_ended():
+                self.prepare()
+
     def run(self, input: Payload, configuration: Configuration) -> Payload:
         """Give the output for one input; OperatorFailed names the operator that raised."""
         outputs: dict[str, Payload] = {}
@@ -119,7 +127,8 @@ class Pipeline:
         if self.request_size is None:
             return 1.0
         try:
-            size = float(self.request_size(input))
+            with copies_ended():
+                size = float(self.request_size(input))
         except InvalidInput as error:
             raise OperatorFailed("request_size", str(error), error.faults) from error
         except Exception as error:  # the size is the user's code: a border
@@ -135,7 +144,8 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
     InvalidInput raised by a source operator is what it finds wrong with the pipeline's input.
     """
     try:
-        return operator.run(inputs, configuration.of(operator.name))
+        with copies_ended():
+            return operator.run(inputs, configuration.of(operator.name))
     except InvalidInput as error:
         faults = () if operator.spec.after else error.faults
         raise OperatorFailed(operator.name, str(error), faults) from error

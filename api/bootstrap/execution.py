@@ -136,8 +136,7 @@ def calibrated_infrastructure(
     reference, pipeline = named
     if pipeline.examples is None:
         raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
-    if pipeline.prepare is not None:
-        pipeline.prepare()
+    pipeline.make_ready()
     space = ConfigurationSpace(pipeline.graph)
     rng = np.random.default_rng([sampling.seed, _CALIBRATION_STREAM])
     count = min(sampling.configurations, space.size)

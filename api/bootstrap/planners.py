@@ -6,9 +6,9 @@ import contextlib
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 from circinus.api.settings import Settings
+from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.fresh_process import started
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.settings import own_environment
@@ -18,10 +18,10 @@ _MODULE = "circinus.api.control.planning_worker"
 
 @dataclass(frozen=True, slots=True)
 class StartedPlanner:
-    """A `PlanningProcess`, at the other end of a pipe."""
+    """A `PlanningProcess`, at the other end of a channel."""
 
     process: subprocess.Popen[bytes]
-    pipe: Connection
+    channel: Channel
 
     def ended(self) -> int | None:
         """See `PlanningProcess`, as all that follow."""
@@ -29,11 +29,14 @@ class StartedPlanner:
 
     def beats(self) -> list[str]:
         """See there."""
-        told: list[str] = []
-        with contextlib.suppress(EOFError, OSError):  # it has ended
-            while self.pipe.poll():
-                told.append(self.pipe.recv_bytes().decode())
-        return told
+        beats: list[str] = []
+        with contextlib.suppress(EOFError, OSError):  # none is there yet, or it has ended
+            while True:
+                try:
+                    beats.append(self.channel.receive(0.0).decode())
+                except (Garbled, UnicodeDecodeError) as error:
+                    return [f"the planning worker sent no beat: {error}"]
+        return beats
 
     def end(self) -> None:
         """See there."""
@@ -50,7 +53,7 @@ class StartedPlanner:
 
     def release(self) -> None:
         """See there."""
-        self.pipe.close()
+        self.channel.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
 

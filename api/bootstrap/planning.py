@@ -89,8 +89,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     from circinus.planner.search.bill import Budget
     from circinus.planner.search.forecasting import Probes, from_earlier
 
-    if pipeline.prepare is not None:
-        pipeline.prepare()
+    pipeline.make_ready()
     limits, kept = query.limits, kept or Kept()
     if limits.own_s is None:  # nobody waits longer for planning than for what it measures
         own_s = max(limits.profiling_s, _LEAST_OWN_S)

@@ -54,8 +54,7 @@ class Ramping:
     def _inputs(self, pipeline: Pipeline) -> Sequence[Payload]:
         if pipeline.examples is None:
             raise InvalidInput.of("pipeline", "must bring examples", pipeline.name)
-        if pipeline.prepare is not None:
-            pipeline.prepare()
+        pipeline.make_ready()
         return [each.input for each in pipeline.examples(_INPUTS, self.seed).examples]
 
     def _made(self, opened: AbstractAsyncContextManager[RampTarget]) -> Ramped:

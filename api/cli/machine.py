@@ -100,7 +100,7 @@ def prepare(
         start = clock.now()
         loaded = pipeline_here(reference)
         if loaded.prepare is not None:
-            loaded.prepare()
+            loaded.make_ready()
             mark = _mark(loaded)
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()

@@ -185,8 +185,7 @@ def _planned(
     """
     settings, data = parts.settings, record.request.data
     pipeline = parts.pipeline(record.query.pipeline)
-    if pipeline.prepare is not None:
-        pipeline.prepare()
+    pipeline.make_ready()
     dataset = patience(lambda: parts.data(data, record.query.pipeline))
     memory = Remembered(store=parts.store.history, fingerprint=pipeline_fingerprint(pipeline))
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
@@ -372,10 +371,10 @@ def _measured_told(query_id: str, at: float, trial: Trial) -> NewEvent:
 
 
 def _main(descriptor: str) -> None:
-    pipe, asked = taken(descriptor)
+    channel, asked = taken(descriptor)
     settings = Settings(**json.loads(asked["settings"]))
     pulse = Pulse(
-        send=lambda complaint: pipe.send_bytes(complaint.encode()),
+        send=lambda complaint: channel.send(complaint.encode()),
         clock=SystemClock(),
         lease_s=settings.lease_s,
         grace_s=settings.planning_grace_s,

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Protocol
 
 from circinus.api.event_log import trouble
@@ -38,6 +38,8 @@ class Pulse:
     _overdue_at: float = field(default=inf, init=False)
     _complaint: str = field(default="", init=False)
     _waits: bool = field(default=False, init=False)  # for the database
+    _plans: bool = field(default=False, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def start(self) -> None:
         """Beat until the supervisor is gone, and end this process then."""
@@ -46,12 +48,15 @@ class Pulse:
     @contextlib.contextmanager
     def planning(self, response_s: float | None) -> Iterator[None]:
         """Complain if the block is not left within the time for an answer and some grace."""
-        self._complaint = f"planning went on {self.grace_s:g} s beyond limits.response_s"
-        self._overdue_at = self._after(inf if response_s is None else response_s)
+        with self._lock:
+            self._complaint = f"planning went on {self.grace_s:g} s beyond limits.response_s"
+            self._overdue_at = self._after(inf if response_s is None else response_s)
+            self._plans = True
         try:
             yield
         finally:
-            self._overdue_at = inf
+            with self._lock:
+                self._overdue_at, self._plans = inf, False
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -64,10 +69,14 @@ class Pulse:
             self._waits = False
 
     def cancelled(self) -> None:
-        """Hear that what is planned should end: it has the grace for that."""
-        if self._after(0.0) < self._overdue_at:
-            self._complaint = f"planning went on {self.grace_s:g} s after it was to be cancelled"
-            self._overdue_at = self._after(0.0)
+        """Hear that what is planned should end: it has the grace for that.
+
+        Nothing, once planning has ended: the last beat of the heart hears of it after that.
+        """
+        with self._lock:
+            if self._plans and self._after(0.0) < self._overdue_at:
+                told = f"planning went on {self.grace_s:g} s after it was to be cancelled"
+                self._complaint, self._overdue_at = told, self._after(0.0)
 
     def beat(self) -> None:
         """Beat once."""

@@ -8,6 +8,8 @@ messages go through the pipe of requests and answers, between those two:
     worker    {ask: "settle", used: {endpoint: a Usage}}
     worker    {ask: "stopped"}        in place of an answer: leave was not given
 
+Anything else is no message: KeyError.
+
 The one rule: what was given leave is settled, with the most that it may have used where the worker
 ends before it tells.
 """
@@ -117,8 +119,10 @@ class Answered:
         elif asked["ask"] == "settle":
             self._settle(_usages(asked["used"]))
             self.limit_s = self.longest_wait_s + self.timeout_s
+        elif asked["ask"] == "stopped" and self._refusal is not None:
+            raise self._refusal
         else:
-            raise self._refusal or Stopped("leave to call was not given")
+            raise KeyError(asked["ask"])
 
     def lost(self) -> Usage:
         """Settle what was under way when the worker ended; give what the whole run used."""

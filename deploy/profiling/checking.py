@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import Pipe, get_context
-from multiprocessing.connection import Connection
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any, cast
 
-from circinus.deploy.profiling.fresh_process import started, taken
+from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.profiling.warm import STARTER, WarmProcess
 from circinus.deploy.workers.settings import without_secrets
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
+from circinus.pipelines.forks import copies_ended
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
@@ -29,6 +30,7 @@ CHECK_S = 30.0
 CHECKED_INPUTS = 3
 """Of the data, the first ones."""
 _POLL_S = 0.1
+_END_S = 5.0
 _RUNS = "must run through the pipeline ({})"
 
 
@@ -89,59 +91,82 @@ class _Ended(Exception):
 def _answered(
     asked: Mapping[str, Payload], polls: int, cancelled: Callable[[], bool]
 ) -> tuple[str, ...]:
-    process, pipe = started(__name__, asked, output=subprocess.DEVNULL)
-    with process:
-        return _awaited(pipe, process.pid, process.wait, polls, cancelled)
+    with STARTER.used():
+        process, channel = _started(asked)
+        return _awaited(channel, process.pid, process.wait, polls, cancelled)
+
+
+def _started(asked: Mapping[str, Payload]) -> tuple[WarmProcess, Channel]:
+    try:
+        return STARTER.start(__name__, asked, output=subprocess.DEVNULL)
+    except OSError as error:
+        raise _Ended(str(error)) from error
 
 
 def _answered_by_a_copy(
     pipeline: Pipeline, inputs: list[Payload], polls: int, cancelled: Callable[[], bool]
 ) -> tuple[str, ...]:
-    ours, theirs = Pipe(duplex=False)
+    ours, theirs = Channel.pair()
 
     def serve() -> None:
         os.setpgid(0, 0)
         with without_secrets():
-            theirs.send_bytes(encode(_answer(pipeline, {"inputs": inputs})))
+            Channel(theirs).send(encode(_answer(pipeline, {"inputs": inputs})))
 
     process = get_context("fork").Process(target=serve, daemon=True)
     process.start()
     theirs.close()
 
-    def wait() -> int | None:
-        process.join()
+    def wait(timeout_s: float | None = None) -> int | None:
+        process.join(timeout_s)
         return process.exitcode
 
     return _awaited(ours, process.pid or 0, wait, polls, cancelled)
 
 
 def _awaited(
-    pipe: Connection,
+    channel: Channel,
     process: int,  # its id; it is ended
-    wait: Callable[[], int | None],  # for its end, gives its exit code
+    wait: Callable[[float | None], int | None],  # at most so many seconds, for its exit code
     polls: int,
     cancelled: Callable[[], bool],
 ) -> tuple[str, ...]:
+    def ended() -> bool:
+        return wait(0.0) is not None
+
     try:
-        return _polled(pipe, polls, cancelled)
+        answer = _polled(channel, ended, polls, cancelled)
     except (EOFError, OSError) as error:
-        raise _Ended(f"its process ended with exit code {wait()}") from error
+        raise _Ended(f"its process ended with exit code {wait(_END_S)}") from error
+    except (Garbled, InvalidInput, LookupError, TypeError) as error:
+        raise _Ended(f"its process gave no answer ({error})") from error
     finally:
         kill_group(process)  # the programs that it called, too
-        wait()
-        pipe.close()
+        wait(None)
+        channel.close()
+    if answer.faults:
+        raise InvalidInput(answer.faults)
+    return answer.remarks
 
 
-def _polled(pipe: Connection, polls: int, cancelled: Callable[[], bool]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    faults: Sequence[Fault] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def _polled(
+    channel: Channel, ended: Callable[[], bool], polls: int, cancelled: Callable[[], bool]
+) -> _Answer:
     for _ in range(polls):
-        if pipe.poll(_POLL_S):
-            answer = cast("dict[str, Any]", decode(pipe.recv_bytes()))
-            if faults := answer["faults"]:
-                raise InvalidInput([Fault(*fault) for fault in faults])
-            return tuple(answer["remarks"])
-        if cancelled():
-            return ("not checked: cancelled",)
-    return (f"not checked: it took longer than {polls * _POLL_S:g} s",)
+        try:
+            answer = cast("dict[str, Any]", decode(channel.receive(_POLL_S, ended)))
+        except TimeoutError:
+            if cancelled():
+                return _Answer(remarks=("not checked: cancelled",))
+            continue
+        return _Answer([Fault(*fault) for fault in answer["faults"]], tuple(answer["remarks"]))
+    return _Answer(remarks=(f"not checked: it took longer than {polls * _POLL_S:g} s",))
 
 
 def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
@@ -160,11 +185,13 @@ def _answer(pipeline: Pipeline, asked: Mapping[str, Any]) -> dict[str, Payload]:
     remarks: tuple[str, ...] = ()
     try:
         if pipeline.remarks is not None:
-            remarks = pipeline.remarks(asked["inputs"])
+            with copies_ended():
+                remarks = pipeline.remarks(asked["inputs"])
         for expected in asked.get("expected", ()):
             _run_one(pipeline, asked["inputs"][0], expected)
     except InvalidInput as error:
-        return {"faults": [[fault.field, fault.rule, fault.value] for fault in error.faults]}
+        faults: list[Payload] = [[one.field, one.rule, one.value] for one in error.faults]
+        return {"faults": faults, "remarks": []}
     return {"faults": [], "remarks": list(remarks)}
 
 
@@ -178,10 +205,6 @@ def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
         raise InvalidInput.of("the first example", _RUNS.format(error), item) from error
 
 
-def _main(descriptor: str) -> None:
-    pipe, asked = taken(descriptor)
-    pipe.send_bytes(encode(_checked_here(asked)))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+def serve(channel: Channel, asked: dict[str, Any]) -> None:
+    """Answer what `_answered` asks, see `warm`."""
+    channel.send(encode(_checked_here(asked)))

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from circinus.pipelines.errors import (
     OperatorFailed,
     words_of,
 )
+from circinus.pipelines.forks import copies_ended
 from circinus.pipelines.payload import Payload, content_hash, decode, encode
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
@@ -108,8 +109,12 @@ async def _told(process: Process) -> AsyncIterator[tuple[int, str]]:
             if faults := wrong["faults"]:
                 raise InvalidInput([Fault(*fault) for fault in faults])
             raise OperatorFailed("examples", wrong["cause"])
-        length, name = line.split()
-        yield int(length), name
+        try:
+            length, name = line.split()
+            yield int(length), name
+        except ValueError as error:
+            cause = f"making them wrote {line[:80]!r} in place of an example"
+            raise OperatorFailed("examples", cause) from error
 
 
 def _make(asked: dict[str, object], file: int, tell: Callable[[str], None]) -> None:
@@ -123,7 +128,7 @@ def _make(asked: dict[str, object], file: int, tell: Callable[[str], None]) -> N
         return loaded
 
     try:
-        for example in wanted.examples(pipeline):
+        for example in _one_by_one(wanted.examples(pipeline)):
             data = b"" if wanted.inputs_only else to_bytes(example)
             written += len(data)
             checks.require(written <= limit, "example.count", rule, wanted.count)
@@ -131,6 +136,16 @@ def _make(asked: dict[str, object], file: int, tell: Callable[[str], None]) -> N
             tell(f"{len(data)} {content_hash(example.input)}")
     except MemoryError as error:
         raise InvalidInput.of("example.count", rule, wanted.count) from error
+
+
+def _one_by_one(examples: Iterable[Example]) -> Iterator[Example]:
+    left = iter(examples)
+    while True:
+        with copies_ended():
+            example = next(left, None)
+        if example is None:
+            return
+        yield example
 
 
 def _write(file: int, data: bytes) -> None:

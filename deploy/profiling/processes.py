@@ -1,8 +1,9 @@
 """An Executor that runs operators in processes of their own on this computer.
 
-A process serves its pipe until it is closed. It has one numeric thread and a limit on memory, and
-times what it runs itself, so that waiting for it is not counted. Requests and answers are encoded
-payloads: nothing is unpickled.
+A process serves its channel until it is closed. It has one numeric thread and a limit on memory,
+and times what it runs itself, so that waiting for it is not counted. Requests and answers are
+encoded payloads: nothing is unpickled. An answer that is none, or belongs to another request, ends
+its process: that costs a run, as any other end does.
 
     request   {operator, settings of the operator, inputs}
     answer    the fields of `Completed` or `FailedRun`, and `peak_bytes`: the most memory that the
@@ -17,11 +18,9 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
@@ -33,16 +32,17 @@ from circinus.deploy.profiling.asking import (
     asking_caller,
     endpoints_of,
 )
-from circinus.deploy.profiling.fresh_process import started_under, taken
+from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
+from circinus.deploy.profiling.warm import STARTER
 from circinus.deploy.workers.process import forget_peak, limit_memory, peak_bytes
 from circinus.deploy.workers.settings import operator_environment, without_secrets
 from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Endpoint, Usage
-from circinus.pipelines.errors import Stopped
+from circinus.pipelines.errors import InvalidInput, Stopped
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.pipeline import Pipeline
@@ -56,7 +56,9 @@ _REST_S = 0.0003
 after run operators are a quarter faster than they serve (ADR 0071 has figures of other rests)."""
 _LOOK_S = 0.1  # between two looks at whether to stop
 _READY = b"ready"
-_OUT_OF_MEMORY = 12  # exit code of a process whose limit has no room for a request
+_OUT_OF_MEMORY, _CLOSED = 12, 13
+_ENDINGS = {_OUT_OF_MEMORY: "out of memory", _CLOSED: "an operator closed its descriptors"}
+"""Of a process, by its exit code: its limit has no room for a request, or it has no channel."""
 
 
 class ProcessPool(WorkerPool):
@@ -76,20 +78,24 @@ class ProcessPool(WorkerPool):
     ) -> None:
         super().__init__(reference, clock, settings)
         self._calling = calling or CallingSide(endpoints={}, gate=OpenGate())
-        self._reaper = Reaper(operator_environment())
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(STARTER.used())
 
     def close(self) -> None:
         """See `WorkerPool`."""
         super().close()
-        self._reaper.close()
+        self._held.close()
 
     def start(self) -> _Process:
         """See `WorkerPool`; Stopped if it is over before the pipeline is loaded."""
-        worker = self._process()
+        try:
+            worker = self._process()
+        except OSError as error:
+            raise Died(f"{self._reference}: {error}", killed=True) from error
         try:
             worker.greeted(self._settings.start_timeout_s, self.is_over)
-        except (EOFError, OSError) as error:
-            death = worker.death()
+        except (EOFError, OSError, Garbled) as error:
+            death = worker.death(error)
             worker.end()
             raise Died(f"{self._reference}: {death.cause}", killed=death.killed) from error
         except (Died, Stopped):
@@ -98,22 +104,15 @@ class ProcessPool(WorkerPool):
         return worker
 
     def _process(self) -> _Process:
-        # Fresh, not forked: threads and locks of this process are no business of its workers.
         asked: dict[str, Payload] = {
             "reference": self._reference,
             "memory_bytes": self._settings.memory_bytes,
             "endpoints": self._calling.document,
             "longest_s": self._settings.timeout_s,
         }
-        process, pipe = started_under(self._reaper, __name__, asked)
-
-        def wait(timeout_s: float | None) -> int | None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout_s)
-            return process.returncode
-
+        process, channel = STARTER.start(__name__, asked)
         gate, heard = self._calling.gate, self.heard_peak
-        return _Process(process.pid, wait, pipe, self._reaper, gate, heard)
+        return _Process(process.pid, process.wait, channel, gate, heard)
 
 
 class ForkedPool(ProcessPool):
@@ -134,34 +133,39 @@ class ForkedPool(ProcessPool):
     ) -> None:
         super().__init__(pipeline.name, clock, settings, calling=calling)
         self._pipeline = pipeline
+        self._reaper = Reaper(operator_environment())
+        self._held.callback(self._reaper.close)
 
     def _process(self) -> _Process:
-        ours, theirs = multiprocessing.Pipe()
+        ours, theirs = Channel.pair()
 
         def serve() -> None:
             ours.close()
+            channel = Channel(theirs)
             self._reaper.watch(os.getpid())
             self._reaper.forget()
             os.setpgid(0, 0)  # programs that operators call end with this process
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             with without_secrets():
-                caller = _caller(theirs, self._calling.endpoints, self._settings.timeout_s)
+                caller = _caller(channel, self._calling.endpoints, self._settings.timeout_s)
                 memory_bytes = self._settings.memory_bytes
-                _answer_all(theirs, lambda: Answering(self._pipeline, memory_bytes, caller))
+                _answer_all(channel, lambda: Answering(self._pipeline, memory_bytes, caller))
 
         process = multiprocessing.get_context("fork").Process(target=serve, daemon=True)
         with _interrupts_blocked():  # until it leads a group of its own
             process.start()
         theirs.close()
 
-        def wait(timeout_s: float | None) -> int | None:
+        def wait(timeout_s: float | None = None) -> int | None:
             process.join(timeout_s)
+            if process.exitcode is not None:
+                self._reaper.release(process.pid or 0)
             return process.exitcode
 
         def heard(_run: WorkerRun, _peak_bytes: int) -> None:
             """Forget it: what this process has is in it, and would be in no deployed worker."""
 
-        return _Process(process.pid or 0, wait, ours, self._reaper, self._calling.gate, heard)
+        return _Process(process.pid or 0, wait, ours, self._calling.gate, heard)
 
 
 @contextlib.contextmanager
@@ -175,12 +179,11 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Process:
-    """A `ProfilingWorker` at the other end of a pipe."""
+    """A `ProfilingWorker` at the other end of a channel."""
 
     pid: int
     wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
-    pipe: Connection
-    reaper: Reaper
+    channel: Channel
     gate: LeaveGate  # gives leave to call
     heard_peak: Callable[[WorkerRun, int], None]  # hears of the memory that a run took
 
@@ -189,50 +192,60 @@ class _Process:
         longest_wait_s = run.operator.retries.longest_wait_s
         calling = Answered(self.gate, timeout_s, longest_wait_s)
         try:
-            self.pipe.send_bytes(data)
+            self.channel.ask(data, timeout_s)
             while True:
-                told = cast("dict[str, Any]", decode(self.receive(calling.limit_s)))
-                if "ask" not in told:
-                    self.heard_peak(run, told["peak_bytes"])
-                    return _done(told)
-                calling.answer(told, self.pipe.send_bytes)
-        except (EOFError, OSError) as error:
-            raise replace(self.death(), used=calling.lost()) from error
+                answer = cast("dict[str, Any]", decode(self.receive(calling.limit_s)))
+                if "ask" not in answer:
+                    self.heard_peak(run, answer["peak_bytes"])
+                    return _done(answer)
+                calling.answer(answer, self.channel.send)
+        except (EOFError, OSError, Garbled) as error:
+            raise replace(self.death(error), used=calling.lost()) from error
         except Died as death:
             raise replace(death, used=calling.lost()) from death
+        except (InvalidInput, KeyError, TypeError, ValueError) as error:
+            cause = f"the worker process gave no answer ({type(error).__name__}: {error})"
+            raise Died(cause, used=calling.lost()) from error
         except BaseException:
             calling.lost()
             raise
 
     def greeted(self, timeout_s: float, over: Callable[[], bool]) -> None:
         """Return when it has loaded; Died if it does not in time, Stopped if it is over before."""
-        left_s = timeout_s
-        while not self.pipe.poll(min(_LOOK_S, left_s)):
-            left_s -= _LOOK_S
+
+        def ended() -> bool:
             if over():
                 raise Stopped("the pipeline was not loaded yet")
-            if left_s <= 0:
-                break
-        self.receive(0)
+            return self.has_ended()
 
-    def receive(self, timeout_s: float) -> bytes:
-        """Give the next message; Died if there is none in time."""
-        if not self.pipe.poll(timeout_s):
-            raise Died(f"took longer than {timeout_s:g} s", in_time=False)
-        return self.pipe.recv_bytes()
+        self.receive(timeout_s, ended)
 
-    def death(self) -> Died:
+    def receive(self, timeout_s: float, ended: Callable[[], bool] | None = None) -> bytes:
+        """Return the next message; Died if there is none in time."""
+        try:
+            return self.channel.receive(timeout_s, ended or self.has_ended)
+        except TimeoutError as error:
+            raise Died(f"took longer than {timeout_s:g} s", in_time=False) from error
+
+    def has_ended(self) -> bool:
+        return self.wait(0.0) is not None
+
+    def death(self, error: Exception) -> Died:
+        """Return how it ended, or what else ended its connection."""
+        if isinstance(error, TimeoutError):
+            return Died("the worker process took no request", in_time=False)
+        if isinstance(error, Garbled):
+            return Died(f"the worker process gave no answer ({error})")
         code = self.wait(_END_S)
         killed = code is not None and code < 0
         how = f"signal {-code}" if code is not None and killed else f"exit code {code}"
-        how = "out of memory" if code == _OUT_OF_MEMORY else how
+        how = _ENDINGS.get(code or 0, how)
         return Died(f"the worker process died ({how})", killed=killed)
 
     def end(self) -> None:
         kill_group(self.pid)  # the programs that it called, too
         self.wait(None)
-        self.reaper.release(self.pid)
-        self.pipe.close()
+        self.channel.close()
 
 
 def request(run: WorkerRun) -> bytes:
@@ -270,8 +283,7 @@ class Answering:
         if isinstance(pipeline, str):
             pipeline = load_pipeline(pipeline, allow_import=True)
         self._pipeline = pipeline
-        if self._pipeline.prepare is not None:
-            self._pipeline.prepare()
+        self._pipeline.make_ready()
         threadpool_limits(1)
         torch = sys.modules.get("torch")
         if torch is not None:  # loaded by the pipeline; threadpoolctl does not know its pool
@@ -315,30 +327,29 @@ class Answering:
 
 
 def _caller(
-    pipe: Connection, endpoints: Mapping[str, Endpoint], longest_s: float
+    channel: Channel, endpoints: Mapping[str, Endpoint], longest_s: float
 ) -> EndpointCaller:
-    gate = AskingGate(pipe.send_bytes, pipe.recv_bytes)
+    gate = AskingGate(channel.send, channel.receive)
     return asking_caller(gate, endpoints, SystemClock(), longest_s)
 
 
-def _answer_all(pipe: Connection, load: Callable[[], Answering]) -> None:
+def _answer_all(channel: Channel, load: Callable[[], Answering]) -> None:
     os.dup2(2, 1)  # what operators print is no result of the command that plans
     sys.stdout = sys.stderr
     answering = load()
-    with contextlib.suppress(EOFError, OSError):  # the profiler is gone: nobody to answer
-        pipe.send_bytes(_READY)
-        try:
-            while True:
-                pipe.send_bytes(answering.answer(pipe.recv_bytes()))
-        except MemoryError:  # half of a message may be in the pipe: a new worker starts afresh
-            sys.exit(_OUT_OF_MEMORY)
+    try:
+        channel.send(_READY)
+        while True:
+            channel.send(answering.answer(channel.requested()))
+    except (EOFError, ConnectionError):  # the profiler is gone: nobody to answer
+        return
+    except OSError:
+        sys.exit(_CLOSED)
+    except MemoryError:  # half of a message may be in the channel: a new worker starts afresh
+        sys.exit(_OUT_OF_MEMORY)
 
 
-def _main(descriptor: str) -> None:
-    pipe, asked = taken(descriptor)
-    caller = _caller(pipe, endpoints_of(asked["endpoints"]), asked["longest_s"])
-    _answer_all(pipe, lambda: Answering(asked["reference"], asked["memory_bytes"], caller))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+def serve(channel: Channel, asked: dict[str, Any]) -> None:
+    """Answer requests, see `warm`."""
+    caller = _caller(channel, endpoints_of(asked["endpoints"]), asked["longest_s"])
+    _answer_all(channel, lambda: Answering(asked["reference"], asked["memory_bytes"], caller))

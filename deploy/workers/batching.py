@@ -21,6 +21,7 @@ from math import inf
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.forks import copies_ended
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import run_operator
@@ -189,7 +190,9 @@ def _ran_together(
     inputs, knobs = [call.input for call in batch], configuration.of(operator.name)
     try:
         # Before any call gets its output: too few or too many are wrong for all.
-        together = list(zip(batch, operator.run_batch(inputs, knobs), strict=True))
+        with copies_ended():
+            outputs = operator.run_batch(inputs, knobs)
+        together = list(zip(batch, outputs, strict=True))
     except BaseException:  # noqa: BLE001 - the user's code: a border; no thread is interrupted
         _log.warning("batch_failed operator=%s size=%s", operator.name, len(batch), exc_info=True)
         return False

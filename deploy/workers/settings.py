@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 # A machine of a local tier is one core: numeric libraries may not take more.
@@ -39,6 +39,12 @@ def operator_environment() -> dict[str, str]:
 def worker_environment() -> dict[str, str]:
     """Give the same with one numeric thread."""
     return {**operator_environment(), **_ONE_THREAD}
+
+
+def adopt_environment(environment: Mapping[str, str]) -> None:
+    """Replace this process' environment by another."""
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 @contextlib.contextmanager

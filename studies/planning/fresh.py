@@ -159,8 +159,7 @@ def _cell(pipeline: str, share: str, values: Iterable[bool | None]) -> FreshCell
 
 def _rows(study: FreshStudy, observer: Callable[[str, str], None]) -> Iterator[FreshRow]:
     for reference, pipeline in study.pipelines.items():
-        if pipeline.prepare is not None:
-            pipeline.prepare()
+        pipeline.make_ready()
         with study.opened(reference, pipeline) as executor:
             yield from _Bench(study, pipeline, executor, observer).rows()
 

@@ -154,8 +154,7 @@ def run(
     rule = f"must have at most {LARGEST_SPACE} configurations"
     checks.require(space.size <= LARGEST_SPACE, f"pipeline {pipeline.name}", rule, space.size)
     store = PartStore(out / "parts", pipeline, dataset, space.size)
-    if pipeline.prepare is not None:
-        pipeline.prepare()
+    pipeline.make_ready()
     meter = TraceMeter(
         clock=clock, observer=observer, configurations=space.size, inputs=len(dataset)
     )

@@ -60,3 +60,17 @@ def test_cancelling_late_gives_no_more_time_than_the_query_had() -> None:
         clock.sleep(2.0)
         pulse.beat()
     assert sent == ["planning went on 10 s beyond limits.response_s"]
+
+
+def test_a_wish_to_cancel_that_is_heard_after_planning_ended_ends_no_idle_worker() -> None:
+    clock = ManualClock()
+    pulse, sent = _felt(clock)
+    with pulse.planning(5.0):
+        pulse.cancelled()
+    pulse.cancelled()  # the heart's last beat
+    clock.sleep(1e6)
+    pulse.beat()
+    with pulse.planning(5.0):  # the next query has all of its time
+        clock.sleep(14.0)
+        pulse.beat()
+    assert sent == ["", ""]

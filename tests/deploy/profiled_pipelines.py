@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
+import socket
+import stat
 import sys
 import time
 
@@ -99,6 +103,62 @@ def _talk(inputs: Payload, knobs: Settings) -> Payload:
     return inputs
 
 
+def _surroundings(inputs: Payload, knobs: Settings) -> Payload:
+    given = [os.environ.get(name, "") for name in ("SET_AFTERWARDS", "CIRCINUS_TOKEN")]
+    return [os.getcwd(), *given, sys.path[0]]
+
+
+def _draw(inputs: Payload, knobs: Settings) -> Payload:
+    return [float(np.random.random()), random.random()]  # noqa: NPY002 - as users do
+
+
+def _draw_slowly(inputs: Payload, knobs: Settings) -> Payload:
+    time.sleep(0.3)
+    return _draw(inputs, knobs)
+
+
+def _fork(inputs: Payload, knobs: Settings) -> Payload:
+    """Return twice: here, and in a copy of this process."""
+    assert isinstance(inputs, int | float)
+    if os.fork():
+        return inputs
+    return -inputs
+
+
+def _leave_a_copy(inputs: Payload, knobs: Settings) -> Payload:
+    """Die, while a copy holds all descriptors."""
+    if not os.fork():
+        time.sleep(600)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return inputs
+
+
+def _close(inputs: Payload, knobs: Settings) -> Payload:
+    os.closerange(3, 1024)
+    return inputs
+
+
+def _reopen(inputs: Payload, knobs: Settings) -> Payload:
+    """Have other sockets where this process had its own."""
+    os.closerange(3, 1024)
+    _REOPENED.extend(socket.socketpair())
+    return inputs
+
+
+def _scribble(inputs: Payload, knobs: Settings) -> Payload:
+    for descriptor in range(3, 64):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, b"said into every socket")
+    return inputs
+
+
+def _stand_still(inputs: Payload, knobs: Settings) -> Payload:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return inputs
+
+
+_REOPENED: list[socket.socket] = []
 _RUNS: dict[str, OperatorFunction] = {
     "echo": _echo,
     "add": _add,
@@ -118,6 +178,15 @@ _RUNS: dict[str, OperatorFunction] = {
     "leave": _leave,
     "interrupt": _interrupt,
     "talk": _talk,
+    "surroundings": _surroundings,
+    "draw": _draw,
+    "draw_slowly": _draw_slowly,
+    "fork": _fork,
+    "leave_a_copy": _leave_a_copy,
+    "close": _close,
+    "reopen": _reopen,
+    "scribble": _scribble,
+    "stand_still": _stand_still,
 }
 _KNOBS = {
     "add": (Knob(name="by", values=(0, 1, 2)),),
@@ -147,6 +216,9 @@ chain = Pipeline(
 pausing = Pipeline(
     name="pausing", operators=(_operator("add"), _operator("pause", "add")), score=_closeness
 )
+forking = Pipeline(
+    name="forking", operators=(_operator("add"), _operator("fork", "add")), score=_closeness
+)
 cannot_load = Pipeline(
     name="unready",
     operators=(_operator("echo"),),
@@ -156,4 +228,5 @@ cannot_load = Pipeline(
 EVERY = "tests.deploy.profiled_pipelines:every"
 CHAIN = "tests.deploy.profiled_pipelines:chain"
 PAUSING = "tests.deploy.profiled_pipelines:pausing"
+FORKING = "tests.deploy.profiled_pipelines:forking"
 CANNOT_LOAD = "tests.deploy.profiled_pipelines:cannot_load"

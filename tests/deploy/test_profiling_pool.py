@@ -6,19 +6,23 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import psutil
 import pytest
 
-from circinus.deploy.profiling import processes
-from circinus.deploy.profiling.pool import ProfilingPoolSettings
+from circinus.deploy.profiling import processes, warm
+from circinus.deploy.profiling.channel import Channel
+from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerRun
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
+from circinus.pipelines.calling import OpenGate
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
+from circinus.pipelines.payload import encode
 from circinus.profiler.execution import Completed, FailedRun, InProcess
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 from circinus.profiler.measure import Profiler
@@ -27,9 +31,11 @@ from tests.deploy.profiled_pipelines import (
     CANNOT_LOAD,
     CHAIN,
     EVERY,
+    FORKING,
     PAUSING,
     chain,
     every,
+    forking,
     pausing,
 )
 
@@ -114,6 +120,81 @@ def test_copies_of_this_process_tell_nothing_of_a_workers_memory() -> None:
     with ForkedPool(every, SystemClock()) as opened:
         opened.run(every.by_name["echo"], 1, PLAIN)
         assert opened.memory_of(["echo"], PLAIN) == {}
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_an_operator_that_forks_shifts_no_answer(forked: bool) -> None:
+    clock = SystemClock()
+    opened = ForkedPool(forking, clock) if forked else ProcessPool(FORKING, clock)
+    examples = tuple(Example(input=float(i), expected=i) for i in range(7))
+    dataset, order = Dataset(name="numbers", examples=examples), np.arange(7)
+    with opened:
+        profiler = Profiler(
+            forking, dataset, order=order, executor=opened, journal=MemoryJournal()
+        )
+        profile = profiler.measure(ConfigurationSpace(forking.graph).configuration(0), 7)
+        deaths = [*opened.deaths]
+    assert profile.score.tolist() == [1.0] * 7
+    assert deaths == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "cause"),
+    [
+        ("leave_a_copy", "the worker process died (signal 9)"),
+        ("close", "the worker process died (an operator closed its descriptors)"),
+        ("reopen", "the worker process died (an operator closed its descriptors)"),
+        ("scribble", "something else was written into its socket"),
+        ("stand_still", "took longer than 0.5 s"),
+    ],
+)
+def test_an_operator_that_breaks_its_worker_is_told_with_its_cause_and_leaves_nothing(
+    pool: ProcessPool, operator: str, cause: str
+) -> None:
+    start_s, children = SystemClock().now(), psutil.Process().children(recursive=True)
+    done = pool.run(every.by_name[operator], 1, PLAIN)
+    assert isinstance(done, FailedRun)
+    assert cause in done.cause
+    after = pool.run(every.by_name["echo"], "alive", PLAIN)
+    assert isinstance(after, Completed)
+    assert after.output == "alive"
+    assert SystemClock().now() - start_s < 15
+    left = {*psutil.Process().children(recursive=True)} - {*children}
+    assert len(left) <= 1  # the worker that answered
+
+
+def test_a_malformed_answer_fails_one_run_not_the_query() -> None:
+    ours, theirs = Channel.pair()
+    other = Channel(theirs)
+    answers = [b"no payload", encode({"ask": "nothing"}), encode(["no fields"]), encode({})]
+    worker = processes._Process(
+        0, lambda timeout_s: None, ours, OpenGate(), lambda run, peak: None
+    )
+    run = WorkerRun(
+        operator=every.by_name["echo"], inputs=1, configuration=PLAIN, is_warm_up=False
+    )
+    for answer in answers:
+        thread = threading.Thread(
+            target=lambda answer=answer: (other.requested(), other.send(answer))
+        )
+        thread.start()
+        with pytest.raises(Died) as raised:
+            worker.run(run, 5.0)
+        assert raised.value.cause.startswith("the worker process gave no answer (")
+        thread.join()
+    ours.close()
+    theirs.close()
+
+
+def test_workers_draw_numbers_of_their_own() -> None:
+    with ProcessPool(EVERY, SystemClock(), ProfilingPoolSettings(workers=2)) as opened:
+        first = opened.run(every.by_name["draw"], 0, PLAIN)
+        with ThreadPoolExecutor(2) as threads:
+            both = threads.map(
+                lambda _: opened.run(every.by_name["draw_slowly"], 0, PLAIN), (0, 1)
+            )
+    drawn = [one.output for one in (first, *both) if isinstance(one, Completed)]
+    assert len(drawn) == len({str(one) for one in drawn}) == 3
 
 
 @pytest.mark.parametrize(
@@ -229,7 +310,7 @@ class CountingJournal(MemoryJournal):
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return processes.__name__ in process.cmdline()
+        return warm.__name__ in " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # just killed
         return False
 
@@ -250,7 +331,7 @@ def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> No
         nonlocal kills
         rng = np.random.default_rng(0)
         while not stop.wait(float(rng.uniform(0.3, 1.2))):
-            children = [one for one in me.children() if _is_worker(one)]
+            children = [one for one in me.children(recursive=True) if _is_worker(one)]
             if children:
                 children[int(rng.integers(len(children)))].kill()
                 kills += 1

@@ -28,15 +28,14 @@ import subprocess, time
 from circinus.deploy.workers.watched import watched
 process = subprocess.Popen(watched("hangs"), stdin=subprocess.PIPE)
 """,
-    "a planning worker or a check": """
+    "a planning worker": """
+import os
 from circinus.deploy.profiling.fresh_process import started
-process, pipe = started("hangs", {})
+process, channel = started("hangs", {}, os.environ)
 """,
-    "a worker of a pool": """
-from circinus.deploy.profiling.fresh_process import started_under
-from circinus.deploy.profiling.reaper import Reaper
-reaper = Reaper({})
-process, pipe = started_under(reaper, "hangs", {})
+    "a worker of a pool or a check": """
+from circinus.deploy.profiling.warm import STARTER
+process, channel = STARTER.start("hangs", {})
 """,
 }
 PATIENCE_S = 60.0

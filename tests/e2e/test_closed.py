@@ -68,8 +68,7 @@ def test_neither_environments_nor_files_give_anything_away(
     kinds = (
         "planning_worker",
         "keeper.process",
-        "profiling.processes",
-        "reaper",
+        "profiling.warm",
         "workers.server",
     )
     seen: dict[str, str] = {}

@@ -1,0 +1,281 @@
+"""Starts processes that run a user's code as copies of one that has imported ours.
+
+    control    `_START`, with the descriptors of a new process: its channel, where its end is told,
+               its output, its errors
+    end        the process id when it has started, then the exit code, minus a signal's number
+    channel    first {module, path, environment, folder, ...}: `module.serve` gets what is left
+
+The process that is copied has one thread, so that its copies are whole. It loads no user's code:
+generators of random numbers, files and connections of such would be shared by all copies. None of
+the copies outlives the process that asked for it, nor the one that was copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NoReturn, cast
+
+from circinus.deploy.profiling.channel import Channel
+from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.workers.settings import adopt_environment, worker_environment
+from circinus.pipelines.payload import Payload, decode, encode
+
+_START = b"+"
+_NUMBER = struct.Struct("!q")
+_COMES_UP_S = 120.0  # most until a process has started: the one that is copied imports before that
+_LOOK_S = 1.0  # between two looks at whether the process that asks lives
+_PR_SET_PDEATHSIG = 1
+_OURS = ("circinus.deploy.profiling.processes", "circinus.deploy.profiling.checking")
+_LIBRARIES = {"langchain_core": "circinus.pipelines.langchain"}
+"""Imported, too, where the process that asks has loaded the library."""
+
+
+@dataclass(slots=True)
+class WarmProcess:
+    """A process that was started, and leads a group."""
+
+    pid: int
+    _end: socket.socket
+    _code: int | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Return its exit code, minus a signal's number; None: it runs, or nobody knows."""
+        with self._lock:
+            if self._end.fileno() >= 0:
+                with suppress(TimeoutError):
+                    self._code = _told(self._end, timeout_s)
+                    self._end.close()
+        return self._code
+
+    def has_ended(self) -> bool:
+        """Say whether it runs no more."""
+        self.wait(0.0)
+        return self._end.fileno() < 0
+
+
+class WarmStarter:
+    """Starts processes, from any thread; the one that is copied is there from the first on."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._uses = 0
+        os.register_at_fork(after_in_child=self._forget)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep the process that is copied until the last such block is left."""
+        with self._lock:
+            self._uses += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._uses -= 1
+                if not self._uses:
+                    self._end()
+
+    def start(
+        self, module: str, asked: Mapping[str, Payload], output: int | None = None
+    ) -> tuple[WarmProcess, Channel]:
+        """Return a process that runs `serve(channel, asked)` of a module, and the channel to it.
+
+        `output` is of both its streams, as of `Popen`; None: this process' own. OSError if it
+        cannot be started.
+        """
+        (ours, theirs), (end, its_end) = Channel.pair(), socket.socketpair()
+        null = os.open(os.devnull, os.O_RDWR)
+        streams = [1, 2] if output is None else [null, null]
+        with theirs, its_end:
+            try:
+                self._ask([theirs.fileno(), its_end.fileno(), *streams])
+            finally:
+                os.close(null)
+        pid = None
+        with suppress(TimeoutError):
+            pid = _told(end, _COMES_UP_S)
+        if pid is None:
+            ours.close()
+            end.close()
+            raise OSError("no process could be started")
+        told: dict[str, Payload] = {
+            **asked,
+            "module": module,
+            "path": [*sys.path],
+            "environment": {**worker_environment()},
+            "folder": os.getcwd(),
+        }
+        with suppress(OSError):  # it has ended: who reads its answer learns of it
+            ours.ask(encode(told), _COMES_UP_S)
+        return WarmProcess(pid, end), ours
+
+    def _ask(self, descriptors: Sequence[int]) -> None:
+        with self._lock:
+            for last in (False, True):  # the process that is copied may have been killed
+                try:
+                    socket.send_fds(self._opened(), [_START], descriptors)
+                except OSError:
+                    self._end()
+                    if last:
+                        raise
+                else:
+                    return
+
+    def _opened(self) -> socket.socket:
+        if self._control is None or self._process is None or self._process.poll() is not None:
+            self._end()
+            self._control, theirs = socket.socketpair()
+            libraries = [ours for each, ours in _LIBRARIES.items() if each in sys.modules]
+            with theirs:
+                told = f"{theirs.fileno()}, {[*_OURS, *libraries]}"
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", f"from {__name__} import main; main({told})"],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=worker_environment(),
+                    start_new_session=True,  # no interrupt of a terminal reaches it
+                )
+        return self._control
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.wait()
+        self._control = self._process = None
+
+    def _forget(self) -> None:
+        """Let go of the process in a copy of this one, which did not start it."""
+        self._lock = Lock()
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.returncode = 0  # it is none of the copy's children
+        self._control = self._process = None
+
+
+STARTER = WarmStarter()
+"""That of this process."""
+
+
+def main(descriptor: int, modules: Sequence[str]) -> None:
+    """Import the modules, then start copies of this process until whoever asks is gone."""
+    asker = os.getppid()
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # copies share what is there now
+    control = socket.socket(fileno=descriptor)
+    _Copied(control, asker).run()
+
+
+class _Copied:
+    """The process that is copied."""
+
+    def __init__(self, control: socket.socket, asker: int) -> None:
+        self._control, self._asker, self._pid = control, asker, os.getpid()
+        self._ends: dict[int, socket.socket] = {}  # of copies that run, by process id
+        self._woken, self._wakes = socket.socketpair()
+        for end in (self._woken, self._wakes):
+            end.setblocking(False)
+
+    def run(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that the descriptor below is written
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        while os.getppid() == self._asker:
+            ready = [descriptor for descriptor, _ in poll.poll(_LOOK_S * 1000)]
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+            self._bury()
+            if self._control.fileno() in ready and not self._start():
+                break
+        for pid in self._ends:
+            kill_group(pid)
+
+    def _start(self) -> bool:
+        """Start what is asked for; False: nobody asks any more."""
+        data, descriptors, *_ = socket.recv_fds(self._control, len(_START), 4)
+        if not data:
+            return False
+        pid = os.fork()
+        if not pid:
+            self._become(*descriptors)
+        self._ends[pid] = socket.socket(fileno=descriptors[1])
+        with suppress(OSError):
+            self._ends[pid].sendall(_NUMBER.pack(pid))
+        for descriptor in (descriptors[0], *descriptors[2:]):
+            os.close(descriptor)
+        return True
+
+    def _bury(self) -> None:
+        while self._ends:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._ends.pop(pid) as end, suppress(OSError):
+                end.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+    def _become(self, channel: int, end: int, output: int, errors: int) -> NoReturn:
+        """Run a module in this copy."""
+        os.setpgid(0, 0)  # programs that are called end with it
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for each in (self._control, self._woken, self._wakes, *self._ends.values()):
+            each.close()
+        os.dup2(output, 1)
+        os.dup2(errors, 2)
+        for descriptor in (end, output, errors):
+            os.close(descriptor)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._pid:
+            raise SystemExit("the process that started this one is gone")
+        _run(Channel.at(channel))
+        raise SystemExit(0)
+
+
+def _run(channel: Channel) -> None:
+    try:
+        asked = cast("dict[str, Any]", decode(channel.requested()))
+    except (EOFError, OSError) as error:
+        raise SystemExit("the process that started this one is gone") from error
+    adopt_environment(asked.pop("environment"))
+    os.chdir(asked.pop("folder"))
+    sys.path[:] = asked.pop("path")
+    importlib.invalidate_caches()
+    if (random := sys.modules.get("numpy.random")) is not None:
+        random.seed(None)  # else all copies draw the same
+    serve: Callable[[Channel, dict[str, Any]], None] = importlib.import_module(
+        asked.pop("module")
+    ).serve
+    serve(channel, asked)
+
+
+def _told(end: socket.socket, timeout_s: float | None) -> int | None:
+    """Return the next number; None: nobody tells any more. TimeoutError if it is not in time."""
+    end.settimeout(timeout_s)
+    try:
+        data = end.recv(_NUMBER.size)
+    except BlockingIOError as error:
+        raise TimeoutError from error
+    except ConnectionError:
+        return None
+    return int(_NUMBER.unpack(data)[0]) if data else None

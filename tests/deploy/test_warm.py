@@ -1,0 +1,65 @@
+"""Processes that are started as copies of one that is warm."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from circinus.deploy.profiling.processes import ProcessPool
+from circinus.deploy.profiling.warm import STARTER
+from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.configuration import Configuration
+from circinus.profiler.execution import Completed
+from tests.deploy.profiled_pipelines import EVERY, every
+
+PLAIN = Configuration(())
+
+
+def _copied() -> psutil.Process:
+    (only,) = psutil.Process().children()
+    return only
+
+
+def test_the_process_that_is_copied_has_one_thread_and_ends_with_its_last_use() -> None:
+    with STARTER.used():
+        with ProcessPool(EVERY, SystemClock()) as pool:
+            assert isinstance(pool.run(every.by_name["echo"], 1, PLAIN), Completed)
+            first = _copied()
+            assert first.num_threads() == 1
+            assert len(first.children()) == 1
+        with ProcessPool(EVERY, SystemClock()) as pool:
+            pool.run(every.by_name["echo"], 1, PLAIN)
+            assert _copied() == first  # and imports nothing again
+    assert psutil.Process().children() == []
+
+
+def test_a_copy_has_this_process_folder_environment_and_path(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with STARTER.used(), ProcessPool(EVERY, SystemClock()) as pool:
+        pool.run(every.by_name["echo"], 1, PLAIN)
+        monkeypatch.chdir(str(tmp_path))
+        monkeypatch.setenv("SET_AFTERWARDS", "yes")
+        monkeypatch.setenv("CIRCINUS_TOKEN", "secret")
+        monkeypatch.syspath_prepend("/set/afterwards")
+        with ProcessPool(EVERY, SystemClock()) as later:
+            done = later.run(every.by_name["surroundings"], 1, PLAIN)
+    assert isinstance(done, Completed)
+    assert done.output == [str(tmp_path), "yes", "", "/set/afterwards"]
+
+
+def test_a_process_that_is_copied_and_was_killed_is_replaced_and_leaves_no_copy() -> None:
+    with ProcessPool(EVERY, SystemClock()) as pool:
+        done = pool.run(every.by_name["pid"], 1, PLAIN)
+        assert isinstance(done, Completed)
+        assert isinstance(done.output, int)
+        first = _copied()
+        os.kill(first.pid, signal.SIGKILL)
+        psutil.Process(done.output).wait(timeout=10)
+        again = pool.run(every.by_name["pid"], 1, PLAIN)
+        assert isinstance(again, Completed)
+        assert _copied() != first
+    assert psutil.Process().children() == []
