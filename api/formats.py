@@ -319,6 +319,9 @@ def forecast_lines(expected: Forecast) -> Iterator[str]:
             f"{least.output_tokens:,.0f}-{high.output_tokens:,.0f} written, "
             f"{amount(least.usd)} - {amount(high.usd)}"
         )
+    for wait in expected.waits:
+        each = f"{seconds(wait.low_s)} - {seconds(wait.high_s)}"
+        yield f"  beside it {each} of waiting for {wait.limit}"
 
 
 def bill_lines(bill: Bill) -> Iterator[str]:

@@ -19,6 +19,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.query import PlanningMethod, Query
+from circinus.pipelines.waiting import Waits
 from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.plans.auditing import Audit
@@ -90,18 +91,22 @@ class Planner:
         history: Sequence[QueryRecord] = (),
         audit: Audit | None = None,
         called: Callable[[], Sequence[CallsCost]] | None = None,
+        waits: Waits | None = None,
     ) -> PlanningResult:
         """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
 
-        The evaluator measures in the order of the drawing; `forecast`, `audit` and `called` as in
+        The evaluator measures in the order of the drawing; the last of its arguments as in
         `SearchSettings`.
         """
+        settings = replace(
+            self.settings, forecast=forecast, audit=audit, called=called, waits=waits
+        )
         return search(
             query,
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=replace(self.settings, forecast=forecast, audit=audit, called=called),
+            settings=settings,
             observer=observer,
             clock=clock,
             history=history,

@@ -108,8 +108,9 @@ def _restored(kind: type[CircinusError], args: tuple[object, ...]) -> CircinusEr
 class Stopped(CircinusError):
     """What ran was ended on the way, because whoever asked for it has given up."""
 
-    def __init__(self, reason: str, *, spent_s: float = 0.0) -> None:
+    def __init__(self, reason: str, *, spent_s: float = 0.0, calls_s: float = 0.0) -> None:
         self.spent_s = spent_s  # what it had run for, `>= 0`
+        self.calls_s = calls_s  # of that, what was waited for endpoints, `>= 0`
         super().__init__(reason)
 
 

@@ -88,6 +88,14 @@ class Limiter:
         self._serve(now)
         return ask
 
+    def lacking(self, ask: Ask) -> str:
+        """Return which limits a call waits for, in words."""
+        figures = zip(fields(RateLimits), ask.most, self._in_hand, strict=True)
+        limited = [each for each in figures if getattr(self.limits, each[0].name) is not None]
+        short = [each for each in limited if each[1] > each[2]] or limited
+        names = [each.name for each, *_ in short]
+        return f"{' and '.join(names).replace('_', ' ')} of endpoint {self.endpoint}"
+
     def drop(self, ask: Ask, now: float) -> None:
         """Forget a call that does not wait any more; nothing, if it went already."""
         if not ask.goes and ask in self._waiting:

@@ -109,6 +109,7 @@ class Profiler:
             self._measure_all(missing)
         except Stopped as stopped:
             self.spent_s += stopped.spent_s
+            self.calls_s += stopped.calls_s
             raise
         for known, pairs in each:
             for measured in map(known.recalled.pop, pairs):

@@ -22,6 +22,7 @@ from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.endpoints import NOTHING_USED, RateLimits, Usage
 from circinus.pipelines.errors import Stopped, Unavailable
+from circinus.pipelines.waiting import Waits
 from circinus.profiler.leases import LeaseReport, Leases
 from circinus.profiler.limiting import Ask, Limiter
 
@@ -87,6 +88,12 @@ class RateAdmission:
                 asked.asks.append((limiter, limiter.ask(asked.most[name], now)))
                 asked.ahead.pop()
             return asked.asks[-1][0].wait_s(now) if asked.waits else None
+
+    def lacking(self, asked: Asked) -> str:
+        """Return what an attempt waits for, in words."""
+        with self.changed:
+            waiting = ((limiter, ask) for limiter, ask in asked.asks if not ask.goes)
+            return " and ".join(limiter.lacking(ask) for limiter, ask in waiting)
 
     def due_s(self) -> float:
         """Give the seconds after which an exchange may be due; 0: it is."""
@@ -174,6 +181,8 @@ class RateGate:
         stop: Callable[[], bool] = lambda: False,
         pause: Callable[[threading.Condition, float], object] = threading.Condition.wait,
     ) -> None:
+        self.waits = Waits(admission.clock)
+        """What was waited for."""
         self._admission = admission
         self._stop = stop
         self._pause = pause
@@ -198,7 +207,8 @@ class RateGate:
         asked = self._admission.ask(most)
         try:
             while not self._goes(asked):
-                self.beat()
+                with self.waits.during(self._admission.lacking(asked)):
+                    self.beat()
         except BaseException:
             self._admission.give_up(asked)
             raise
@@ -222,7 +232,8 @@ class RateGate:
                     raise Stopped(_STOPPED)
                 if wait_s == 0:
                     return False
-                self._pause(self._admission.changed, min(wait_s, _LOOK_S))
+                with self.waits.during(self._admission.lacking(asked)):
+                    self._pause(self._admission.changed, min(wait_s, _LOOK_S))
         return True
 
     def _beat_on(self) -> None:

@@ -27,6 +27,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import content_hash
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
+from circinus.pipelines.waiting import Waits
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.bill import Cost
 from circinus.planner.search.result import Observer, PlanningResult
@@ -100,8 +101,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         gate = PlanningGate(spending=spending_of(query, infrastructure, pipeline, kept.ledger))
     over = _over(observer, query.limits.response_s, clock)
     gate.stop_when(over)
+    waits = Waits(clock) if gate.rate is None else gate.rate.waits
     if isinstance(executor, WorkerPool):
         executor.stop_when(over)
+        executor.waits = waits
     caller = calling_here(infrastructure, gate.leave, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
     evaluator = Profiler(
@@ -125,6 +128,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         clock=clock,
         history=kept.history,
         called=partial(calls_of, gate.spending),
+        waits=waits,
         audit=labelling,
     )
     plans = result.plans
@@ -134,7 +138,9 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
             replace(plan, memory_bytes=memory_of(plan.deployment.placement, plan.configuration))
             for plan in plans
         )
-    return replace(result, plans=plans, remarks=load.remarks(evaluator.width))
+    at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
+    remarks = (*result.remarks, *load.remarks(at_once), *waits.remarks())
+    return replace(result, plans=plans, remarks=remarks)
 
 
 def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:

@@ -63,6 +63,8 @@ class ProgressView(View):
     """Which operators failed on how many inputs, the most frequent first."""
     remarks: list[str] = Field(default_factory=list)
     """What to know of the figures, such as that the machine was busy while they were measured."""
+    waited: dict[str, float] = Field(default_factory=dict)
+    """Wall-clock seconds waited, by what for: limits of endpoints, workers to start."""
     left_out: list[int] = Field(default_factory=list)
     """Inputs, by their index, that no figure stands on: they failed in every configuration."""
 

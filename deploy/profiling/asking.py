@@ -102,9 +102,11 @@ class Answered:
     """
 
     gate: LeaveGate
+    clock: Clock
     timeout_s: float  # of an attempt; waiting for leave is none of it
     longest_wait_s: float  # between two attempts
     used: Usage = NOTHING_USED  # by attempts that are over
+    waited_s: float = 0.0  # for leave
     limit_s: float = field(default=0.0, init=False)  # until the next message has to be there
     _open: Leave | None = field(default=None, init=False)
     _refusal: Stopped | None = field(default=None, init=False)
@@ -131,8 +133,10 @@ class Answered:
         return self.used
 
     def _admit(self, asked: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
+        began = self.clock.now()
         try:
             leave = self.gate.admit(asked["operator"], _usages(asked["most"]))
+            self.waited_s += self.clock.now() - began
         except Stopped as refusal:
             self._refusal = refusal
             send(encode({"stopped": str(refusal)}))

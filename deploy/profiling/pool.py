@@ -6,6 +6,7 @@ measurement, not the search. The one rule: every run ends, with an answer or wit
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 from abc import ABC, abstractmethod
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import BoundedSemaphore, Event, Thread
 from typing import Protocol, Self
 
+from circinus.deploy.profiling.load import CallsAtOnce
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
@@ -21,6 +23,7 @@ from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
 from circinus.pipelines.operators import KnobValue, Operator
 from circinus.pipelines.payload import Payload
+from circinus.pipelines.waiting import Waits
 from circinus.profiler.execution import Completed, FailedRun, calls, compared, freeze
 
 _STARTS = 2  # a worker that ended by itself so often while loading will not come up
@@ -29,6 +32,8 @@ _RUNS = 3  # a run whose worker died gets another worker: what so many die of is
 _RETRY_AFTER_S = 60.0
 _LOOK_S = 0.1  # between two looks at whether to stop
 _NO_MEMORY = re.compile(r"^\w*MemoryError\b|\bout of memory\b")  # of the causes of failed runs
+_USED_UP = re.compile(rf"{_NO_MEMORY.pattern}|\[Errno 24\]|can't start new thread")
+"""Likewise: what a worker has had by then of memory, descriptors or threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +41,8 @@ class ProfilingPoolSettings:
     """How a pool runs operators."""
 
     workers: int = 1  # processes, `>= 1`
-    # runs at once of operators that do not call endpoints, `>= 1`: more than cores would time each
-    # other's waiting. None: as many as workers
+    # runs at once of operators that do not call endpoints, `>= 1`; None: as many as workers. Never
+    # more than cores: they would time each other's waiting
     at_once: int | None = None
     timeout_s: float = 60.0  # of one run; of one that calls, of each attempt, `> 0`
     memory_bytes: int | None = 2 * 2**30  # beyond the loaded pipeline; None: any
@@ -58,6 +63,7 @@ class Died(Exception):
     cause: str  # in words
     in_time: bool = field(default=True, kw_only=True)  # before the time for the answer was over
     killed: bool = field(default=False, kw_only=True)  # from outside
+    waited_s: float = field(default=0.0, kw_only=True)  # of its time, for leave to call
     # of endpoints, by the run that it ended, the most that it may have been for the last attempt
     used: Usage = field(default=NOTHING_USED, kw_only=True)
 
@@ -116,6 +122,9 @@ class WorkerPool(ABC):
     what a dead worker had taken. A context manager: it ends its workers.
     """
 
+    is_local = False
+    """Whether workers have the processors of this machine."""
+
     def __init__(
         self, reference: str, clock: Clock, settings: ProfilingPoolSettings | None = None
     ) -> None:
@@ -126,7 +135,13 @@ class WorkerPool(ABC):
         self._places: queue.Queue[_Place] = queue.Queue()
         for place in self._every:
             self._places.put(place)
-        self._computing = BoundedSemaphore(self._settings.at_once or self._settings.workers)
+        cores = len(os.sched_getaffinity(0)) if self.is_local else self._settings.workers
+        self.at_once = min(self._settings.at_once or self._settings.workers, cores)
+        """Runs at once of operators that compute, at most as many as cores."""
+        self._computing = BoundedSemaphore(self.at_once)
+        self._calling = CallsAtOnce(clock, least=cores)
+        self.waits = Waits(clock)
+        """What was waited for."""
         self._closed = Event()
         self._over: Callable[[], bool] = lambda: False
         self._stopped = False  # whether it was over
@@ -183,9 +198,7 @@ class WorkerPool(ABC):
 
         Raises Stopped if it is over, see `stop_when`, or there is no leave to call.
         """
-        if calls(operator, configuration):
-            return self._placed(operator, inputs, configuration)
-        with self._computing:
+        with self._calling if calls(operator, configuration) else self._computing:
             return self._placed(operator, inputs, configuration)
 
     def _placed(
@@ -218,6 +231,7 @@ class WorkerPool(ABC):
         for _ in range(runs):
             if self.is_over():
                 raise Stopped(f"{operator.name} was not run any more")
+            is_new = place.worker is None
             worker = place.worker = place.worker or self._started()
             run = WorkerRun(
                 operator=operator,
@@ -227,28 +241,39 @@ class WorkerPool(ABC):
             )
             start_s = self._clock.now()
             try:
-                done = worker.run(run, self._settings.timeout_s)
-                if run.is_warm_up and isinstance(done, Completed):
-                    place.warm.add(key)
-                    spent_s, start_s = spent_s + done.spent_s, self._clock.now()
-                    again = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
-                    done = compared(operator, done, again)
+                done = self._made(worker, run)
             except Died as death:
-                spent_s += self._clock.now() - start_s
+                spent_s += max(self._clock.now() - start_s - death.waited_s, 0.0)
                 cause, used = death.cause, used.plus(death.used)
-                if self._stopped:
-                    place.empty()
-                    told = f"{operator.name} was ended after {spent_s:.1f} s"
-                    raise Stopped(told, spent_s=spent_s) from death
-                self.deaths.append(f"{operator.name}: {cause}")
                 place.empty()
+                if self._stopped:
+                    told = f"{operator.name} was ended after {spent_s:.1f} s"
+                    calls_s = spent_s if calling else 0.0
+                    raise Stopped(told, spent_s=spent_s, calls_s=calls_s) from death
+                self.deaths.append(f"{operator.name}: {cause}")
                 if not death.in_time:
                     break
-            else:
-                if isinstance(done, Completed):
-                    freeze(done.output)
-                return self._explained(replace(done, spent_s=done.spent_s + spent_s))
+                continue
+            spent_s += done.spent_s
+            if isinstance(done, Completed):
+                place.warm.add(key)
+                freeze(done.output)
+            elif _USED_UP.search(done.cause):
+                place.empty()  # what earlier runs left there is no fault of this one
+                if not is_new:
+                    cause, used = done.cause, used.plus(done.used)
+                    continue
+            return self._explained(replace(done, spent_s=spent_s))
         return self._explained(FailedRun(cause=cause, spent_s=spent_s, used=used))
+
+    def _made(self, worker: ProfilingWorker, run: WorkerRun) -> Completed | FailedRun:
+        """Return what a run gives; one that is a warm-up is made again, and paid for twice."""
+        done = worker.run(run, self._settings.timeout_s)
+        if not run.is_warm_up or isinstance(done, FailedRun):
+            return done
+        again = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
+        again = replace(again, spent_s=done.spent_s + again.spent_s)
+        return compared(run.operator, done, again)
 
     def _explained(self, done: Completed | FailedRun) -> Completed | FailedRun:
         """Say which limit it was where memory was not enough."""
@@ -263,7 +288,8 @@ class WorkerPool(ABC):
         cause = ""
         while ended < _STARTS and killed < _KILLED_STARTS:
             try:
-                return self.start()
+                with self.waits.during("workers to start"):
+                    return self.start()
             except Died as death:
                 cause = death.cause
                 self.deaths.append(f"start: {cause}")

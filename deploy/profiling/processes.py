@@ -68,6 +68,8 @@ class ProcessPool(WorkerPool):
     this process, also when it is killed.
     """
 
+    is_local = True
+
     def __init__(
         self,
         reference: str,
@@ -77,7 +79,7 @@ class ProcessPool(WorkerPool):
         calling: CallingSide | None = None,  # None: there is nothing to call
     ) -> None:
         super().__init__(reference, clock, settings)
-        self._calling = calling or CallingSide(endpoints={}, gate=OpenGate())
+        self._side = calling or CallingSide(endpoints={}, gate=OpenGate())
         self._held = contextlib.ExitStack()
         self._held.enter_context(STARTER.used())
 
@@ -107,12 +109,12 @@ class ProcessPool(WorkerPool):
         asked: dict[str, Payload] = {
             "reference": self._reference,
             "memory_bytes": self._settings.memory_bytes,
-            "endpoints": self._calling.document,
+            "endpoints": self._side.document,
             "longest_s": self._settings.timeout_s,
         }
         process, channel = STARTER.start(__name__, asked)
-        gate, heard = self._calling.gate, self.heard_peak
-        return _Process(process.pid, process.wait, channel, gate, heard)
+        gate, heard = self._side.gate, self.heard_peak
+        return _Process(process.pid, process.wait, channel, gate, self._clock, heard)
 
 
 class ForkedPool(ProcessPool):
@@ -147,7 +149,7 @@ class ForkedPool(ProcessPool):
             os.setpgid(0, 0)  # programs that operators call end with this process
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             with without_secrets():
-                caller = _caller(channel, self._calling.endpoints, self._settings.timeout_s)
+                caller = _caller(channel, self._side.endpoints, self._settings.timeout_s)
                 memory_bytes = self._settings.memory_bytes
                 _answer_all(channel, lambda: Answering(self._pipeline, memory_bytes, caller))
 
@@ -165,7 +167,7 @@ class ForkedPool(ProcessPool):
         def heard(_run: WorkerRun, _peak_bytes: int) -> None:
             """Forget it: what this process has is in it, and would be in no deployed worker."""
 
-        return _Process(process.pid or 0, wait, ours, self._calling.gate, heard)
+        return _Process(process.pid or 0, wait, ours, self._side.gate, self._clock, heard)
 
 
 @contextlib.contextmanager
@@ -185,12 +187,13 @@ class _Process:
     wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
     channel: Channel
     gate: LeaveGate  # gives leave to call
+    clock: Clock
     heard_peak: Callable[[WorkerRun, int], None]  # hears of the memory that a run took
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
         longest_wait_s = run.operator.retries.longest_wait_s
-        calling = Answered(self.gate, timeout_s, longest_wait_s)
+        calling = Answered(self.gate, self.clock, timeout_s, longest_wait_s)
         try:
             self.channel.ask(data, timeout_s)
             while True:
@@ -200,12 +203,13 @@ class _Process:
                     return _done(answer)
                 calling.answer(answer, self.channel.send)
         except (EOFError, OSError, Garbled) as error:
-            raise replace(self.death(error), used=calling.lost()) from error
-        except Died as death:
-            raise replace(death, used=calling.lost()) from death
+            death = self.death(error)
+            raise replace(death, used=calling.lost(), waited_s=calling.waited_s) from error
+        except Died as late:
+            raise replace(late, used=calling.lost(), waited_s=calling.waited_s) from late
         except (InvalidInput, KeyError, TypeError, ValueError) as error:
             cause = f"the worker process gave no answer ({type(error).__name__}: {error})"
-            raise Died(cause, used=calling.lost()) from error
+            raise Died(cause, used=calling.lost(), waited_s=calling.waited_s) from error
         except BaseException:
             calling.lost()
             raise

@@ -73,6 +73,15 @@ class Cost:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedWait:
+    """How long a search has to wait for a limit of an endpoint, if it may go on so long."""
+
+    limit: str  # in words
+    low_s: float  # lower end of the interval, `>= 0`
+    high_s: float  # upper end
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """What a search is expected to cost, its limits considered."""
@@ -82,6 +91,7 @@ class Forecast:
     high: Cost  # upper end; no limit lets it cost more
     confidence: float  # share of searches like this one that cost between `low` and `high`
     source: str  # what it comes from, in words
+    waits: tuple[ExpectedWait, ...] = ()  # for limits of endpoints; empty: none is expected
 
     def __post_init__(self) -> None:
         checks.probability("forecast.confidence", self.confidence)
@@ -206,9 +216,12 @@ class Budget:
         response = self.limits.response_s
         return None if response is None else max(response - elapsed_s, 0.0)
 
-    def own_left_s(self, *, spent_s: float, elapsed_s: float) -> float:
-        """Give wall-clock seconds left for other work than operators, `>= 0`; inf: not limited."""
-        own = (self.limits.own_s or inf) - (elapsed_s - spent_s)
+    def own_left_s(self, *, spent_s: float, elapsed_s: float, waited_s: float = 0.0) -> float:
+        """Return wall-clock seconds left for other work than operators and waits, `>= 0`.
+
+        Infinite: not limited.
+        """
+        own = (self.limits.own_s or inf) - (elapsed_s - spent_s - waited_s)
         return max(min(own, (self.limits.response_s or inf) - elapsed_s), 0.0)
 
     def reached(
@@ -219,6 +232,7 @@ class Budget:
         configurations: int,
         calls_s: float = 0.0,  # of `spent_s`, waited for endpoints
         calls_usd: float = 0.0,  # US dollars that calls cost
+        waited_s: float = 0.0,  # for limits of endpoints and for workers to start
     ) -> str | None:
         """Give which limit is reached, in words; None: none."""
         machine_s = spent_s - calls_s
@@ -229,7 +243,7 @@ class Budget:
             return f"limit {'profiling_s' if by_time else 'profiling_usd'} reached"
         if elapsed_s >= (self.limits.response_s or inf):
             return "limit response_s reached"
-        if elapsed_s - spent_s >= (self.limits.own_s or inf):
+        if elapsed_s - spent_s - waited_s >= (self.limits.own_s or inf):
             return f"{self.limits.own_s:g} s went into other work than operators"
         if configurations >= (self.limits.configurations or inf):
             return "limit configurations reached"

@@ -22,15 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log1p, prod, sqrt
+from math import ceil, exp, inf, log1p, prod, sqrt
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.profile import USAGE_FIELDS, Evaluator, FloatArray, Profile
 from circinus.planner.search.amounts import Amounts, within
-from circinus.planner.search.bill import Budget, CallsCost, Cost, Forecast
+from circinus.planner.search.bill import Budget, CallsCost, Cost, ExpectedWait, Forecast
 
 _LEAST_EARLIER = 4
 """Fewer earlier bills say less than probes: their range holds the next in 3 of 5 cases."""
@@ -168,6 +170,55 @@ def from_earlier(bills: Sequence[Cost], budget: Budget) -> Forecast | None:
     return Forecast(
         low=low, expected=expected, high=high, confidence=(n - 1) / (n + 1), source=source
     )
+
+
+def with_waits(
+    forecast: Forecast,
+    space: ConfigurationSpace,
+    population: int,
+    infrastructure: Infrastructure,
+    response_s: float = inf,
+) -> Forecast:
+    """Return a forecast with what limits of endpoints make a search wait.
+
+    Of n calls that a limit of m a minute lets through, the last leaves in minute `ceil(n / m)`. It
+    makes as many as are forecast at least, and at most one for each input and setting, as far as
+    there is time. What an operator calls under some settings only is taken to be spread evenly.
+    """
+    waits = []
+    settings = [
+        prod(space.radices[each] for each in knobs) for knobs in space.graph.upstream_knobs
+    ]
+    every = population * np.array(settings, dtype=np.float64)
+    for endpoint in infrastructure.endpoints:
+        calls, tokens, most = _used_of(endpoint.name, space.graph, forecast, every)
+        limits, each = endpoint.limits, tokens / calls if calls else 0.0
+        of_tokens = ("tokens", limits.tokens_per_minute, tokens, most * each)
+        for what, limit, *used in (
+            ("requests", limits.requests_per_minute, calls, most),
+            of_tokens,
+        ):
+            if limit is not None and max(used) > limit:
+                ends = (60.0 * max(ceil(one / limit) - 1, 0) for one in used)
+                name = f"{limit} {what} per minute of endpoint {endpoint.name}"
+                waits.append(ExpectedWait(name, *(min(end, response_s) for end in ends)))
+    return replace(forecast, waits=tuple(waits))
+
+
+def _used_of(
+    endpoint: str, graph: PipelineGraph, forecast: Forecast, every: FloatArray
+) -> tuple[float, float, float]:
+    """Return calls and tokens of an endpoint that are forecast, and the most calls."""
+    calls = tokens = most = 0.0
+    costs = {cost.operator: cost for cost in forecast.low.calls}
+    for operator, runs in zip(graph.operators, every.tolist(), strict=True):
+        if endpoint in operator.endpoints:
+            part = 1 / len(operator.endpoints)
+            cost = costs.get(operator.name, CallsCost(operator=operator.name))
+            calls += cost.calls * part
+            tokens += (cost.input_tokens + cost.output_tokens) * part
+            most += runs * part
+    return calls, tokens, most
 
 
 def _means(profile: Profile, space: ConfigurationSpace) -> FloatArray:  # (operators, 2 + Usage)

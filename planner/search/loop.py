@@ -26,6 +26,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import Evaluator, StoppingRule
 from circinus.pipelines.query import OnFailure, Query
 from circinus.pipelines.slo import HoldsFor
+from circinus.pipelines.waiting import Waits
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.ahead import doubt
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
@@ -41,7 +42,7 @@ from circinus.planner.plans.measuring import (
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE
 from circinus.planner.search.bill import Bill, Budget, CallsCost, Forecast, Tally
 from circinus.planner.search.findings import Findings
-from circinus.planner.search.forecasting import Probes, from_probes, probed
+from circinus.planner.search.forecasting import Probes, from_probes, probed, with_waits
 from circinus.planner.search.result import (
     Observer,
     PlanningOutcome,
@@ -67,6 +68,7 @@ _SEEN = (
     "declared with draws: true"
 )
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
+_LEAST_WAIT_S = 1.0  # since the last report, after which there is another
 _LEAST_REPORT_S = 1.0  # that saying why there is no plan may take after a limit
 
 
@@ -96,6 +98,8 @@ class SearchSettings:
     audit: Audit | None = None
     # Gives what calls cost until now, by operator, whatever was lost included; None: nothing calls
     called: Callable[[], Sequence[CallsCost]] | None = None
+    # What is waited for while it measures, which is no work; None: nothing is
+    waits: Waits | None = None
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
@@ -173,6 +177,7 @@ class _Search:
         self._seen_to_draw: list[str] = []  # operators that were not declared to
         self._ended: Stopped | None = None  # when what was running was told to stop
         self._trials: list[Trial] = []  # not told of yet
+        self._waited_told_s = 0.0  # when progress was reported last
 
     def _begin(self) -> None:
         setting, settings = self._bench.setting, self._settings
@@ -217,6 +222,7 @@ class _Search:
     def _probe(self) -> None:
         """Say what the search is expected to cost, within the limits."""
         probes, setting = self._settings.forecast, self._bench.setting
+        tiers = setting.context.infrastructure
         if isinstance(probes, Probes):
             # A stream of its own: probes change nothing about the search but what is known.
             seed = [setting.context.query.seed, _PROBE_STREAM]
@@ -235,6 +241,10 @@ class _Search:
                 probes.span,
                 self._called(),
             )
+        if self._forecast is not None:
+            limit_s = self._budget.limits.response_s or inf
+            population = setting.population
+            self._forecast = with_waits(self._forecast, setting.space, population, tiers, limit_s)
         if probes is not None:
             self._report(PlanningPhase.PROBING)
 
@@ -380,6 +390,11 @@ class _Search:
     def _elapsed_s(self) -> float:
         return self._clock.now() - self._start
 
+    @property
+    def _waited_s(self) -> float:
+        waits = self._settings.waits
+        return 0.0 if waits is None else waits.seconds
+
     def _is_cancelled(self) -> bool:
         """Give whether the observer ever said so."""
         if self._observer is not None and not self._cancelled:
@@ -394,6 +409,8 @@ class _Search:
         if inputs // _REPORT_EVERY > self._told // _REPORT_EVERY:
             self._told = inputs
             self._report(extra_inputs=inputs - self._met)
+        elif self._waited_s - self._waited_told_s > _LEAST_WAIT_S:
+            self._report(extra_inputs=inputs - self._met)
         return self._is_over()
 
     def _reached(self, *, within: bool = False) -> str | None:
@@ -401,6 +418,7 @@ class _Search:
             spent_s=self._evaluator.spent_s,
             calls_s=self._evaluator.calls_s,
             calls_usd=self._evaluator.calls_usd,
+            waited_s=self._waited_s,
             elapsed_s=self._elapsed_s,
             configurations=0 if within else self._findings.count,
         )
@@ -419,6 +437,7 @@ class _Search:
         if self._observer is None:
             return
         spent, elapsed, findings = self._evaluator.spent_s, self._elapsed_s, self._findings
+        waits, self._waited_told_s = self._settings.waits, self._waited_s
         by_plans = PlanningPhase.IMPROVING if findings.plans else PlanningPhase.SEARCHING
         self._observer.progress(
             PlanningProgress(
@@ -440,6 +459,7 @@ class _Search:
                 left_out=tuple(sorted(self._evaluator.left_out)),
                 bill=self._bill(),
                 trials=tuple(self._trials),
+                waited={} if waits is None else dict(waits.by_cause),
             )
         )
         self._trials.clear()
@@ -481,7 +501,9 @@ class _Search:
     def _too_late(self) -> Callable[[], bool]:
         """Give what says whether the answer has to be given."""
         elapsed_s = self._elapsed_s
-        left_s = self._budget.own_left_s(spent_s=self._evaluator.spent_s, elapsed_s=elapsed_s)
+        left_s = self._budget.own_left_s(
+            spent_s=self._evaluator.spent_s, elapsed_s=elapsed_s, waited_s=self._waited_s
+        )
         end_s = elapsed_s + max(left_s, _LEAST_REPORT_S)
         return lambda: self._elapsed_s > end_s
 

@@ -74,6 +74,8 @@ class PlanningProgress:
     bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
     # What was measured since the last report, each told once, in order.
     trials: tuple[Trial, ...] = ()
+    # Wall-clock seconds waited, by what for: the limit of an endpoint, or workers to start
+    waited: Mapping[str, float] = field(default_factory=dict)
 
 
 class Observer(Protocol):

@@ -84,6 +84,11 @@ def _leak(inputs: Payload, knobs: Settings) -> Payload:
     return len(bytearray(2**30))
 
 
+def _hoard(inputs: Payload, knobs: Settings) -> Payload:
+    _HOARD.append(bytearray(50 * 2**20))  # a first call is made twice
+    return inputs
+
+
 def _borrow(inputs: Payload, knobs: Settings) -> Payload:
     return int(np.ones(100 * 2**20, np.uint8)[0])
 
@@ -158,6 +163,7 @@ def _stand_still(inputs: Payload, knobs: Settings) -> Payload:
     return inputs
 
 
+_HOARD: list[bytearray] = []
 _REOPENED: list[socket.socket] = []
 _RUNS: dict[str, OperatorFunction] = {
     "echo": _echo,
@@ -175,6 +181,7 @@ _RUNS: dict[str, OperatorFunction] = {
     "eat": _eat,
     "leak": _leak,
     "borrow": _borrow,
+    "hoard": _hoard,
     "leave": _leave,
     "interrupt": _interrupt,
     "talk": _talk,

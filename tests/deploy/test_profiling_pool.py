@@ -5,7 +5,7 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -14,13 +14,15 @@ import psutil
 import pytest
 
 from circinus.deploy.profiling import processes, warm
+from circinus.deploy.profiling.asking import Answered
 from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerRun
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
-from circinus.pipelines.calling import OpenGate
-from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.calling import Leave, OpenGate
+from circinus.pipelines.clock import ManualClock, SystemClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
 from circinus.pipelines.payload import encode
 from circinus.profiler.execution import Completed, FailedRun, InProcess
@@ -102,6 +104,38 @@ def test_memory_that_was_not_enough_is_told_with_its_limit(pool: ProcessPool) ->
     assert done.cause == f"MemoryError: {told}"
 
 
+def test_what_earlier_runs_left_in_a_worker_fails_no_run() -> None:
+    settings = ProfilingPoolSettings(memory_bytes=300_000_000)
+    with ProcessPool(EVERY, SystemClock(), settings) as opened:
+        # 52 MB each time, which are kept: a worker has room for five
+        done = [opened.run(every.by_name["hoard"], i, PLAIN) for i in range(8)]
+    assert [one.output for one in done if isinstance(one, Completed)] == [*range(8)]
+
+
+def test_starting_a_worker_is_waiting_and_no_operator_seconds() -> None:
+    with ProcessPool(EVERY, SystemClock()) as opened:
+        done = opened.run(every.by_name["echo"], 1, PLAIN)
+        waited_s = opened.waits.by_cause["workers to start"]
+    assert done.spent_s < waited_s
+    assert opened.waits.seconds == waited_s
+
+
+def test_waiting_for_leave_is_no_time_of_a_run_that_is_ended() -> None:
+    clock, gate = ManualClock(), WaitingGate()
+    gate.clock = clock
+    calling = Answered(gate, clock, 60.0, 1.0)
+    calling.answer({"ask": "admit", "operator": "read", "most": {}}, lambda data: None)
+    assert calling.waited_s == 40.0
+
+
+class WaitingGate(OpenGate):
+    clock: ManualClock
+
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+        self.clock.sleep(40.0)
+        return OpenGate.admit(self, operator, most)
+
+
 def test_the_memory_that_an_operator_takes_is_known_and_no_others() -> None:
     mib = 2**20
     with ProcessPool(EVERY, SystemClock()) as opened:
@@ -168,15 +202,18 @@ def test_a_malformed_answer_fails_one_run_not_the_query() -> None:
     other = Channel(theirs)
     answers = [b"no payload", encode({"ask": "nothing"}), encode(["no fields"]), encode({})]
     worker = processes._Process(
-        0, lambda timeout_s: None, ours, OpenGate(), lambda run, peak: None
+        0, lambda timeout_s: None, ours, OpenGate(), SystemClock(), lambda run, peak: None
     )
     run = WorkerRun(
         operator=every.by_name["echo"], inputs=1, configuration=PLAIN, is_warm_up=False
     )
     for answer in answers:
-        thread = threading.Thread(
-            target=lambda answer=answer: (other.requested(), other.send(answer))
-        )
+
+        def reply(answer: bytes = answer) -> None:
+            other.requested()
+            other.send(answer)
+
+        thread = threading.Thread(target=reply)
         thread.start()
         with pytest.raises(Died) as raised:
             worker.run(run, 5.0)

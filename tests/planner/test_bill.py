@@ -8,7 +8,8 @@ import pytest
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.profile import Profile
-from circinus.planner.search.bill import Cost, Forecast, Tally
+from circinus.pipelines.query import PlanningLimits
+from circinus.planner.search.bill import Budget, Cost, Forecast, Tally
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(2, 2)  # o0 before o1, two values each
@@ -86,3 +87,18 @@ def test_what_was_run_after_all_leaves_no_rest_of_rounding() -> None:
         for each, seconds in zip(configurations, (0.1, 0.7), strict=True):
             tally.end_early(each, np.full((2, n), seconds))
     assert tally.bill(1.0, None).early_stopping == Cost()
+
+
+def test_waits_count_for_the_time_until_the_answer_alone() -> None:
+    limits = PlanningLimits(profiling_s=5.0, own_s=5.0, response_s=60.0)
+    budget = Budget(limits, 1.0)
+
+    def reached(waited_s: float, elapsed_s: float) -> str | None:
+        return budget.reached(
+            spent_s=1.0, waited_s=waited_s, elapsed_s=elapsed_s, configurations=0
+        )
+
+    assert reached(waited_s=40.0, elapsed_s=45.0) is None
+    assert reached(waited_s=0.0, elapsed_s=45.0) == "5 s went into other work than operators"
+    assert reached(waited_s=58.0, elapsed_s=60.0) == "limit response_s reached"
+    assert budget.own_left_s(spent_s=1.0, waited_s=40.0, elapsed_s=45.0) == 1.0

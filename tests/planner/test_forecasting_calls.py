@@ -12,16 +12,22 @@ from hypothesis import strategies as st
 
 from circinus.api.store.documents import from_document, to_document
 from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.operators import Knob, OperatorSpec
 from circinus.pipelines.profile import Profile
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.search.amounts import Amounts, within
-from circinus.planner.search.bill import Bill, Budget, CallsCost, Cost, Forecast
-from circinus.planner.search.forecasting import CostSpan, Probes, from_earlier, from_probes
+from circinus.planner.search.bill import Bill, Budget, CallsCost, Cost, ExpectedWait, Forecast
+from circinus.planner.search.forecasting import (
+    CostSpan,
+    Probes,
+    from_earlier,
+    from_probes,
+    with_waits,
+)
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.strategy.in_order import random_search
 from circinus.profiler.betting import Betting
@@ -96,6 +102,24 @@ def test_calls_are_forecast_from_what_probes_used_as_seconds_are() -> None:
     tokens = (read.input_tokens, read.cached_tokens, read.output_tokens)
     assert (read.calls, *tokens, read.usd) == pytest.approx((1.75, 175.0, 35.0, 17.5, 0.0175))
     assert told.high.usd == pytest.approx(0.001 * 5.0390625 + 0.041015625)
+
+
+def test_a_forecast_says_how_long_limits_of_endpoints_make_it_wait() -> None:
+    # `read` has 4 settings, one of two kinds calls: with 16 inputs 16 * 4 calls at most, 0.5 at
+    # least, of 110 tokens each. At 20 a minute the last of 64 leaves in the fourth minute; of 7040
+    # tokens at 6000, in the second.
+    limits = RateLimits(requests_per_minute=20, tokens_per_minute=6000)
+    hosted = Tier(name="api", endpoints=(Endpoint(name="hosted", limits=limits),))
+    link = Link(between=("t", "api"), bandwidth_bytes_per_s=1e8)
+    tiers = replace(ONE, tiers=(*ONE.tiers, hosted), links=(link,))
+    told = with_waits(forecast(), SPACE, 16, tiers)
+    assert told.waits == (
+        ExpectedWait("20 requests per minute of endpoint hosted", 0.0, 180.0),
+        ExpectedWait("6000 tokens per minute of endpoint hosted", 0.0, 60.0),
+    )
+    (first, _) = with_waits(forecast(), SPACE, 16, tiers, response_s=100.0).waits
+    assert first.high_s == 100.0
+    assert with_waits(forecast(), SPACE, 16, ONE).waits == ()
 
 
 def test_dollars_left_bound_machines_and_calls_together() -> None:

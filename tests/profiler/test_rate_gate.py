@@ -68,6 +68,16 @@ def test_a_third_request_waits_until_a_window_after_the_end_of_the_first(
     assert 67.0 < clock.now() < 67.0 + LeaseTimes().grain_s + 0.01
 
 
+def test_what_was_waited_for_is_known_by_limit(clock: ManualClock) -> None:
+    made = gate(clock)
+    for _ in range(2):
+        made.settle(made.admit("reader", {"gpt": ONE}), {"gpt": ONE})
+    assert made.waits.seconds == 0.0
+    made.admit("reader", {"gpt": ONE})
+    assert made.waits.seconds == clock.now()
+    assert made.waits.by_cause["requests per minute of endpoint gpt"] == clock.now()
+
+
 def test_what_was_not_used_is_had_again_at_once(clock: ManualClock) -> None:
     made = gate(clock)
     made.settle(made.admit("reader", {"gpt": Usage(calls=2.0)}), {"gpt": ONE})

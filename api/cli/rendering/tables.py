@@ -274,7 +274,9 @@ def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
     best = (seen or BestSeen()).note(progress)
     left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
-    return f"{progress.phase}, {spent}{left}, best {best}"
+    each = [(what, waited_s) for what, waited_s in progress.waited.items() if waited_s >= 0.1]
+    waited = "".join(f", {waited_s:.1f} s waited for {what}" for what, waited_s in each)
+    return f"{progress.phase}, {spent}{waited}{left}, best {best}"
 
 
 def machines_of(tier: TierView | TierUse) -> str:
