@@ -98,6 +98,8 @@ class PlanView(View):
     """The same for future inputs; none: not worked out."""
     emulated: list[str] = Field(default_factory=list)
     """Tiers of the plan whose speed is put on by waiting."""
+    superseded: bool = False
+    """Whether other plans of its query took its place."""
     memory_bytes: dict[str, int] = Field(default_factory=dict)
     """Operator -> most memory that a process which ran it had; those not measured are left out."""
 

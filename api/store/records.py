@@ -188,6 +188,7 @@ class StoredPlan:
     query_id: str
     position: int  # place among the query's plans, cheapest first, from 0
     document: JsonObject
+    superseded_at: float | None = None  # when others took its place; None: it is a plan of now
 
     @property
     def plan(self) -> Plan:

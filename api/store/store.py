@@ -296,16 +296,20 @@ class Store:
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
         """Give the plans of a query in order; empty before planning ended."""
-        wanted = select(PlanRow).where(PlanRow.query_id == query_id).order_by(PlanRow.position)
+        now = PlanRow.query_id == query_id, PlanRow.superseded_at.is_(None)
+        wanted = select(PlanRow).where(*now).order_by(PlanRow.position)
         return tuple(row.record for row in rows(self._engine, wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
-        """Give a plan, of the newest query where several found the same; NotFound if none did."""
+        """Give a plan, of the newest query where several found the same; NotFound if none did.
+
+        One that was superseded last is given, too, unless a query has it now.
+        """
         newest = (
             select(PlanRow)
             .join(QueryRow, QueryRow.id == PlanRow.query_id)
             .where(PlanRow.id == plan_id)
-            .order_by(QueryRow.serial.desc())
+            .order_by(PlanRow.superseded_at.is_not(None), QueryRow.serial.desc())
             .limit(1)
         )
         with reading(self._engine) as session:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     delete,
     event,
     false,
+    update,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -187,14 +188,22 @@ class QueryRow(Base):
     def add_plans(self, session: Session, plans: PlanDocuments) -> None:
         """Store plans beside those there are; where there are some, the revision grows."""
         self.revision += bool(plans)
+        again = PlanRow.id.in_([plan_id for plan_id, _ in plans])
+        session.execute(delete(PlanRow).where(PlanRow.query_id == self.id, again))
         session.add_all(
             PlanRow(id=plan_id, query_id=self.id, position=position, plan=dict(plan))
             for position, (plan_id, plan) in enumerate(plans)
         )
 
     def replan(self, session: Session, by: PlanningEnding | Replan, at: float, why: str) -> None:
-        """Forget the plans and what the query went through to find them; store others, if any."""
-        session.execute(delete(PlanRow).where(PlanRow.query_id == self.id))
+        """Forget what the query went through to find its plans; store others, if any.
+
+        The plans are superseded, and those that had been before are forgotten: who was just told
+        of a plan can still ask for it.
+        """
+        mine = PlanRow.query_id == self.id
+        session.execute(delete(PlanRow).where(mine, PlanRow.superseded_at.is_not(None)))
+        session.execute(update(PlanRow).where(mine).values(superseded_at=at))
         self.claimed_by = self.heartbeat_at = self.search = self.progress = None
         self.crashes = 0
         self.result = None if by.result is None else dict(by.result)
@@ -284,7 +293,7 @@ class RouteRow(Base):
 
 
 class PlanRow(Base):
-    """A plan of a query's Pareto set."""
+    """A plan of a query's Pareto set, or of the set that this one took the place of."""
 
     __tablename__ = "plans"
     __table_args__ = (Index(None, "query_id", "position"),)
@@ -293,12 +302,17 @@ class PlanRow(Base):
     id: Mapped[str] = mapped_column(Text, primary_key=True, index=True)
     position: Mapped[int] = mapped_column()
     plan: Mapped[dict[str, object]] = mapped_column(_DOCUMENT)
+    superseded_at: Mapped[float | None] = mapped_column(Double)
 
     @property
     def record(self) -> StoredPlan:
         """The plan as the store hands it out."""
         return StoredPlan(
-            id=self.id, query_id=self.query_id, position=self.position, document=self.plan
+            id=self.id,
+            query_id=self.query_id,
+            position=self.position,
+            document=self.plan,
+            superseded_at=self.superseded_at,
         )
 
 

@@ -15,13 +15,14 @@ from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.plans import plan_view
+from circinus.api.store.records import Replan
 from circinus.api.store.store import Store
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.plan import DemandItem, Deployment, Plan
 from circinus.pipelines.slo import Slo
-from tests.api.fakes import FakeDeployer, add_planned, parts, plan
+from tests.api.fakes import FakeDeployer, add_planned, parts, plan, sql_store
 from tests.api.loops import loops
 
 RENAMED = Infrastructure(name="lab", tiers=(Tier(name="cluster", price_usd_per_hour=1.0),))
@@ -124,3 +125,15 @@ def test_a_price_that_changed_is_told_beside_plans_of_the_old_one(
 
 def test_a_plan_whose_tier_is_gone_has_no_price_of_now() -> None:
     assert plan_view(plan(), SLO, RENAMED).cost_now_usd_per_hour is None
+
+
+def test_a_plan_that_was_replaced_is_shown_as_superseded(
+    stale: TestClient, tmp_path: Path
+) -> None:
+    store = sql_store(tmp_path)
+    assert stale.get(f"/v1/plans/{plan().id}").json()["superseded"] is False
+    spec = store.query("q-1").spec
+    assert store.replan(Replan(query_id="q-1", spec=spec, why="other", at=2.0))
+    assert stale.get(f"/v1/plans/{plan().id}").json()["superseded"] is True
+    assert stale.get("/v1/queries/q-1/plans").json()["items"] == []
+    store.close()

@@ -230,6 +230,29 @@ def test_a_replan_takes_the_query_from_whoever_searches_on(
     assert [plan.id for plan in store.plans("q-1")] == [plan_id for plan_id, _ in plans]
 
 
+def test_a_plan_that_was_replaced_is_still_given_and_says_so(store: Store) -> None:
+    planned(store, "q-1")  # p-0 and p-1
+    told = Replan(query_id="q-1", spec={}, why="other", at=202.0)
+    plans = (("p-1", {"id": "p-1", "now": True}), ("p-7", {"id": "p-7"}))
+    store.replan(replace(told, result={"found": 2}, plans=plans))
+    assert [plan.id for plan in store.plans("q-1")] == ["p-1", "p-7"]
+    assert store.plan("p-0").superseded_at == 202.0
+    again = store.plan("p-1")  # found once more: a plan of now
+    assert (again.superseded_at, again.document) == (None, {"id": "p-1", "now": True})
+    store.replan(replace(told, at=203.0))  # planned anew: it has no plans, and had those
+    assert store.plans("q-1") == ()
+    assert store.plan("p-7").superseded_at == 203.0
+    with pytest.raises(NotFound, match="plan must exist, got 'p-0'"):
+        store.plan("p-0")
+
+
+def test_a_plan_that_one_query_has_and_another_had_is_that_of_the_former(store: Store) -> None:
+    planned(store, "q-1")
+    planned(store, "q-2")
+    store.replan(Replan(query_id="q-2", spec={}, why="other", at=202.0))
+    assert (store.plan("p-0").query_id, store.plan("p-0").superseded_at) == ("q-1", None)
+
+
 def test_a_query_that_is_planned_anew_has_its_crashes_before_it(store: Store) -> None:
     searched(store, by="w-1")
     store.queue.crashed("w-1", at=202.0, limit=2, cause="?")

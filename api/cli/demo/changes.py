@@ -62,7 +62,8 @@ def thin_link(client: Client, query_id: str, clock: Clock) -> ThinnedLink:
     """Thin a link that the requests to a query cross, until another plan answers them."""
     (link,) = (e for e in client.emulation().links if set(e.between) == set(THINNED))
     stated = link.bandwidth_bytes_per_s / BYTES_PER_MBIT
-    first = client.plan(client.query(query_id).plan_id or "")
+    answered = client.request(query_id, example_body(0, EXAMPLES, seed=HELD_OUT_SEED))
+    first = client.plan(answered.plan_id)
     _imitate(client, link, THIN_MBIT_PER_S)
     try:
         requests, after = _until_another_answers(client, query_id, first.id, clock)

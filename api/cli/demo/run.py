@@ -218,7 +218,7 @@ class _Demo:
             if query.plan_id is None:
                 continue
             found = client.plans(query_id).items
-            plan = next(each for each in found if each.id == query.plan_id)
+            plan = client.plan(query.plan_id)  # by now others may have its place
             self.plans[query_id] = plan
             name, share = self.cases[query_id].name, f"1 of {len(found)}"
             rows.append((name, share, formats.where(plan), *_figures(plan)))

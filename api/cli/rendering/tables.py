@@ -61,6 +61,7 @@ def plans_table(
     if not plans:
         return f"{title}: none"
     names = {plan.id: f"{plan.id} *" if plan.id == chosen else plan.id for plan in plans}
+    names |= {plan.id: f"{plan.id} (superseded)" for plan in plans if plan.superseded}
     shown = [plan for i, plan in enumerate(plans) if most is None or i < most or plan.id == chosen]
     rows = (row for plan in shown for row in _plan_rows(plan, names[plan.id]))
     made = table(title, "plan", "accuracy", "latency", "cost", "SLOs", right=[3], rows=rows)

@@ -126,11 +126,15 @@ def plans(query_id: str, shown: ShownBy, if_none_match: IfNoneMatch = None) -> R
 
 @router.get(PLAN, tags=["plans"], responses=problems(404))
 def plan(plan_id: str, service: ServiceOf) -> PlanView:
-    """Give a plan; where several queries found the same one, as the newest of them sees it."""
+    """Give a plan; where several queries found the same one, as the newest of them sees it.
+
+    Also one that was `superseded`, until its query is replanned once more.
+    """
     parts = service.parts
     stored = parts.store.plan(plan_id)
     slo = parts.store.query(stored.query_id).query.slo
-    return plan_view(stored.plan, slo, parts.infrastructure)
+    view = plan_view(stored.plan, slo, parts.infrastructure)
+    return view.model_copy(update={"superseded": stored.superseded_at is not None})
 
 
 @router.get(f"{PLAN}/explanation", tags=["questions"], responses=problems(404))
