@@ -33,6 +33,10 @@ class Fault:
     rule: str  # what holds for a good value, such as `must be in [0, 1]`
     value: str  # the offending value as text, shortened
 
+    def __post_init__(self) -> None:
+        for name in ("field", "rule", "value"):
+            object.__setattr__(self, name, _printable(getattr(self, name)))
+
     def __str__(self) -> str:
         """Give `field rule, got value.`."""
         return f"{self.field} {self.rule}, got {self.value}."

@@ -335,6 +335,21 @@ def test_a_deployment_says_how_shares_are_enforced_and_what_is_emulated() -> Non
         assert part in text
 
 
+def test_a_worker_that_was_replaced_is_told_with_its_cause() -> None:
+    instance = InstanceView(
+        tier="edge",
+        address="unix:/a",
+        share=0.5,
+        enforcement="",
+        emulated=False,
+        restarts=2,
+        ended="replaced: read ran for 12 s and did not end",
+    )
+    told = DeploymentView(query_id="q-1", phase="serving", instances=[instance])
+    text = " ".join(printed(deployment_table(told)).split())
+    assert "edge: started again 2 times, last as it ended: replaced: read ran for 12 s" in text
+
+
 def test_elsewhere_than_on_a_terminal_a_line_is_told_once_per_change() -> None:
     console = Console(file=io.StringIO(), width=100)
     with Follow(console) as lines:

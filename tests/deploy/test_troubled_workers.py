@@ -11,11 +11,23 @@ import pytest
 
 from circinus.deploy.local.launcher import LocalInstance
 from circinus.deploy.runtime.instances import instances_of
+from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.client import WorkerClient
+from circinus.deploy.workers.errors import DeadlineExceeded
 from circinus.deploy.workers.execution import INPUT
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import LONGEST_CAUSE, CircinusError, OperatorFailed
 from circinus.pipelines.payload import decode, encode
-from tests.deploy.serving import ONE_TIER, desired, is_alive, launcher, tiny
+from circinus.scheduler.dispatch.matching import MinCostMatching
+from tests.deploy.serving import (
+    ONE_TIER,
+    desired,
+    is_alive,
+    launcher,
+    pipeline_of,
+    tiny,
+    within,
+)
 
 
 @asynccontextmanager
@@ -46,6 +58,7 @@ def test_whatever_an_operator_raises_is_told_and_its_worker_serves_on(tmp_path: 
     shown = LONGEST_CAUSE - len("ValueError: ")
     told = {
         "surrogate": r"ValueError: \ud800 alone",
+        "unfit": r"\ud800 must be \ud800, got None.",
         "unspeakable": "_Unspeakable: its message cannot be had: ValueError",
         "interrupt": "KeyboardInterrupt",
         "cancel": "CancelledError",
@@ -60,6 +73,29 @@ def test_whatever_an_operator_raises_is_told_and_its_worker_serves_on(tmp_path: 
                     await ask(client, what)
                 assert (raised.value.operator, raised.value.cause) == ("trouble", cause)
                 assert await ask(client, "and on") == "and on"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow  # as above, and another worker starts
+def test_a_deployment_whose_worker_hangs_answers_again_and_tells_why(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        policy, clock = MinCostMatching(), SystemClock()
+        running = Orchestrator(ONE_TIER, launcher(tmp_path), pipeline_of, policy, clock)
+        try:
+            await running.apply({"q-1": desired("trouble")})
+            assert (await running.request("q-1", "hello", within(20.0))).output == "hello"
+            with pytest.raises(DeadlineExceeded):
+                await running.request("q-1", "hang", within(1.0))
+            async with asyncio.timeout(60):
+                while not (status := running.status("q-1")).instances[0].restarts:
+                    await asyncio.sleep(0.1)
+                assert "replaced: trouble ran for" in (status.instances[0].ended or "")
+                while running.status("q-1").phase is not DeploymentPhase.SERVING:
+                    await asyncio.sleep(0.1)
+            assert (await running.request("q-1", "again", within(20.0))).output == "again"
+        finally:
+            await running.close()
 
     asyncio.run(scenario())
 

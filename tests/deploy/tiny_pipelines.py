@@ -120,6 +120,7 @@ _TROUBLES: dict[str, Callable[[], Payload]] = {
     "hold": _hold,
     "allocate": lambda: bytes(2**40),
     "surrogate": lambda: _raise(ValueError("\ud800 alone")),
+    "unfit": lambda: _raise(InvalidInput.of("\ud800", "must be \ud800", None)),
     "unspeakable": lambda: _raise(_Unspeakable()),
     "interrupt": lambda: _raise(KeyboardInterrupt()),
     "cancel": lambda: _raise(asyncio.CancelledError()),
