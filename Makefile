@@ -60,10 +60,12 @@ $(TRACES)/%/trace.npz: | $(STAMP)
 
 # The tests of a file stay together, in their order. TEST_JOBS=0 runs all in one process.
 TEST_JOBS ?= 2
+# Files or folders of tests; none: all.
+TESTS ?=
 
 ## test: everything that takes seconds, without GPU or cluster
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu" -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu" -n $(TEST_JOBS) --dist loadfile $(TESTS)
 
 ## slow: statistical oracles and end-to-end runs
 slow: $(STAMP)

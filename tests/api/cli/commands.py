@@ -14,7 +14,8 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    """Run a command on a terminal that is wide enough for every table, whatever it lists."""
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
 
 
 def files(folder: Path) -> set[str]:
