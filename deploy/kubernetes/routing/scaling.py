@@ -5,6 +5,9 @@ and Karpenter makes the nodes (4.6.1). Aimed at is 80 % of the breaking point, i
 
 The fewest pods are what the regime wants, in capacity mode also what cost mode would: pods of a
 unit that is lost stay wanted and pending, so that their nodes are made as soon as they can be.
+
+While Prometheus does not answer, or has no such series, nothing is scaled down: an empty answer is
+an error, and after three of them KEDA starts the most pods, as it cannot tell what the load is.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ BUSY = 1 / HEADROOM
 """Part of what a unit takes at its breaking point that autoscaling aims at (5.3)."""
 
 AUTOSCALING_API, KEDA_API, KARPENTER_API = "autoscaling/v2", "keda.sh/v1alpha1", "karpenter.sh/v1"
+_FAILED_POLLS = 3  # of Prometheus, KEDA's 30 s apart: a restart of it changes nothing
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
@@ -110,6 +114,7 @@ def _scaled_object(
         "serverAddress": source.address,
         "query": query,
         "threshold": f"{BUSY * unit.most_per_s:.6g}",
+        "ignoreNullValues": "false",
     }
     return {
         "apiVersion": KEDA_API,
@@ -119,6 +124,7 @@ def _scaled_object(
             "scaleTargetRef": _scaled(target),
             "minReplicaCount": least,
             "maxReplicaCount": most,
+            "fallback": {"failureThreshold": _FAILED_POLLS, "replicas": most},
             "triggers": [{"type": "prometheus", "metadata": told}],
         },
     }

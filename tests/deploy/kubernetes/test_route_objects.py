@@ -139,10 +139,19 @@ def test_kedas_threshold_is_four_fifths_of_the_breaking_point() -> None:
         "serverAddress": "http://prometheus:9090",
         "query": 'sum(rate(requests_total{service="m-cheap",namespace="default"}[1m]))',
         "threshold": "84",
+        "ignoreNullValues": "false",
     }
     spec = found["spec"]
     # 300 / 84 = 3.6 would serve all of the demand
     assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (3, 4)
+
+
+def test_nothing_is_scaled_down_while_the_metric_is_away() -> None:
+    route = cluster_route(unit("cheap", per_s=105.0), prometheus=PROMETHEUS, demand_per_s=300.0)
+    (found,) = scalers_of(route, {"cheap": 0})
+    spec = found["spec"]
+    assert spec["fallback"] == {"failureThreshold": 3, "replicas": spec["maxReplicaCount"]}
+    assert spec["fallback"]["replicas"] == 4
 
 
 def test_an_autoscaler_of_kubernetes_asks_for_the_metric_of_pods() -> None:
