@@ -12,4 +12,4 @@ files = {
     for depth in range(1, module.count(".") + 2)
     if (path := Path(*module.split(".")[:depth]).with_suffix(".py")).is_file()
 }
-print(*sorted(map(str, files)))
+sys.stdout.write(" ".join(sorted(map(str, files))))

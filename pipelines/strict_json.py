@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from math import isfinite
 
@@ -64,11 +65,13 @@ class _Refused(Exception):
 
 
 def _require_few(data: bytes, most: int) -> None:
-    """Refuse what has more than so many values, before any is built.
+    """Refuse a byte order mark, and more than so many values, before any is built.
 
     A value is the first of a list or mapping, or follows a comma. Looked at with the speed of C:
     first everything, and only if that is too much without the texts, of which a value has two.
     """
+    if data.startswith(BOM_UTF8):
+        raise _Refused("must be UTF-8 without a byte order mark at its begin", BOM_UTF8)
     if _commas_and_brackets(data) < most:
         return
     bare = data.replace(rb"\\", b"").replace(rb"\"", b"")

@@ -60,6 +60,7 @@ class Rescheduler:
     _infrastructure: Infrastructure = field(init=False)  # with the machines of the last look
     _pools: dict[str, ChosenPool] = field(default_factory=dict, init=False)  # of live queries
     _rolling: RollingSchedule | None = field(default=None, init=False)
+    _deadlines: dict[str, float] = field(default_factory=dict, init=False)  # of those with an end
     _revision: int = field(default=0, init=False)  # of the schedule that it stored
     _loads: dict[str, FollowedLoad] = field(default_factory=dict, init=False)  # of served queries
     _extras: dict[str, Assignment] = field(default_factory=dict, init=False)  # likewise
@@ -82,7 +83,8 @@ class Rescheduler:
         now = self.parts.clock.timestamp()
         store = self.parts.store
         timed = sorted(query_id for query_id, query in self._live.items() if query.timed)
-        for query_id in retire_expired(store, map(store.query, timed), now=now):
+        serving = map(store.query, timed)
+        for query_id in retire_expired(store, serving, self._deadlines, self.parts.clock):
             event(_LOG, "query.expired", query_id=query_id)
         live = store.live()
         infrastructure = self.parts.capacity.now()

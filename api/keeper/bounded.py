@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -23,6 +24,9 @@ from circinus.api.http.errors import HeadTooLarge, NotHttp, TooSlow, problem_of
 from circinus.pipelines.errors import CircinusError, Unavailable
 
 _MOST_PIPELINED = 100
+_PART = 2**14  # bytes that are parsed at once: some hundred requests at most
+_IDLE_S = 1.0  # after which a connection makes way for another
+_HEALTH = "/healthz"  # answered however many are connected
 _RETRY_AFTER_S = 1.0
 _ABORT = "circinus.abort"
 
@@ -36,7 +40,9 @@ def abort(scope: Scope) -> None:
 class EdgeLimits:
     """What clients may take of a server."""
 
-    connections: int  # so many again are told to come later, others are closed without a word
+    # Beyond them idle ones are closed; so many again are told to come later, others are closed
+    # without a word.
+    connections: int
     head_bytes: int = 2**16
     head_s: float = 10.0  # for a head, and until the first one begins
     apart: Callable[[], int] = lambda: 0  # tells how many more are counted elsewhere
@@ -57,12 +63,15 @@ class _Bounded(HttpToolsProtocol):
     _patience: asyncio.TimerHandle | None = None  # while it does
     _held = 0  # bytes since a head was complete, or a part of a body there
     _went_on = False
+    _unparsed = b""  # what follows the most requests that may wait
+    _idle_since = inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._idle_since = self.loop.time()
         most = self.bounds.connections + self.bounds.apart()
-        if len(self.connections) > most:
-            self.app = _full
+        if len(self.connections) > most and not self._close_one_idle():
+            self.app = _full_before(self.app)
         if len(self.connections) > 2 * most:
             transport.abort()
         else:
@@ -73,8 +82,21 @@ class _Bounded(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
+        self._idle_since = inf
+        self._unparsed += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has arrived, as far as its requests may wait for one another."""
+        begin, data = 0, self._unparsed
+        while begin < len(data) and len(self.pipeline) < _MOST_PIPELINED:
+            if self.transport.is_closing():
+                return
+            self._parse_part(data[begin : begin + _PART])
+            begin += _PART
+        self._unparsed = data[begin:]
+
+    def _parse_part(self, data: bytes) -> None:
         self._went_on = False
         self._held += len(data)
         super().data_received(data)
@@ -84,6 +106,15 @@ class _Bounded(HttpToolsProtocol):
             self._refuse(self._too_large())
         self._be_patient()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.parser is None or self.transport.is_closing():
+            return
+        if self._unparsed:
+            self._parse()
+        elif self.cycle.response_complete and not self._held:
+            self._idle_since = self.loop.time()
+
     def on_message_begin(self) -> None:
         self._awaits_head = True
         super().on_message_begin()
@@ -91,8 +122,9 @@ class _Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._awaits_head, self._went_on = False, True
-        if len(self.pipeline) >= _MOST_PIPELINED:
-            raise self._too_large()
+        if (rule := _broken_rule(self.headers)) is not None:
+            self._refuse(NotHttp(rule))
+            raise NotHttp(rule)
         if self._held > self.bounds.head_bytes:  # it may be: a body can have come with it
             told = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if told > self.bounds.head_bytes:
@@ -108,8 +140,21 @@ class _Bounded(HttpToolsProtocol):
         self._went_on = True
         super().on_message_complete()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer as if no upgrade was asked for, and close: what follows is no HTTP."""
+        self.cycle.keep_alive = False
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(NotHttp("request must be HTTP/1.1, got something else."))
+
+    def _close_one_idle(self) -> bool:
+        """Close the connection that has been idle for longest; return whether there was one."""
+        ours = (each for each in self.connections if isinstance(each, _Bounded))
+        idlest = min(ours, key=lambda each: each._idle_since)
+        if self.loop.time() - idlest._idle_since < _IDLE_S:
+            return False
+        idlest.transport.abort()
+        return True
 
     def _be_patient(self, *, until_closed: bool = False) -> None:
         """Have a timer if, and only if, a head is awaited."""
@@ -146,8 +191,28 @@ class _Bounded(HttpToolsProtocol):
         self.transport.close()
 
 
-async def _full(scope: Scope, receive: Receive, send: Send) -> None:
-    reason = "more clients are connected than the service takes"
-    response = problem_of(Unavailable(reason, retry_after_s=_RETRY_AFTER_S), scope["path"])
-    response.headers["Connection"] = "close"
-    await response(scope, receive, send)
+def _broken_rule(headers: list[tuple[bytes, bytes]]) -> str | None:
+    """Return what is wrong with how a request says whom it is for and where it ends."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1:
+        return f"Host must be given once, got {len(hosts)} of them."
+    codings = [value for name, value in headers if name == b"transfer-encoding"]
+    if codings and [each.strip().lower() for each in codings] != [b"chunked"]:
+        shown = b", ".join(codings).decode("latin-1")[:80]
+        return f"Transfer-Encoding must be chunked, got {shown!r}."
+    return None
+
+
+def _full_before(app: ASGIApp) -> ASGIApp:
+    """Answer all but questions for this process' health with the request to come later."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == _HEALTH:
+            await app(scope, receive, send)
+            return
+        reason = "more clients are connected than the service takes"
+        response = problem_of(Unavailable(reason, retry_after_s=_RETRY_AFTER_S), scope["path"])
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    return answer

@@ -36,7 +36,6 @@ from circinus.pipelines.errors import CircinusError
 LEAVES_S = 8.0
 """Seconds that a dispatcher that is to end serves on: until clients know that it goes."""
 _LASTS_S = 40  # that requests in hand have then: as long as clients wait, as a rule, and more
-_IDLE_S = 75  # that a connection is kept: longer than clients and balancers do, so these close it
 _LOG = logging.getLogger("circinus.api.keeper.dispatch")
 
 
@@ -104,7 +103,6 @@ async def _serve(
     limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
     server = server_before(others, follow.orchestrator, settings, lag, limits)
     server.config.timeout_graceful_shutdown = _LASTS_S
-    server.config.timeout_keep_alive = _IDLE_S
     # Signals are handled here: the server would end at once, and raise them again.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     parting = Parting(cast("ASGIApp", server.config.app))

@@ -23,6 +23,7 @@ from circinus.pipelines.errors import InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
 _BACKLOG = 2048
+_IDLE_S = 75  # that a connection is kept: longer than clients and balancers do, so these close it
 
 
 def server_before(
@@ -45,12 +46,14 @@ def server_before(
         uvicorn.Config(
             Guard(_alive_before(plane), lag=lag, **settings.guarded_by),
             http=bounded(limits),
+            ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             backlog=_BACKLOG,
+            timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=_GRACE_S,
         )
     )

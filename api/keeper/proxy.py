@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
 from circinus.api.http.event_stream import wants_stream
-from circinus.api.http.gate import chunks, read_body
+from circinus.api.http.gate import REQUESTS, chunks, read_body
 from circinus.api.keeper.bounded import abort
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, Unavailable
@@ -26,7 +26,9 @@ from circinus.pipelines.errors import CircinusError, Unavailable
 _OF_ONE_CONNECTION = frozenset({b"connection", b"expect", b"keep-alive", b"te", b"upgrade"})
 _UPLOADS = "/v1/datasets"
 _WATCHING = frozenset({"/readyz", "/metrics"})
-_MOST_WATCHING, _MOST_UPLOADS = 20, 4  # in hand; an upload is held in memory whole
+# In hand: an upload is held in memory whole; examples of a pipeline are made for requests.
+_MOST_WATCHING, _MOST_UPLOADS, _MOST_EXAMPLES = 20, 4, 64
+_EXAMPLES = "examples"
 _STREAMS = "streams"
 _OF_STREAMS = re.compile(r"/v1/(queries/[^/]+/)?events")
 _RETRY_AFTER_S = 1.0
@@ -108,6 +110,7 @@ class Proxy:
         self._service, self._limit = service, body_limit_bytes
         self._patience_s = patience_s
         self._most = {"": most, _UPLOADS: _MOST_UPLOADS, "watching": _MOST_WATCHING}
+        self._most[_EXAMPLES] = min(most, _MOST_EXAMPLES)
         self._in_hand: Counter[str] = Counter()
         self._pool = service.pool(sum(self._most.values()))
         self._most[_STREAMS] = streams
@@ -124,18 +127,25 @@ class Proxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
-        kind = _kind(scope)
+        kind, begun = _kind(scope), False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
             if self._in_hand[kind] >= self._most[kind]:
                 reason = f"{self._most[kind]} such requests wait for the service already"
                 raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
             self._in_hand[kind] += 1
             try:
-                await self._answer(kind, scope, receive, send)
+                await self._answer(kind, scope, receive, noting)
             finally:
                 self._in_hand[kind] -= 1
         except CircinusError as error:
-            await answer_of(error, scope)(scope, receive, send)
+            if not begun:  # else no other answer can complete what the client has
+                await answer_of(error, scope)(scope, receive, send)
 
     async def _answer(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == _UPLOADS:  # large: handed on as it comes
@@ -207,4 +217,6 @@ def _kind(scope: Scope) -> str:
     events = scope["method"] == "GET" and _OF_STREAMS.fullmatch(scope["path"])
     if events and wants_stream(Headers(scope=scope)):
         return _STREAMS
+    if scope["method"] == "POST" and REQUESTS.fullmatch(scope["path"]):
+        return _EXAMPLES
     return _UPLOADS if (scope["method"], scope["path"]) == ("POST", _UPLOADS) else ""

@@ -32,6 +32,7 @@ from circinus.deploy.workers.settings import PRIVATE
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
+_IDLE_S = 86_400  # the keeper closes its connections: none ends just as a request comes
 _FAILED, _BAD_INPUT, _DATABASE = 1, 2, 9
 
 
@@ -58,11 +59,13 @@ async def _serve(parts: ServiceParts) -> None:
             uvicorn.Config(
                 app,
                 uds=str(service_socket(folder)),
+                ws="none",
                 lifespan="off",  # its own would hide why it cannot start
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 date_header=False,  # the keeper writes one
+                timeout_keep_alive=_IDLE_S,
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from hashlib import blake2b
 
 from circinus.api.phases import CANCELLABLE, UNFINISHED, QueryPhase
@@ -141,17 +141,28 @@ def undeploy(store: Store, query_id: str, *, clock: Clock) -> StoredQuery:
     return record
 
 
-def retire_expired(store: Store, live: Iterable[StoredQuery], *, now: float) -> tuple[str, ...]:
-    """Retire the queries that were served as long as they asked for; give their ids."""
-    expired = tuple(record.id for record in live if _is_over(record, now))
+def retire_expired(
+    store: Store, live: Iterable[StoredQuery], deadlines: MutableMapping[str, float], clock: Clock
+) -> tuple[str, ...]:
+    """Retire the queries that were served as long as they asked for; return their ids.
+
+    `deadlines` are monotonic seconds by query, set here at the first look at a query that serves:
+    a system clock that is set ahead meanwhile retires nobody.
+    """
+    expired = tuple(record.id for record in live if _is_over(record, deadlines, clock))
     for query_id in expired:
-        store.move(query_id, QueryPhase.RETIRED, at=now, message="its duration is over")
+        at = clock.timestamp()
+        store.move(query_id, QueryPhase.RETIRED, at=at, message="its duration is over")
+        del deadlines[query_id]
     return expired
 
 
-def _is_over(record: StoredQuery, now: float) -> bool:
+def _is_over(record: StoredQuery, deadlines: MutableMapping[str, float], clock: Clock) -> bool:
     duration_s, since = record.query.duration_s, record.entered(QueryPhase.SERVING)
-    return duration_s is not None and since is not None and now >= since + duration_s
+    if duration_s is None or since is None:
+        return False
+    left_s = since + duration_s - clock.timestamp()
+    return clock.now() >= deadlines.setdefault(record.id, clock.now() + left_s)
 
 
 def earlier_bills(store: Store, pipeline: str) -> tuple[Cost, ...]:

@@ -25,6 +25,15 @@ from tests.api.fakes import (
 from tests.api.loops import Loops, loops
 
 
+class AdjustedClock(ManualClock):
+    """A system clock that somebody sets ahead; monotonic seconds know nothing of it."""
+
+    ahead_s = 0.0
+
+    def timestamp(self) -> float:
+        return self.seconds + self.ahead_s
+
+
 @pytest.fixture
 def watched(store: Store, clock: ManualClock) -> Loops:
     return loops(store, FakeDeployer(), clock)
@@ -243,3 +252,21 @@ def test_a_query_that_cannot_compete_waits_with_its_reason_and_keeps_nobody_from
     undeploy(store, "q-1", clock=clock)
     tick(watched)
     assert watched.in_force.read()[1].schedule.aside == ("q-3",)
+
+
+def test_a_query_is_retired_after_its_duration_however_the_system_clock_is_set(
+    store: Store,
+) -> None:
+    clock = AdjustedClock(1000.0)
+    watched = loops(store, FakeDeployer(), clock)
+    add_planned(store, "q-1", plan(), duration_s=60.0)
+    tick(watched)
+    tick(watched)
+    assert phases(store, "q-1") == [QueryPhase.SERVING]
+    clock.ahead_s = 3600.0
+    clock.seconds += 1
+    tick(watched)
+    assert phases(store, "q-1") == [QueryPhase.SERVING]
+    clock.seconds += 60
+    tick(watched)
+    assert phases(store, "q-1") == [QueryPhase.RETIRED]

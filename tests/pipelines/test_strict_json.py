@@ -35,6 +35,7 @@ def values(tree: object) -> int:
         ("[" * 11, FEW),
         ('["' + '","' * 10 + '"]', FEW),
         ('["",' * 99, FEW),
+        ("\ufeff{}", "must be UTF-8 without a byte order mark at its begin"),
         ('{"a":1,"b":2,"a":3}', "must name every field once, got 'a'"),
         ('"\\ud800"', "must have text that UTF-8 can hold"),
         ('{"\\uDFFF": 1}', "must have text that UTF-8 can hold"),
