@@ -108,7 +108,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.parser is None or self.transport.is_closing():
+        if self.transport.is_closing():
             return
         if self._unparsed:
             self._parse()
