@@ -105,6 +105,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     if isinstance(executor, WorkerPool):
         executor.stop_when(over)
         executor.waits = waits
+        executor.longest_s = min(executor.longest_s, query.limits.profiling_s)
     caller = calling_here(infrastructure, gate.leave, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
     evaluator = Profiler(

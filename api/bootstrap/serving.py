@@ -7,12 +7,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from circinus.api.bootstrap.parts import parts_of
 from circinus.api.bootstrap.pods import Owning, make_cluster_launcher
-from circinus.api.bootstrap.registry import RegisteredPipelines, read_quotas
+from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import ExecutorKind, Settings
 from circinus.api.store.bills import SqlBills
@@ -34,10 +34,6 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.scheduler.dispatch.policies import dispatch_policy
-from circinus.scheduler.policies.priced import Migration
-from circinus.scheduler.policies.registry import Terms, scheduling_policy
-from circinus.scheduler.rolling.ageing import Ageing
-from circinus.scheduler.rolling.scheduler import Upkeep
 
 if TYPE_CHECKING:  # the Kubernetes client: only when asked to
     from circinus.deploy.kubernetes.api import Cluster
@@ -70,39 +66,7 @@ def opened_parts(settings: Settings) -> Iterator[ServiceParts]:
         with closing(Store(engine)) as store:
             with suppress(DatabaseFull):
                 store.try_writing()
-            yield replace(_parts(settings, store), require_owned=require_owned)
-
-
-def make_planning_parts(settings: Settings) -> ServiceParts:
-    """Give the parts of a planning worker; the tables must exist.
-
-    What planning imports is loaded here, so that the first query need not wait for it.
-    """
-    import_module("circinus.planner.search.loop")
-    return _parts(settings, Store(connect(settings.database_url)))
-
-
-def _parts(settings: Settings, store: Store) -> ServiceParts:
-    price = settings.migration_price
-    terms = Terms(migration=None if price is None else Migration(price=price))
-    upkeep = Upkeep(
-        policy=scheduling_policy(settings.chosen_method.scheduling, terms),
-        ageing=Ageing(
-            growth_s=settings.ageing_growth_s,
-            limit_s=settings.ageing_limit_s,
-            turn_s=settings.ageing_turn_s,
-        ),
-        every_s=settings.reschedule_s,
-    )
-    return ServiceParts(
-        settings=settings,
-        infrastructure=read_infrastructure(settings.infrastructure),
-        catalogue=RegisteredPipelines.of(settings.extra_pipelines),
-        store=store,
-        clock=SystemClock(),
-        upkeep=upkeep,
-        quotas=read_quotas(settings.quotas),
-    )
+            yield replace(parts_of(settings, store), require_owned=require_owned)
 
 
 def make_orchestrator(

@@ -23,6 +23,7 @@ from math import inf
 from threading import Event, Thread
 
 from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.bootstrap.parts import make_planning_parts
 from circinus.api.bootstrap.planning import (
     Kept,
     Remembered,
@@ -30,7 +31,6 @@ from circinus.api.bootstrap.planning import (
     plan_query,
     planning_fingerprints,
 )
-from circinus.api.bootstrap.serving import make_planning_parts
 from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.control.patience import DatabasePatience, PatientJournal, PatientLedger
 from circinus.api.control.pulse import Pulse
@@ -48,6 +48,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.deploy.profiling.checking import checked
 from circinus.deploy.profiling.fresh_process import taken
+from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
@@ -86,9 +87,10 @@ def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
     parts = make_planning_parts(settings)
     pulse.start()
     event(_LOG, "worker.started", worker=worker, pid=os.getpid())
-    while True:
-        if not plan_next(parts, worker, pulse):
-            parts.clock.sleep(IDLE_S)
+    with STARTER.used():  # what was imported to run operators stays for the next query
+        while True:
+            if not plan_next(parts, worker, pulse):
+                parts.clock.sleep(IDLE_S)
 
 
 def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> bool:

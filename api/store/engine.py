@@ -18,13 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from sqlalchemy import (
     URL,
     Connection,
@@ -51,6 +46,9 @@ from circinus.api.store.failures import (
     failure_in,
 )
 from circinus.pipelines.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 Row = TypeVar("Row")
 
@@ -182,6 +180,8 @@ def migrate(engine: Engine) -> None:
 
     DatabaseUnfit if a newer version of the service has used it.
     """
+    from alembic import command  # here alone: who finds tables there spares it
+
     config = _migrations()
     with _connected(engine) as connection, connection.begin(), _of_known_version():
         config.attributes["connection"] = connection
@@ -190,6 +190,9 @@ def migrate(engine: Engine) -> None:
 
 def require_known(engine: Engine) -> None:
     """Raise DatabaseFailed for what `migrate` would refuse; nothing is changed."""
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
     scripts = ScriptDirectory.from_config(_migrations())
     with _connected(engine, writes=False) as connection, _of_known_version():
         version = MigrationContext.configure(connection).get_current_revision()
@@ -198,6 +201,8 @@ def require_known(engine: Engine) -> None:
 
 
 def _migrations() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -206,6 +211,8 @@ def _migrations() -> Config:
 
 @contextmanager
 def _of_known_version() -> Iterator[None]:
+    from alembic.util import CommandError
+
     try:
         yield
     except CommandError as error:

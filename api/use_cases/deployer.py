@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from circinus.api.schemas.routes import RouteInput
-from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
-from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.observed import SeenRequests
-from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
-from circinus.deploy.runtime.routed import RouteStatus
-from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
+
+if TYPE_CHECKING:  # what serves takes long to import: planning workers spare it
+    from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
+    from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+    from circinus.deploy.runtime.instances import DesiredDeployment
+    from circinus.deploy.runtime.observed import SeenRequests
+    from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
+    from circinus.deploy.runtime.routed import RouteStatus
+    from circinus.deploy.runtime.tier_queue import QueueFigures
+    from circinus.deploy.runtime.traffic import Lately
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,8 @@ class WorkerPool(ABC):
         self._calling = CallsAtOnce(clock, least=cores)
         self.waits = Waits(clock)
         """What was waited for."""
+        self.longest_s = self._settings.timeout_s
+        """Of a run that calls no endpoint, at most `timeout_s`; what profiling may take, say."""
         self._closed = Event()
         self._over: Callable[[], bool] = lambda: False
         self._stopped = False  # whether it was over
@@ -241,7 +243,8 @@ class WorkerPool(ABC):
             )
             start_s = self._clock.now()
             try:
-                done = self._made(worker, run)
+                longest_s = self._settings.timeout_s if calling else self.longest_s
+                done = self._made(worker, run, longest_s)
             except Died as death:
                 spent_s += max(self._clock.now() - start_s - death.waited_s, 0.0)
                 cause, used = death.cause, used.plus(death.used)
@@ -266,12 +269,14 @@ class WorkerPool(ABC):
             return self._explained(replace(done, spent_s=spent_s))
         return self._explained(FailedRun(cause=cause, spent_s=spent_s, used=used))
 
-    def _made(self, worker: ProfilingWorker, run: WorkerRun) -> Completed | FailedRun:
+    def _made(
+        self, worker: ProfilingWorker, run: WorkerRun, longest_s: float
+    ) -> Completed | FailedRun:
         """Return what a run gives; one that is a warm-up is made again, and paid for twice."""
-        done = worker.run(run, self._settings.timeout_s)
+        done = worker.run(run, longest_s)
         if not run.is_warm_up or isinstance(done, FailedRun):
             return done
-        again = worker.run(replace(run, is_warm_up=False), self._settings.timeout_s)
+        again = worker.run(replace(run, is_warm_up=False), longest_s)
         again = replace(again, spent_s=done.spent_s + again.spent_s)
         return compared(run.operator, done, again)
 

@@ -80,6 +80,14 @@ def test_an_operator_that_never_ends_is_ended(pool: ProcessPool) -> None:
     assert 0.5 <= done.spent_s < 1  # a first call, which would be made twice
 
 
+def test_a_run_takes_no_longer_than_it_may_by_then() -> None:
+    with ProcessPool(EVERY, SystemClock(), ProfilingPoolSettings(timeout_s=60.0)) as opened:
+        opened.longest_s = 0.5  # what profiling may take
+        done = opened.run(every.by_name["hang"], 1, PLAIN)
+    assert isinstance(done, FailedRun)
+    assert done.cause == "took longer than 0.5 s"
+
+
 def test_an_operator_that_takes_its_process_down_costs_that_measurement(
     pool: ProcessPool,
 ) -> None:
