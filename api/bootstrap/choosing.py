@@ -12,6 +12,7 @@ import os
 import sys
 from asyncio.subprocess import DEVNULL
 from dataclasses import dataclass, field
+from typing import Any
 
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.profiling.fresh_process import running
@@ -34,7 +35,7 @@ class PoolChooser:
         async with self._turn:
             try:
                 async with asyncio.timeout(self.limit_s):
-                    told = json.loads(await _asked(body.model_dump_json().encode()))
+                    told = _read(await _asked(body.model_dump_json().encode()))
             except TimeoutError as error:
                 rule = (
                     f"must be few enough to choose within {self.limit_s:g} s, with fewer types or "
@@ -55,8 +56,18 @@ async def _asked(body: bytes) -> bytes:
             told = b"" if process.stdout is None else await process.stdout.read()
     finally:
         os.close(file)
-    if not told:
-        raise Unavailable("choosing a pool ended without an answer", retry_after_s=_RETRY_AFTER_S)
+    return told
+
+
+def _read(answer: bytes) -> dict[str, Any]:
+    """Return an answer; Unavailable if it is none, or was cut off."""
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        cause = "choosing a pool ended without an answer"
+        raise Unavailable(cause, retry_after_s=_RETRY_AFTER_S)
     return told
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from circinus.api.bootstrap import choosing
 from circinus.api.bootstrap.choosing import PoolChooser
 from circinus.api.schemas.pools import ChoosePoolBody, ChooseQueryPoolBody, LatencyInput
 from circinus.api.store.records import Conflict, NotFound
@@ -15,7 +16,7 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.query_pools import HEADROOM, question_of, require_choosable
 from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.plan import DemandItem
 from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops
@@ -247,3 +248,9 @@ def test_a_query_gets_the_cheapest_mix_that_is_in_time(watched: Loops, store: St
     answer = question.answered(asyncio.run(PoolChooser().choose(question.body)))
     assert answer.slices == {"cloud": {"small": 3, "large": 2}}  # so, the largest rate
     assert "the largest rate" in answer.choice.reason
+
+
+@pytest.mark.parametrize("answer", [b"", b'{"pool": ', b"[]", b"\xff"])
+def test_an_answer_of_another_process_that_is_none_is_told(answer: bytes) -> None:
+    with pytest.raises(Unavailable, match="choosing a pool ended without an answer"):
+        choosing._read(answer)
