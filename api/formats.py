@@ -128,7 +128,8 @@ def accuracy(estimate: Estimate | EstimateView | None) -> str:
     """Give a score with its interval."""
     if estimate is None:
         return UNKNOWN
-    return f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
+    told = f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
+    return f"{told}{estimate.over}"
 
 
 def latency(estimate: Estimate | EstimateView | None) -> str:
@@ -377,7 +378,12 @@ def failure_lines(progress: ProgressView) -> Iterator[str]:
     for found in progress.failures:
         inputs = f"on {found.inputs} input{'s' if found.inputs > 1 else ''}, first {found.input}"
         yield f"{found.operator} failed {inputs}: {found.cause}"
-    if out := progress.left_out:
-        more = f" and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else ""
-        named = ", ".join(map(str, out[:_MOST_NAMED]))
+    yield from left_out_lines(progress.left_out)
+
+
+def left_out_lines(inputs: Sequence[int]) -> Iterator[str]:
+    """Name the inputs that no figure stands on, in one line; in none where there are none."""
+    if inputs:
+        more = f" and {len(inputs) - _MOST_NAMED} more" if len(inputs) > _MOST_NAMED else ""
+        named = ", ".join(map(str, inputs[:_MOST_NAMED]))
         yield f"left out, because they failed in every configuration: inputs {named}{more}"

@@ -13,6 +13,8 @@ of an input, then over inputs. The one rule: inputs weigh alike, however many dr
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from math import isfinite, sqrt
 
 import numpy as np
@@ -24,6 +26,17 @@ from circinus.pipelines.profile import FloatArray, IntArray
 MOST_DRAWS = 8
 """Draws of an input that are measured at most. Of 8, the noise of draws adds to the deviation of a
 mean over N inputs what N / 8 further inputs would take away, if all of it were noise."""
+
+
+def drawing_as(graph: PipelineGraph, names: Collection[str]) -> PipelineGraph:
+    """Return the graph where these operators are declared to draw."""
+    if all(operator.draws for operator in graph.operators if operator.name in names):
+        return graph
+    operators = (
+        replace(operator, draws=operator.draws or operator.name in names)
+        for operator in graph.operators
+    )
+    return replace(graph, operators=tuple(operators))
 
 
 def measurable(graph: PipelineGraph, inputs: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from circinus.pipelines import checks
+from circinus.pipelines.draws import drawing_as
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import DeviceProfile, Infrastructure, with_device
 from circinus.pipelines.restrictions import Restrictions, allowed_tiers, restricted_graph
@@ -88,8 +89,10 @@ class PlanningLimits:
 class OnFailure(StrEnum):
     """What an input on which an operator fails means for a configuration's accuracy."""
 
-    DROP = "drop"  # scores zero; leaves the population once it failed in all of three or more
     SCORE_ZERO = "score_zero"  # scores zero
+    # scores zero; leaves the population once it failed in all of three configurations, or of all
+    # where there are fewer
+    DROP = "drop"
     STOP = "stop"  # ends the search
 
 
@@ -114,7 +117,8 @@ class Query:
     restrictions: Restrictions = field(default_factory=Restrictions)  # what holds in every plan
     device: DeviceProfile | None = None  # its own device; None: as the infrastructure says
     planning: PlanningMethod = field(default_factory=PlanningMethod)  # how it is planned
-    on_failure: OnFailure = OnFailure.DROP  # what a failed input means
+    on_failure: OnFailure = OnFailure.SCORE_ZERO  # what a failed input means
+    draws: tuple[str, ...] = ()  # operators that draw, beside those that say so themselves
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)
@@ -169,10 +173,12 @@ class PlanningContext:
 def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> PlanningContext:
     """Give the graph without knob values that are ruled out, and the query's own device.
 
-    InvalidInput with every fault of one kind: restrictions that name what is not there or leave
-    nothing, or a device where requests start on a shared tier.
+    InvalidInput with every fault of one kind: draws of an operator that is not there; restrictions
+    that name what is not there or leave nothing; a device where requests start on a shared tier.
     """
+    for name in query.draws:
+        checks.among("draws", name, [operator.name for operator in graph.operators])
     own = with_device(infrastructure, query.device)
     allowed_tiers(graph, own, query.restrictions)
-    restricted = restricted_graph(graph, query.restrictions)
+    restricted = drawing_as(restricted_graph(graph, query.restrictions), query.draws)
     return PlanningContext(graph=restricted, infrastructure=own, query=query)

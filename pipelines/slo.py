@@ -95,6 +95,8 @@ class Estimate:
     high: float  # upper end, `>= value`
     confidence: float  # of the interval, in (0, 1)
     inputs: int  # on how many inputs it rests, `>= 0`
+    # of an accuracy, inputs beside these that count for nothing: they failed everywhere, `>= 0`
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         within = self.low <= self.value <= self.high
@@ -102,6 +104,12 @@ class Estimate:
         checks.require(within, "estimate", "must lie within its interval", told)
         checks.open_probability("estimate.confidence", self.confidence)
         checks.at_least("estimate.inputs", self.inputs, 0)
+        checks.at_least("estimate.left_out", self.left_out, 0)
+
+    @property
+    def over(self) -> str:
+        """Return of how many inputs it stands on which, in words; empty: on all of them."""
+        return f" over {self.inputs} of {self.inputs + self.left_out}" if self.left_out else ""
 
     def at_least(self, bound: float) -> SloState:
         """Give what is known of `figure >= bound`."""

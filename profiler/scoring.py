@@ -15,11 +15,12 @@ from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.judge import Judge
 from circinus.pipelines.payload import Payload, encode
 from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Paid
+from circinus.pipelines.profile import UNPLANNABLE, Paid
 from circinus.profiler.execution import FailedRun, handed_out, run_calling
 
 _NO_KNOBS = Configuration(())
 _NOTHING = Paid()
+_EVERY_OUTPUT = "the metric must score every output, 0 where nothing of it is right"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Scoring:
         try:
             score = self.pipeline.score_of(given, handed_out(expected), handed_out(input))
         except OperatorFailed as error:
-            return Scored(cause=error.cause)
+            return Scored(cause=f"{UNPLANNABLE}{_EVERY_OUTPUT} ({error.cause})")
         return Scored(score=score, output=None if judge is None else encode(output))
 
 

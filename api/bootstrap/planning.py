@@ -30,7 +30,8 @@ from circinus.pipelines.query import Query
 from circinus.pipelines.waiting import Waits
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.bill import Cost
-from circinus.planner.search.result import Observer, PlanningResult
+from circinus.planner.search.result import DRAWS, Observer, PlanningResult
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Executor, InProcess
 from circinus.profiler.journal import Journal, MemoryJournal
 from circinus.profiler.labelling import Labelling
@@ -55,6 +56,7 @@ class Kept:
     bills: tuple[Cost, ...] = ()  # of earlier queries of the same pipeline
     history: tuple[QueryRecord, ...] = ()  # what those measured, the newest first
     ledger: Ledger | None = None  # of what calls for the same query cost; None: nothing is kept
+    draws: tuple[str, ...] = ()  # operators that were seen to draw, though nobody declared it
 
 
 def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a default
@@ -80,10 +82,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     """
     rule = "must be given for a pipeline that a judge scores, and for no other"
     checks.require((labelling is None) == (pipeline.judge is None), "metric", rule, pipeline.name)
-    drawing_ones = [one.name for one in pipeline.graph.operators if one.draws]
+    declared = {*query.draws, *(one.name for one in pipeline.graph.operators if one.draws)}
     rule = "must draw nothing where a judge scores: a label is of one output"
-    fits = labelling is None or not drawing_ones
-    checks.require(fits, f"pipeline {pipeline.name}.operators", rule, drawing_ones)
+    fits = labelling is None or not declared
+    checks.require(fits, f"pipeline {pipeline.name}.operators", rule, sorted(declared))
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
     from circinus.deploy.planning import planner_of
@@ -117,6 +119,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         cache=PrefixCache(store=kept.outputs),
         caller=caller,
         ran=gate.spending.ran,
+        comparisons=Comparisons(unlike={*kept.draws, *query.draws}),
     )
     load = OtherLoad(clock)
     result = planner.search(
@@ -140,8 +143,11 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
             for plan in plans
         )
     at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
-    remarks = (*result.remarks, *load.remarks(at_once), *waits.remarks())
-    return replace(result, plans=plans, remarks=remarks)
+    seen = tuple(name for name in kept.draws if name not in declared)
+    told = (f"{name} {DRAWS}" for name in seen)
+    remarks = (*told, *result.remarks, *load.remarks(at_once), *waits.remarks())
+    seen += result.seen_to_draw
+    return replace(result, plans=plans, remarks=remarks, seen_to_draw=seen)
 
 
 def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:

@@ -114,6 +114,11 @@ class Planned:
         return self._found.result.failures
 
     @property
+    def left_out(self) -> tuple[int, ...]:
+        """Inputs, by their index, that no figure stands on: they failed in every configuration."""
+        return self._found.result.left_out
+
+    @property
     def infrastructure(self) -> Infrastructure:
         """The tiers that were planned for."""
         return self._found.infrastructure
@@ -134,6 +139,7 @@ class Planned:
             f"{formats.seconds(result.spent_s)} of operators spent; {ended}",
             f"asked: {formats.objectives(self._found.request)}",
             *failed,
+            *formats.left_out_lines(result.left_out),
             *result.remarks,
         )
 

@@ -71,7 +71,8 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     request_rate_per_s: float | None = None,
     restrictions: Mapping[str, Any] | None = None,
     device: Mapping[str, float] | None = None,
-    on_failure: str = "drop",
+    on_failure: str = "score_zero",
+    draws: Sequence[str] = (),
     profiling_s: float = _DEFAULTS.profiling_s,
     profiling_usd: float | None = None,
     response_s: float | None = _DEFAULTS.response_s,
@@ -111,7 +112,9 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         restrictions: what is not left to the planner: `tiers`, `knobs`, `stays_on_device`, as in
             a query file.
         device: `speed_factor`, `bandwidth_mbit_per_s`, `delay_s` of the user's own device.
-        on_failure: what an input on which an operator fails means: drop, score_zero or stop.
+        on_failure: what an input on which an operator fails means: score_zero, drop or stop.
+        draws: operators, by name, that may answer equal inputs differently, as models that sample
+            do. Models with a temperature above 0, and what is seen to, need not be named.
         profiling_s: most operator seconds that planning may spend.
         profiling_usd: most US dollars that it may spend; None: any.
         response_s: most seconds until the answer; None: any.
@@ -141,6 +144,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         | _given(profiling_usd=profiling_usd, configurations=configurations),
         "seed": seed,
         "cold": cold,
+        "draws": list(draws),
         **_given(request_rate_per_s=request_rate_per_s, restrictions=restrictions, device=device),
         **_given(planning={"method": method} if isinstance(method, str) else method),
     }

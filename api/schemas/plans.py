@@ -28,6 +28,13 @@ class EstimateView(View):
     high: Finite = Field(description="Upper end of the confidence interval; none: unbounded.")
     confidence: float = Field(description="Of the interval, in (0, 1).")
     inputs: int = Field(description="On how many inputs it rests.")
+    left_out: int = 0
+    """Of an accuracy, inputs beside these that count for nothing: they failed everywhere."""
+
+    @property
+    def over(self) -> str:
+        """The same as of an `Estimate`."""
+        return f" over {self.inputs} of {self.inputs + self.left_out}" if self.left_out else ""
 
 
 class DemandView(View):

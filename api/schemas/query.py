@@ -96,10 +96,10 @@ class DataSource(Input):
     """File of JSON lines, each with `input` and `expected`."""
     dataset: Annotated[str, Field(pattern=r"^d-[0-9a-f]{32}$")] | None = None
     """Id of a data set that was handed over to the service."""
-    on_failure: OnFailure = Field(default=OnFailure.DROP, strict=False)
-    """What an input on which an operator fails means: it scores zero, and leaves the data once it
-    failed in all of three or more configurations (`drop`); it scores zero (`score_zero`); or
-    planning ends (`stop`)."""
+    on_failure: OnFailure = Field(default=OnFailure.SCORE_ZERO, strict=False)
+    """What an input on which an operator fails means: it scores zero (`score_zero`); it also
+    leaves the data once it failed in all of three configurations, or of all where there are fewer
+    (`drop`); or planning ends (`stop`)."""
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSource:
@@ -299,6 +299,9 @@ class QueryRequest(Input):
     """Whether planning starts from nothing that earlier queries measured."""
     planning: PlanningRequest | None = None
     """How it is planned; left out: as the service's method says."""
+    draws: Annotated[list[Name], _ANY] = Field(default_factory=list)
+    """Operators that may answer equal inputs differently, as models that sample do: it is planned
+    for the mean over draws of each input. Beside those that say so themselves, or are seen to."""
     metric: MetricRequest | None = None
     """Labels for a pipeline that a judge scores; left out: a metric scores it."""
 

@@ -422,8 +422,8 @@ class RequestReply(View):
     """Of the output, in [0, 1]; none without an expected output."""
     emulated: bool = False
     """Whether a tier or link on the way is emulated by waiting."""
-    planned_on: bool = False
-    """Whether the input is one of the query's data."""
+    planned_on: bool | None = None
+    """Whether the input of an example is one of the query's data; none: it was no example."""
 
 
 def pipeline_view(listed: ListedPipeline) -> PipelineView:

@@ -25,6 +25,7 @@ from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.draws import drawing_as
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
@@ -36,7 +37,6 @@ from circinus.pipelines.query import Query
 from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known
-from circinus.profiler.comparing import drawing_as
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.journal import MeasuredInput, profiles_of
 
@@ -91,7 +91,7 @@ class Knowledge:
     ) -> Knowledge:
         """Give what measurements of a query are, of which its plans were found."""
         known = Known(
-            graph=drawing_as(graph, set(seen_to_draw)),
+            graph=drawing_as(graph, {*seen_to_draw, *query.draws}),
             profiles=profiles_of(measured, drawing.order, len(graph.operators)),
             population=len(drawing.order),
             # The plans were found for the accuracy that was asked for.

@@ -25,7 +25,7 @@ from circinus.deploy.runtime.dispatcher import RECENT, RequestResult, RequestTer
 from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Example
-from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.errors import OperatorFailed, Unavailable
 from circinus.pipelines.payload import Payload, content_hash
 from circinus.pipelines.profile import FloatArray
 from circinus.planner.answers.drift import ObservedRequests
@@ -51,7 +51,7 @@ class RequestWindows:
         self._windows: dict[str, _Window] = {}
 
     def note(self, query_id: str, plan_id: str, example: ExampleReference, score: float) -> None:
-        """Take in what an answer scored in [0, 1], where what is right is known.
+        """Take in what a request scored in [0, 1], where what is right is known; 0: it failed.
 
         Answers of another plan of the query are forgotten; of each example the latest one counts.
         """
@@ -112,13 +112,14 @@ class RequestWindows:
 class AnsweredRequest:
     """What a client gets: by which plan, and its score in [0, 1]; None without an example.
 
-    `planned_on` says whether an example is one of the query's own data, by its content.
+    `planned_on` says whether an example is one of the query's own data, by its content; None: it
+    is not known of an input that is no example.
     """
 
     result: RequestResult
     plan_id: str
     score: float | None
-    planned_on: bool = False
+    planned_on: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,7 +162,11 @@ class Requests:
             result = await self.deployer.request(query_id, given, terms)
             return AnsweredRequest(result=result, plan_id=plan_id, score=None)
         example, known = await self._example(query, chosen, until)
-        result = await self.deployer.request(query_id, example.input, terms)
+        try:
+            result = await self.deployer.request(query_id, example.input, terms)
+        except OperatorFailed:
+            self.windows.note(query_id, plan_id, chosen, 0.0)
+            raise
         score = await self._score(query.pipeline, result.output, example.expected, until)
         self.windows.note(query_id, plan_id, chosen, score)
         return AnsweredRequest(result=result, plan_id=plan_id, score=score, planned_on=known)

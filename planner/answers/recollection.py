@@ -124,7 +124,7 @@ class Recollection:
 def _counted(bench: Bench, profiles: Sequence[Profile], strategy: StrategyFactory) -> _Counted:
     setting = bench.setting
     space, query = setting.space, setting.context.query
-    counting = failing.Counting(query.on_failure)
+    counting = failing.Counting(query.on_failure, space.size)
     counting.learn(profiles)
     counts = [] if counting.end else [counting.counted(one.configuration) for one in profiles]
     failed, good = list[FailedMeasurement](), dict[int, Profile]()

@@ -56,6 +56,7 @@ def accuracy_ahead(scores: FloatArray, known: Estimate, *, examples: int) -> Est
         high=max(min(high, 1.0), known.value),
         confidence=SURE,
         inputs=len(scores),
+        left_out=known.left_out,
     )
 
 
@@ -145,6 +146,8 @@ def would_show(ahead: Outlook, slo: Slo) -> int | None:
 
     None: these do, no number would, or it cannot be told.
     """
+    if ahead.accuracy.left_out:
+        return None
     shown = ahead.accuracy.at_least(slo.accuracy) is SloState.MET
     accurate = 0 if shown else examples_needed(slo.accuracy, ahead.accuracy.value)
     if accurate is None or not ahead.latency_s.value <= slo.latency_s:

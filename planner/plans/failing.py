@@ -2,16 +2,19 @@
 
 | `on_failure` | an input on which a configuration failed |
 | --- | --- |
-| `drop` | scores zero there; leaves the population once it failed in all of `_ENOUGH` or more |
 | `score_zero` | scores zero, wherever it fails |
+| `drop` | scores zero there; leaves the population once it failed in all of `_ENOUGH` or more |
 | `stop` | ends the search |
 
 A cause that says nothing of the input (`Failure.ends_planning`) ends the search, whatever is said.
 
 An input leaves the population by counting, in every configuration, as the mean of the others: that
-moves no figure, and what was paired by input stays so. A failed run is no sample of latency: its
-seconds and bytes are those of another input of the configuration, in turn. A configuration that
-failed on all of its first `_TRIES` inputs has nothing to take them from, and has failed.
+moves no figure, and what was paired by input stays so. The accuracy says how many it leaves out,
+and never holds for future inputs: requests with such inputs fail.
+
+A failed run is no sample of latency: its seconds and bytes are those of another input of the
+configuration, in turn. A configuration that failed on all of its first `_TRIES` inputs has nothing
+to take them from, and has failed.
 """
 
 from __future__ import annotations
@@ -36,8 +39,9 @@ from circinus.pipelines.profile import (
     Profile,
 )
 from circinus.pipelines.query import OnFailure
+from circinus.pipelines.slo import Estimate
 
-_ENOUGH = 3  # configurations: fewer may share what is wrong with them
+_ENOUGH = 3  # configurations, where there are as many: fewer may share what is wrong
 _TRIES = 3  # inputs: where one in ten fails, all three do once in a thousand configurations
 _TOLD = 5  # kinds of failures told of, the most frequent ones
 
@@ -68,8 +72,9 @@ class Counting:
     `left_out` and what a profile counts as may change with every one that is learnt.
     """
 
-    def __init__(self, on_failure: OnFailure) -> None:
+    def __init__(self, on_failure: OnFailure, configurations: int) -> None:
         self._on_failure = on_failure
+        self._enough = min(_ENOUGH, configurations)
         self._profiles: dict[Configuration, Profile] = {}  # as they were measured
         self.left_out: frozenset[int] = frozenset()  # inputs, indices in the data
         self.end: Failure | None = None  # the first that ends planning
@@ -81,7 +86,7 @@ class Counting:
             ending = (failure for failure in profile.failures if failure.ends_planning)
             self.end = self.end or next(ending, None)
         if self._on_failure is OnFailure.DROP:
-            self.left_out = _failing_everywhere(self._profiles.values())
+            self.left_out = _failing_everywhere(self._profiles.values(), self._enough)
 
     def counted(self, configuration: Configuration) -> Profile:
         """Give what was measured of a configuration, as it counts by now."""
@@ -128,8 +133,8 @@ class Counting:
 class Tolerant(Counting):
     """An Evaluator whose failed measurements are finite, and count as the query says."""
 
-    def __init__(self, evaluator: Evaluator, on_failure: OnFailure) -> None:
-        super().__init__(on_failure)
+    def __init__(self, evaluator: Evaluator, on_failure: OnFailure, configurations: int) -> None:
+        super().__init__(on_failure, configurations)
         self._evaluator = evaluator
 
     @property
@@ -192,6 +197,12 @@ def standing(profile: Profile) -> BoolArray:
     return ~(_failed_columns(profile) & (profile.score > 0))
 
 
+def standing_on(known: Estimate, profile: Profile) -> Estimate:
+    """Return an accuracy with the number of inputs that it stands on, and of those left out."""
+    stands = standing(profile)
+    return replace(known, inputs=int(stands.sum()), left_out=int((~stands).sum()))
+
+
 def _failed_columns(profile: Profile) -> BoolArray:
     if not profile.failures:
         return np.zeros(len(profile.inputs), dtype=np.bool_)
@@ -200,8 +211,8 @@ def _failed_columns(profile: Profile) -> BoolArray:
     return np.isin(pairs, failed)
 
 
-def _failing_everywhere(profiles: Collection[Profile]) -> frozenset[int]:
-    """Give the inputs that failed in each of at least `_ENOUGH` configurations that met them.
+def _failing_everywhere(profiles: Collection[Profile], enough: int) -> frozenset[int]:
+    """Return the inputs that failed in each of at least `enough` configurations that met them.
 
     Where operators draw, in each of as many draws.
     """
@@ -210,7 +221,7 @@ def _failing_everywhere(profiles: Collection[Profile]) -> frozenset[int]:
         failed.update(failure.input for failure in profile.failures)
     for profile in profiles if failed else ():
         met.update(profile.inputs.tolist())
-    return frozenset(i for i, count in failed.items() if count >= _ENOUGH and count == met[i])
+    return frozenset(i for i, count in failed.items() if count >= enough and count == met[i])
 
 
 def _filled(figures: FloatArray, failed: BoolArray, good: IntArray) -> FloatArray:

@@ -28,6 +28,7 @@ from circinus.planner.deployment.prediction import (
 )
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
 from circinus.planner.plans.auditing import Audit, audited
+from circinus.planner.plans.failing import standing_on
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100
@@ -280,7 +281,7 @@ def measured_as(
         ending=ending,
         scores=profile.score,
         work=Work.of(profile),
-        accuracy=bench.accuracy(profile),
+        accuracy=standing_on(bench.accuracy(profile), profile),
         latency_s=latency_s,
         profile=profile,
     )

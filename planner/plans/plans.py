@@ -33,7 +33,7 @@ from circinus.planner.models.ahead import (
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.calls import plan_calls, usd_ahead, usd_per_request
-from circinus.planner.plans.failing import standing
+from circinus.planner.plans.failing import standing, standing_on
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 _SECONDS_PER_HOUR, _THOUSAND = 3600.0, 1000.0
@@ -130,7 +130,7 @@ def estimated(
 ) -> Plan:
     """Give a plan with what all that was measured says of it, on the examples and ahead."""
     known = accuracy or measured.accuracy
-    known = replace(known, inputs=int(standing(measured.profile).sum()))
+    known = standing_on(known, measured.profile)
     return replace(
         plan,
         accuracy=known,

@@ -44,6 +44,7 @@ from circinus.planner.search.bill import Bill, Budget, CallsCost, Forecast, Tall
 from circinus.planner.search.findings import Findings
 from circinus.planner.search.forecasting import Probes, from_probes, probed, with_waits
 from circinus.planner.search.result import (
+    DRAWS,
     Observer,
     PlanningOutcome,
     PlanningPhase,
@@ -63,10 +64,6 @@ from circinus.planner.strategy.protocol import (
 )
 
 _PROBE_STREAM = 1
-_SEEN = (
-    "answered the same input differently: it is planned for the mean over draws, as if it was "
-    "declared with draws: true"
-)
 _REPORT_EVERY = 10  # inputs: reports within a configuration, for pipelines that take seconds each
 _LEAST_WAIT_S = 1.0  # since the last report, after which there is another
 _LEAST_REPORT_S = 1.0  # that saying why there is no plan may take after a limit
@@ -165,7 +162,7 @@ class _Search:
         self._bench, self._settings, self._observer = bench, settings, observer
         self._clock, self._start, self._cancelled = clock, clock.now(), False
         setting, query = bench.setting, bench.setting.context.query
-        self._evaluator = Tolerant(evaluator, query.on_failure)
+        self._evaluator = Tolerant(evaluator, query.on_failure, setting.space.size)
         self._budget = Budget.of(query.limits, setting.context.infrastructure)
         self._begin()
         price = self._budget.price_usd_per_hour
@@ -473,7 +470,8 @@ class _Search:
         because, failures = stop.because, self._evaluator.failures
         if outcome in (PlanningOutcome.INFEASIBLE, PlanningOutcome.EXHAUSTED):
             if self._failures_bind():
-                outcome, because = PlanningOutcome.FAILED, f"{because}; {failures[0]}"
+                because = f"{because}; {failures[0]}"
+                outcome = outcome if every else PlanningOutcome.FAILED
             confidence = self._settings.margin_confidence
             setting, late = self._bench.setting, self._too_late()
             why = shortfall(setting, every, findings.tail, confidence, because, late)
@@ -491,7 +489,7 @@ class _Search:
             bill=bill,
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
-            remarks=tuple(f"{name} {_SEEN}" for name in self._seen_to_draw),
+            remarks=tuple(f"{name} {DRAWS}" for name in self._seen_to_draw),
             seen_to_draw=tuple(self._seen_to_draw),
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every

@@ -13,6 +13,12 @@ from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
 from circinus.planner.search.trials import Trial
 
+DRAWS = (
+    "answered the same input differently: it is planned for the mean over draws, as if it was "
+    "declared with draws: true"
+)
+"""What is told of an operator that draws and was not declared to."""
+
 
 class PlanningOutcome(StrEnum):
     """How planning ended."""

@@ -263,8 +263,8 @@ def _sentence(
         told = f"{told} for future inputs"
     parts = [
         f"{told} ({evidence}).",
-        f"The closest one has accuracy {closest.accuracy.value:.4g}{future}, "
-        f"{slo.latency_statistic} latency {units.seconds(closest.latency_s.value)} "
+        f"The closest one has accuracy {closest.accuracy.value:.4g}{closest.accuracy.over}"
+        f"{future}, {slo.latency_statistic} latency {units.seconds(closest.latency_s.value)} "
         f"and costs {cost_told(slo, closest)} "
         f"({closest.accuracy.inputs} inputs measured).",
     ]

@@ -25,7 +25,7 @@ from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.traffic import Traffic
 from circinus.deploy.workers.errors import TooManyRequests
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.needs import package
 from circinus.pipelines.payload import Payload
 from circinus.scheduler.problem_form import problem_from_dict
@@ -412,6 +412,32 @@ def test_a_full_deployment_says_when_to_come_again(connect: Connect) -> None:
     response = client.post("/v1/queries/q-1/requests", json={"input": 1})
     assert assert_problem(response, 429)["detail"] == "64 requests already wait"
     assert response.headers["retry-after"] == "3"
+
+
+def test_a_request_for_an_example_that_fails_counts_as_0(connect: Connect) -> None:
+    class Failing(FakeDeployer):
+        async def request(
+            self, query_id: str, input: Payload, terms: RequestTerms
+        ) -> RequestResult:
+            raise OperatorFailed("add", "it broke")
+
+    deployer = Failing()
+    deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=plan(by=1))
+    client = connect(deployer)
+    add_planned(store_of(client), "q-1", plan())
+    store_of(client).move("q-1", QueryPhase.SERVING, at=1.0)
+    asked = {"example": {"index": 1, "count": 10}}
+    assert_problem(client.post("/v1/queries/q-1/requests", json=asked), 502)
+    windows = service_of(client).requests.windows
+    assert windows.scores("q-1", plan(by=1).id).tolist() == [0.0]
+
+
+def test_whether_an_input_was_planned_on_is_not_known_without_an_example(connect: Connect) -> None:
+    client = served(connect)
+    own = client.post("/v1/queries/q-1/requests", json={"input": 1}).json()
+    assert own["planned_on"] is None
+    asked = {"example": {"index": 1, "count": 10}}  # as many as it was planned on, of its seed
+    assert client.post("/v1/queries/q-1/requests", json=asked).json()["planned_on"] is True
 
 
 def test_metrics_need_the_token_too(connect: Connect) -> None:

@@ -108,6 +108,14 @@ def test_wrong_answers_break_the_accuracy(verified: Verified) -> None:
     assert not report.worked
 
 
+def test_requests_that_failed_count_as_0() -> None:
+    observed = ObservedTraffic(
+        latency_s=[0.1] * 8, score=[1.0] * 8, failures=["502 add failed"] * 2, emulated=False
+    )
+    assert observed.accuracy is not None
+    assert (observed.accuracy.value, observed.accuracy.inputs) == (0.8, 10)
+
+
 def test_slow_answers_break_the_latency(verified: Verified) -> None:
     report = verified.report(slo=TIGHT)
     assert report.problems == ("mean latency 250 ms is above the objective, 200 ms",)

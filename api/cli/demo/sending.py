@@ -32,8 +32,9 @@ class ObservedTraffic:
 
     @property
     def accuracy(self) -> Estimate | None:
-        """Mean score, with its interval within [0, 1]; None: there is none."""
-        return accuracy_observed(np.array(self.score)) if self.score else None
+        """Mean score, 0 for a request that failed, with its interval; None: no answer has one."""
+        scores = np.array([*self.score, *(0.0 for _ in self.failures)])
+        return accuracy_observed(scores) if self.score else None
 
     def latency(self, statistic: LatencyStatistic) -> Estimate | None:
         """Give that figure of the latencies, with its interval; None: of fewer than two answers.
@@ -82,7 +83,7 @@ def send(
         score=[reply.score for reply in replies if reply.score is not None],
         failures=failures,
         emulated=any(reply.emulated for reply in replies),
-        planned_on=sum(reply.planned_on for reply in replies),
+        planned_on=sum(bool(reply.planned_on) for reply in replies),
     )
 
 

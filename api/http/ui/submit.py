@@ -62,8 +62,8 @@ _CHOICES: Mapping[str, Choices] = {
         (HoldsFor.FUTURE.value, "future inputs, with 95 % confidence"),
     ],
     "data.on_failure": [
-        (OnFailure.DROP.value, "scores zero, and leaves once it failed in all"),
         (OnFailure.SCORE_ZERO.value, "scores zero"),
+        (OnFailure.DROP.value, "scores zero, and leaves once it failed in all"),
         (OnFailure.STOP.value, "ends planning"),
     ],
 }
