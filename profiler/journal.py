@@ -46,6 +46,8 @@ class MeasuredInput(Paid):
     draw: int = 0  # which draw of the input; others only where an operator draws
     # what a judge scored, encoded as a payload, for people to label; None: a metric scored it
     output: bytes | None = None
+    # operators that answered it differently when they ran once more, though nobody declared it
+    varied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"measured input {self.input}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +18,13 @@ from circinus.pipelines import checks
 from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.draws import DrawOrder
+from circinus.pipelines.draws import DrawOrder, drawing_as
 from circinus.pipelines.errors import Stopped
 from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Failure, IntArray, Profile
 from circinus.pipelines.scatter import Scatter
-from circinus.profiler.comparing import Comparisons, drawing_as
+from circinus.profiler.comparing import Comparisons, is_compared
 from circinus.profiler.execution import Executor, handed_out
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair
 from circinus.profiler.prefix_cache import PrefixCache, fingerprints
@@ -31,13 +32,22 @@ from circinus.profiler.turns import Turn, Turns
 from circinus.profiler.walk import PreparedInput, Walk, failed
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Known:
     """A configuration that was asked for."""
 
     columns: Columns  # what was handed out
-    recalled: dict[Pair, MeasuredInput]  # what is in the journal beyond that
-    prints: dict[int, tuple[str, ...]]  # fingerprints of operators, by draw
+    # what is in the journal beyond that
+    recalled: dict[Pair, MeasuredInput] = field(default_factory=dict)
+    # failures in the journal, which may have passed: these inputs are measured again
+    failed: dict[Pair, MeasuredInput] = field(default_factory=dict)
+    prints: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of operators, by draw
+
+
+class _Missing(NamedTuple):
+    known: _Known
+    pair: Pair
+    compares: bool  # whether operators run once more, to see whether they draw
 
 
 @dataclass(eq=False)
@@ -46,8 +56,9 @@ class Profiler:
 
     A profile covers what was asked for, not all that the journal may hold, and `spent_s` counts a
     journalled measurement when it is asked for. So a search that is started again sees, step by
-    step, what it saw before, and continues the same budget. InvalidInput if the order is empty,
-    repeats an index or has one outside the data set.
+    step, what it saw before, and continues the same budget. Only what failed is measured again:
+    what was away then may be there now. InvalidInput if the order is empty, repeats an index or
+    has one outside the data set.
 
     An operator that is seen to answer differently draws from then on, as if it was declared:
     `graph` says so, and there is more to measure.
@@ -70,6 +81,7 @@ class Profiler:
     calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
     calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
     saved_s: float = field(default=0.0, init=False)  # operator seconds that shared prefixes saved
+    _wanted: int = field(default=0, init=False, repr=False)  # measurements, journalled ones too
     _known: dict[Configuration, _Known] = field(default_factory=dict, init=False, repr=False)
     _facts: dict[int, tuple[str, int]] = field(default_factory=dict, init=False, repr=False)
 
@@ -98,13 +110,15 @@ class Profiler:
         self._order.grow(max((n for _, n in asked), default=0), self._scatter.draws_worth)
         each = [self._checked(configuration, inputs) for configuration, inputs in asked]
         checks.unique("configurations", [configuration for configuration, _ in asked])
-        missing: list[tuple[_Known, Pair]] = []
+        missing: list[_Missing] = []
         for known, pairs in each:
             for pair in pairs:
+                compares = is_compared(self._wanted)
+                self._wanted += 1
                 if pair in known.recalled:
                     self._walk.learn(self._prints(known, pair), known.recalled[pair])
                 else:
-                    missing.append((known, pair))
+                    missing.append(_Missing(known, pair, compares))
         try:
             self._measure_all(missing)
         except Stopped as stopped:
@@ -144,21 +158,18 @@ class Profiler:
         known = self._known.get(configuration) or self._recall(configuration)
         return known, self._order.pairs(min(known.columns.count, inputs), inputs)
 
-    def _measure_all(self, missing: Sequence[tuple[_Known, Pair]]) -> None:
+    def _measure_all(self, missing: Sequence[_Missing]) -> None:
         """Measure inputs, as many at once as can be run, and journal them in their order."""
         turns, running = Turns(), deque[tuple[_Known, Future[MeasuredInput]]]()
         if self.width == 1 or len(missing) < 2:
-            for at, (known, pair) in enumerate(missing):
-                done = self._measured(turns.take(), known, pair, compares=at == 0)
-                self._record(known, done)
+            for one in missing:
+                self._record(one.known, self._measured(turns.take(), one))
             return
         with ThreadPoolExecutor(min(self.width, len(missing))) as threads:
             try:
-                for at, (known, pair) in enumerate(missing):
-                    task = threads.submit(
-                        self._measured, turns.take(), known, pair, compares=at == 0
-                    )
-                    running.append((known, task))
+                for one in missing:
+                    task = threads.submit(self._measured, turns.take(), one)
+                    running.append((one.known, task))
                 while running:
                     known, task = running[0]
                     self._record(known, task.result())
@@ -170,21 +181,23 @@ class Profiler:
                         self._record(known, task.result())
 
     def _record(self, known: _Known, measured: MeasuredInput) -> None:
-        self.journal.record(known.columns.configuration, measured)
         self.ran(measured.spent_s - measured.calls_s)
+        if before := known.failed.pop(measured.pair, None):  # it was paid for, too
+            measured = replace(measured, **asdict(before.plus(measured)))
+        self.journal.record(known.columns.configuration, measured)
         known.recalled[measured.pair] = measured
 
     def _recall(self, configuration: Configuration) -> _Known:
         self._space.parse(configuration.as_dict())
         operators = len(self.graph.operators)
-        recalled = {measured.pair: measured for measured in self.journal.recall(configuration)}
-        for measured in recalled.values():
+        known = _Known(Columns(configuration, operators))
+        for measured in self.journal.recall(configuration):
             rule = f"must be of the {operators} operators of {self.graph.name}"
             size = len(measured.operator_s)
             checks.require(size == operators, f"journal, input {measured.input}", rule, size)
             self.ran(measured.spent_s - measured.calls_s)
-        columns = Columns(configuration, operators)
-        known = _Known(columns=columns, recalled=recalled, prints={})
+            kept = known.recalled if measured.failure is None else known.failed
+            kept[measured.pair] = measured
         self._known[configuration] = known
         return known
 
@@ -196,10 +209,9 @@ class Profiler:
             known.prints[draw] = fingerprints(self.pipeline, configuration, draw, drawing)
         return known.prints[draw]
 
-    def _measured(self, turn: Turn, known: _Known, pair: Pair, *, compares: bool) -> MeasuredInput:
-        # Only the first of those made at once compares: which of them is run first, nobody knows.
-        configuration, prints = known.columns.configuration, self._prints(known, pair)
-        index, draw = pair
+    def _measured(self, turn: Turn, one: _Missing) -> MeasuredInput:
+        configuration = one.known.columns.configuration
+        prints, (index, draw) = self._prints(one.known, one.pair), one.pair
         with turn:
             try:
                 prepared = self._prepared(index, draw)
@@ -208,7 +220,7 @@ class Profiler:
                 return failed(failure, len(prints))
             turn.begin(prints, prepared.content)
             return self._walk.measure(
-                configuration, prints, prepared, turn.settle, compares=compares
+                configuration, prints, prepared, turn.settle, compares=one.compares
             )
 
     def _prepared(self, index: int, draw: int) -> PreparedInput:

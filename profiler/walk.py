@@ -87,9 +87,8 @@ class Walk:
         """Give the measurement of a configuration with such fingerprints, whatever operators do.
 
         `settled` is told each fingerprint whose output is there or need not be, as soon as it is
-        known; not the one that fails, nor those after it. Where it `compares`, operators of which
-        nobody knows whether they draw are run once more. Unavailable if the executor cannot run
-        anything now.
+        known; not the one that fails, nor those after it. Where it `compares`, operators that were
+        not seen to draw are run once more. Unavailable if the executor cannot run anything now.
         """
         for print_ in prints if self._failures else ():
             known = self._failures.get((print_, prepared.index))
@@ -100,7 +99,7 @@ class Walk:
         for print_ in reused:
             settled(print_)
         saved_s = sum(self._facts[print_][prepared.index].seconds for print_ in reused)
-        paid = Paid(saved_s=saved_s, saved_runs=len(reused))
+        paid, varied = Paid(saved_s=saved_s, saved_runs=len(reused)), list[str]()
         for position in missing:
             operator = self._operators[position]
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
@@ -115,27 +114,27 @@ class Walk:
                 paid = paid.plus(_cost(again))
                 if isinstance(again, Completed):
                     done = replace(done, varies=compared(operator, done, again).varies)
-            self._comparisons.learn(operator, done)
+            if self._comparisons.learn(operator, done):
+                varied.append(operator.name)
             outputs[operator.name] = done.output
             self._note(prints[position], prepared.index, done)
             if self._cache is not None:
                 self._cache.put(prints[position], prepared.content, done)
             settled(prints[position])
-        return self._scored(prints, prepared, outputs, paid)
+        measured = self._scored(prints, prepared, outputs, paid)
+        return replace(measured, varied=tuple(varied))
 
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
-        """Take over the seconds and bytes of a measurement made earlier."""
+        """Take over the seconds and bytes of a measurement made earlier, which did not fail."""
+        self._comparisons.unlike.update(measured.varied)
         count = len(measured.operator_s)
         told = measured.used
         used = repeat(NOTHING_USED, count) if told is None else starmap(Usage, told.tolist())
         facts = zip(
             measured.operator_s.tolist(), measured.output_bytes.tolist(), used, strict=True
         )
-        for operator, print_, fact in zip(self._operators, prints, facts, strict=True):
-            if measured.failure is None:
-                self._note(print_, measured.input, _Facts(*fact))
-            elif operator.name == measured.failure.operator:  # not the metric, or the input
-                self._failures[(print_, measured.input)] = measured.failure
+        for print_, fact in zip(prints, facts, strict=True):
+            self._note(print_, measured.input, _Facts(*fact))
 
     def _reuse(
         self, prints: Sequence[str], prepared: PreparedInput

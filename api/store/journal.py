@@ -88,6 +88,7 @@ class SqlJournal:
             "output_bytes": measured.output_bytes.astype(_TYPE).tobytes(),
             "input_bytes": _number(measured.input_bytes),
             "used": None if measured.used is None else measured.used.astype(_TYPE).tobytes(),
+            "varied": " ".join(measured.varied) or None,
             "failed_operator": None if failure is None else failure.operator,
             "failure": None if failure is None else failure.cause,
         }
@@ -152,6 +153,7 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
         output_bytes=_array(stored.output_bytes),
         input_bytes=_nan(stored.input_bytes),
         failure=failure,
+        varied=tuple((stored.varied or "").split()),
         used=None if stored.used is None else _array(stored.used).reshape(-1, USAGE_FIELDS),
     )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from circinus.api.schemas.base import Input
 from circinus.api.store.journal import Checkpoint
@@ -71,6 +71,8 @@ class MeasurementDocument(Input):
     """What each operator used of endpoints, as `Usage` has it; none: nothing was called."""
     output: str | None = None
     """What a judge scored, encoded as a payload, in base64; none: a metric scored it."""
+    varied: list[str] = Field(default_factory=list)
+    """Operators that answered it differently when they ran once more."""
     failed_operator: str | None = None
     """The operator that failed; none: none did."""
     failure: str = ""
@@ -89,6 +91,7 @@ class MeasurementDocument(Input):
             input_bytes=_number(measured.input_bytes),
             used=None if measured.used is None else measured.used.tolist(),
             output=None if measured.output is None else b64encode(measured.output).decode(),
+            varied=list(measured.varied),
             failed_operator=None if failure is None else failure.operator,
             failure="" if failure is None else failure.cause,
         )
@@ -110,6 +113,7 @@ class MeasurementDocument(Input):
             failure=failure,
             used=None if self.used is None else np.array(self.used, dtype=np.float64),
             output=None if self.output is None else b64decode(self.output),
+            varied=tuple(self.varied),
         )
         each = ((o, knobs.items()) for o, knobs in self.configuration.items())
         values = tuple((o, knob, value) for o, knobs in each for knob, value in knobs)

@@ -372,6 +372,7 @@ class MeasurementRow(Base):
     calls_s: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
     calls_usd: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
     used: Mapped[bytes | None] = mapped_column()
+    varied: Mapped[str | None] = mapped_column(Text)
     failed_operator: Mapped[str | None] = mapped_column(Text)
     failure: Mapped[str | None] = mapped_column(Text)
 

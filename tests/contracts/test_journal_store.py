@@ -28,6 +28,7 @@ def measured(index: int, *, score: float = 0.5, draw: int = 0) -> MeasuredInput:
     return MeasuredInput(
         input=index,
         draw=draw,
+        varied=("add", "by"),
         score=score,
         operator_s=np.array([0.1, 0.30000000000000004]),
         output_bytes=np.array([8.0, 9.0]),
@@ -58,6 +59,7 @@ def test_a_measurement_comes_back_exactly_in_another_journal(engine: Engine) -> 
     assert (back.spent_s, back.saved_s, back.failure) == (0.4, 0.2, None)
     assert back.operator_s.tolist() == [0.1, 0.30000000000000004]
     assert back.output_bytes.tolist() == [8.0, 9.0]
+    assert back.varied == ("add", "by")
 
 
 def test_a_failure_comes_back_as_nan_with_its_cause(engine: Engine) -> None:

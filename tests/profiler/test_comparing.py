@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.draws import MOST_DRAWS
-from circinus.pipelines.operators import Knob, Operator, Settings
+from circinus.pipelines.draws import MOST_DRAWS, drawing_as
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
-from circinus.profiler.comparing import Comparisons, drawing_as
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Completed, FailedRun, run_once
+from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.synthetic import Bench
 
@@ -108,13 +110,22 @@ def test_what_does_not_draw_costs_one_run_more_of_an_operator_where_nothing_is_w
     assert not profiler.graph.draws
 
 
-def test_what_is_known_of_a_version_is_not_asked_again() -> None:
-    bench, known = Bench(), Comparisons()
-    pipeline = pipeline_of(bench, varies=False)
-    for _ in range(2):
-        profiler = bench.profiler(pipeline, DATA, executor=NeverWarm(bench), comparisons=known)
-        profiler.measure(only(pipeline), 5)
-    assert bench.calls == {"read": 1 + 10, "answer": 1 + 10}
+def test_what_is_known_to_draw_does_from_the_start_and_is_not_compared() -> None:
+    bench, known = Bench(), Comparisons(unlike={"answer"})
+    pipeline = pipeline_of(bench, varies=True)
+    profiler = bench.profiler(pipeline, DATA, executor=NeverWarm(bench), comparisons=known)
+    assert [operator.draws for operator in profiler.graph.operators] == [False, True]
+    profiler.measure(only(pipeline), 5)
+    assert bench.calls == {"read": 1 + 5, "answer": 5}
+
+
+def test_what_was_seen_to_draw_before_a_restart_draws_after_it() -> None:
+    bench, journal = Bench(), MemoryJournal()
+    pipeline = pipeline_of(bench, varies=True)
+    bench.profiler(pipeline, DATA, journal=journal).measure(only(pipeline), 3)
+    restarted = bench.profiler(pipeline, DATA, journal=journal)
+    restarted.measure(only(pipeline), 3)  # all of it is in the journal
+    assert [operator.draws for operator in restarted.graph.operators] == [False, True]
 
 
 def test_what_is_declared_is_not_compared() -> None:
@@ -137,9 +148,32 @@ def test_once_it_is_noticed_inputs_are_drawn_again() -> None:
     assert bench.calls == {"read": 1 + 5, "answer": 1 + 5 * MOST_DRAWS}
 
 
-@pytest.mark.parametrize(("warmed", "versions"), [(False, 1), (True, 1), (True, 2), (True, 6)])
+def test_of_the_first_150_measurements_a_fifth_is_compared_and_of_later_ones_none() -> None:
+    bench, many = Bench(), Dataset(name="many", examples=[*DATA.examples] * 40)
+    pipeline = pipeline_of(bench, varies=False)
+    bench.profiler(pipeline, many, executor=NeverWarm(bench)).measure(only(pipeline), 200)
+    assert bench.calls == {"read": 200 + 30, "answer": 200 + 30}
+
+
+def test_what_is_paid_by_the_call_is_compared_once() -> None:
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        return inputs
+
+    known, done = Comparisons(), Completed(output=1, output_bytes=1, seconds=0.1, spent_s=0.1)
+    paid = Operator(spec=OperatorSpec(name="paid", calls=("m",)), run=run)
+    free = Operator(spec=OperatorSpec(name="free"), run=run)
+    assert [known.needs_another(paid, done) for _ in range(3)] == [True, False, False]
+    assert [known.needs_another(free, done) for _ in range(3)] == [True, True, True]
+
+
+# Of the first measurements, of three inputs a version, every fifth is compared: the sixth, third
+# input of version 1, and the eleventh, second input of version 3. First inputs are warmed up.
+@pytest.mark.parametrize(
+    ("warmed", "versions", "others"),
+    [(False, 1, 0), (True, 1, 0), (True, 2, 1), (True, 6, 2)],
+)
 def test_one_of_ten_inputs_answered_by_chance_is_noticed_as_often_as_chance_has_it(
-    warmed: bool, versions: int
+    warmed: bool, versions: int, others: int
 ) -> None:
     replays, noticed = 500, 0
     for seed in range(replays):
@@ -155,8 +189,10 @@ def test_one_of_ten_inputs_answered_by_chance_is_noticed_as_often_as_chance_has_
         for number in range(versions):
             profiler.measure(space.configuration(number), 3)
         noticed += profiler.graph.draws
-    # All is compared on the input that is measured first; two of the twenty flip every other time.
-    expected = 0.1 * (1 - 0.5**versions)
+    # Two of the twenty flip every other time: one input does with 1 / 10, two with 1 / 190.
+    seen = [1 - 0.5**versions, *[0.5] * others]
+    both = sum(a * b for a, b in itertools.combinations(seen, 2))
+    expected = 0.1 * sum(seen) - both / 190
     slack = 4 * np.sqrt(expected * (1 - expected) / replays)
     assert noticed / replays == pytest.approx(expected, abs=slack)
 

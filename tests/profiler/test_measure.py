@@ -10,7 +10,7 @@ import pytest
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Profile
@@ -115,7 +115,9 @@ def test_a_metric_that_gives_no_score_is_a_failure_of_the_metric(
         name="p", operators=(operator,), score=lambda output, expected: cast(float, score)
     )
     profile = Bench().profiler(pipeline, numbers(1)).measure(NOTHING_TO_SET, 1)
-    assert (profile.failures[0].operator, profile.failures[0].cause) == ("score", cause)
+    (failure,) = profile.failures
+    assert (failure.operator, failure.ends_planning) == ("score", True)
+    assert failure.cause.endswith(f"score every output, 0 where nothing of it is right ({cause})")
 
 
 def test_a_failed_measurement_is_nan_in_all_that_was_measured() -> None:
@@ -127,18 +129,41 @@ def test_a_failed_measurement_is_nan_in_all_that_was_measured() -> None:
         assert np.isnan(array).all()
 
 
-def test_a_failed_measurement_is_not_tried_again() -> None:
-    calls = []
+def test_a_failed_measurement_is_not_tried_again_by_who_made_it() -> None:
+    bench = Bench()
 
-    def broken(inputs: object, settings: object) -> Payload:
-        calls.append(inputs)
+    def broken(inputs: Payload, settings: Settings) -> Payload:
         raise RuntimeError("broke")
 
-    journal = MemoryJournal()
+    profiler = bench.profiler(one(bench.operator("op", broken).run), numbers(3))
     for _ in range(2):
-        profiler = Bench().profiler(one(broken), numbers(3), journal=journal)
         assert len(profiler.measure(NOTHING_TO_SET, 3).failures) == 3
-    assert calls == [0.0, 1.0, 2.0]
+    assert bench.calls == {"op": 3}
+
+
+def test_what_failed_before_a_restart_runs_again_and_what_did_not_does_not() -> None:
+    bench, journal, away = Bench(), MemoryJournal(), {1.0}
+
+    def read(inputs: Payload, settings: Settings) -> Payload:
+        if inputs in away:
+            raise ConnectionError("the store is away")
+        return inputs
+
+    pipeline = one(bench.operator("op", read).run)
+    before = bench.profiler(pipeline, numbers(3), journal=journal).measure(NOTHING_TO_SET, 3)
+    assert [failure.input for failure in before.failures] == [1]
+    assert bench.calls == {"op": 1 + 3}  # a warm-up and three runs
+    away.clear()
+
+    restarted = bench.profiler(pipeline, numbers(3), journal=journal)
+    after = restarted.measure(NOTHING_TO_SET, 3)
+    assert after.failures == ()
+    assert np.isfinite(after.score).all()
+    assert bench.calls == {"op": 4 + 2}  # of the one that failed, with a warm-up
+    assert restarted.spent_s == 6 * 0.25  # the failed run was paid for, too
+    assert bench.profiler(pipeline, numbers(3), journal=journal).measure(
+        NOTHING_TO_SET, 3
+    ).spent_s == (6 * 0.25)
 
 
 def test_a_journal_of_another_pipeline_is_refused() -> None:
