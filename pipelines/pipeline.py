@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from threading import current_thread, main_thread
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,13 @@ def score_by(score: Callable[..., float], *told: Payload) -> float:
     return found
 
 
+class Checked(NamedTuple):
+    """What a look at a pipeline before it is planned has shown."""
+
+    remarks: tuple[str, ...] = ()  # what is to be told of it
+    draws: tuple[str, ...] = ()  # operators that answered the same input differently
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """A DAG of operators with a metric that scores its output on an input."""
@@ -53,9 +61,9 @@ class Pipeline:
     # the same, who asks for one of them need not wait for all
     examples: Callable[[int, int], Dataset] | None = None
     prepare: Callable[[], None] | None = None  # makes once what they need, trained models say
-    # `(inputs)`: what is to be told before it is planned, having run it on them; InvalidInput
-    # refuses it. None for a pipeline that needs no check
-    remarks: Callable[[Sequence[Payload]], tuple[str, ...]] | None = None
+    # `(inputs)`: what running it on them shows before it is planned; InvalidInput refuses it. None
+    # for a pipeline that needs no check
+    remarks: Callable[[Sequence[Payload]], Checked] | None = None
     # `(input)`: how large a request is, in any unit (seconds of audio, pages, tokens), finite and
     # `> 0`; larger ones take longer, and what each takes where is learnt. It runs in the process
     # that hands out requests, for each of them: microseconds. None: all requests are of one size

@@ -38,12 +38,12 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     """
     settings = Settings()
     cancelled = (lambda: False) if observer is None else observer.cancelled
-    told = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
+    shown = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
+    kept = replace(kept or Kept(), draws=shown.draws)
     choice = executor or settings.executor_choice
     logs = settings.worker_logs
-    ledger = None if kept is None else kept.ledger
     with (
-        planning_gate(query, infrastructure, pipeline, ledger) as gate,
+        planning_gate(query, infrastructure, pipeline, kept.ledger) as gate,
         opened_executor(choice, reference, pipeline, infrastructure, logs, gate.leave) as runs,
     ):
         result = plan_query(
@@ -56,4 +56,4 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
             executor=runs,
             gate=gate,
         )
-    return replace(result, remarks=(*told, *result.remarks))
+    return replace(result, remarks=(*shown.remarks, *result.remarks))

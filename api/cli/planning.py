@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -144,7 +144,9 @@ def plan(
         screen.note(f"starting from what {len(kept.history)} earlier queries measured")
     if pipeline.remarks is not None:
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
-    for remark in checked(asked.reference, pipeline, dataset.examples):
+    shown = checked(asked.reference, pipeline, dataset.examples)
+    kept = replace(kept, draws=shown.draws)
+    for remark in shown.remarks:
         screen.note(remark)
     logs, url = settings.worker_logs, None if memory is None else settings.database_url
     with (

@@ -215,7 +215,9 @@ def _planned(
     )
     reference = parts.catalogue.reference(query.pipeline)
     choice = settings.executor_choice
-    told = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
+    shown = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
+    earlier_draws = record.planned.seen_to_draw if record.planned else ()
+    kept = replace(kept, draws=tuple(dict.fromkeys((*earlier_draws, *shown.draws))))
     logs, url = settings.worker_logs, settings.database_url
     with (
         planning_gate(query, tiers, pipeline, kept.ledger, url) as gate,
@@ -232,7 +234,7 @@ def _planned(
             gate=gate,
         )
     patience(lambda: memory.remember(name, query, result))
-    return result, refused + "".join(f"{remark}. " for remark in told)
+    return result, refused + "".join(f"{remark}. " for remark in shown.remarks)
 
 
 def _checkpoint(

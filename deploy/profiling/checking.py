@@ -22,7 +22,7 @@ from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.forks import copies_ended
 from circinus.pipelines.payload import Payload, decode, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.pipeline import Checked, Pipeline
 from circinus.pipelines.registry import load_pipeline
 
 CHECK_S = 30.0
@@ -41,15 +41,15 @@ def checked(
     *,
     timeout_s: float = CHECK_S,
     cancelled: Callable[[], bool] = lambda: False,
-) -> tuple[str, ...]:
-    """Give what is to be told of a pipeline before it is planned; nothing if it needs no check.
+) -> Checked:
+    """Return what a check of a pipeline shows before it is planned; nothing if it needs none.
 
     The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
     and a copy of this one checks it. InvalidInput where it would come out wrong; `cancelled` is
     asked while waiting, and ends it.
     """
     if pipeline.remarks is None:
-        return ()
+        return Checked()
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
     polls = round(timeout_s / _POLL_S)
     try:
@@ -57,7 +57,7 @@ def checked(
             return _answered_by_a_copy(pipeline, inputs, polls, cancelled)
         return _answered({"reference": reference, "inputs": inputs}, polls, cancelled)
     except _Ended as ended:
-        return (f"not checked: {ended}",)
+        return Checked((f"not checked: {ended}",))
 
 
 def tried(
@@ -69,17 +69,17 @@ def tried(
     """
     if pipeline.prepare is not None:
         told = checked(reference, pipeline, examples, timeout_s=timeout_s)
-        return ("no example was run: the pipeline has to be prepared first", *told)
+        return ("no example was run: the pipeline has to be prepared first", *told.remarks)
     first = ConfigurationSpace(pipeline.graph).configuration(0)
     paid = [one.name for one in pipeline.operators if one.spec.called(first.of(one.name))]
     if paid:
         told = checked(reference, pipeline, examples, timeout_s=timeout_s)
-        return (f"no example was run: {', '.join(paid)} would be paid for", *told)
+        return (f"no example was run: {', '.join(paid)} would be paid for", *told.remarks)
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
     asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
     asked["expected"] = [examples[0].expected]
     try:
-        return _answered(asked, round(timeout_s / _POLL_S), lambda: False)
+        return _answered(asked, round(timeout_s / _POLL_S), lambda: False).remarks
     except _Ended as ended:
         raise InvalidInput.of("the first example", _RUNS.format(ended), inputs[0]) from ended
 
@@ -88,9 +88,7 @@ class _Ended(Exception):
     """The process ended before it answered."""
 
 
-def _answered(
-    asked: Mapping[str, Payload], polls: int, cancelled: Callable[[], bool]
-) -> tuple[str, ...]:
+def _answered(asked: Mapping[str, Payload], polls: int, cancelled: Callable[[], bool]) -> Checked:
     with STARTER.used():
         process, channel = _started(asked)
         return _awaited(channel, process.pid, process.wait, polls, cancelled)
@@ -105,7 +103,7 @@ def _started(asked: Mapping[str, Payload]) -> tuple[WarmProcess, Channel]:
 
 def _answered_by_a_copy(
     pipeline: Pipeline, inputs: list[Payload], polls: int, cancelled: Callable[[], bool]
-) -> tuple[str, ...]:
+) -> Checked:
     ours, theirs = Channel.pair()
 
     def serve() -> None:
@@ -130,7 +128,7 @@ def _awaited(
     wait: Callable[[float | None], int | None],  # at most so many seconds, for its exit code
     polls: int,
     cancelled: Callable[[], bool],
-) -> tuple[str, ...]:
+) -> Checked:
     def ended() -> bool:
         return wait(0.0) is not None
 
@@ -146,13 +144,13 @@ def _awaited(
         channel.close()
     if answer.faults:
         raise InvalidInput(answer.faults)
-    return answer.remarks
+    return answer.shown
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     faults: Sequence[Fault] = ()
-    remarks: tuple[str, ...] = ()
+    shown: Checked = Checked()
 
 
 def _polled(
@@ -163,10 +161,12 @@ def _polled(
             answer = cast("dict[str, Any]", decode(channel.receive(_POLL_S, ended)))
         except TimeoutError:
             if cancelled():
-                return _Answer(remarks=("not checked: cancelled",))
+                return _Answer(shown=Checked(("not checked: cancelled",)))
             continue
-        return _Answer([Fault(*fault) for fault in answer["faults"]], tuple(answer["remarks"]))
-    return _Answer(remarks=(f"not checked: it took longer than {polls * _POLL_S:g} s",))
+        shown = Checked(tuple(answer["remarks"]), tuple(answer["draws"]))
+        return _Answer([Fault(*fault) for fault in answer["faults"]], shown)
+    late = f"not checked: it took longer than {polls * _POLL_S:g} s"
+    return _Answer(shown=Checked((late,)))
 
 
 def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
@@ -174,25 +174,23 @@ def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
     try:
         pipeline = load_pipeline(asked["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
-        return {
-            "faults": [],
-            "remarks": [f"not checked: a fresh process cannot load it ({error})"],
-        }
+        told = f"not checked: a fresh process cannot load it ({error})"
+        return {"faults": [], "remarks": [told], "draws": []}
     return _answer(pipeline, asked)
 
 
 def _answer(pipeline: Pipeline, asked: Mapping[str, Any]) -> dict[str, Payload]:
-    remarks: tuple[str, ...] = ()
+    shown = Checked()
     try:
         if pipeline.remarks is not None:
             with copies_ended():
-                remarks = pipeline.remarks(asked["inputs"])
+                shown = pipeline.remarks(asked["inputs"])
         for expected in asked.get("expected", ()):
             _run_one(pipeline, asked["inputs"][0], expected)
     except InvalidInput as error:
         faults: list[Payload] = [[one.field, one.rule, one.value] for one in error.faults]
-        return {"faults": faults, "remarks": []}
-    return {"faults": [], "remarks": list(remarks)}
+        return {"faults": faults, "remarks": [], "draws": []}
+    return {"faults": [], "remarks": list(shown.remarks), "draws": list(shown.draws)}
 
 
 def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:

@@ -28,7 +28,7 @@ from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invo
 from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload, content_hash, encode
-from circinus.pipelines.pipeline import Pipeline, inputs_of
+from circinus.pipelines.pipeline import Checked, Pipeline, inputs_of
 
 _DRAWN = 3  # configurations besides the first and the last
 _GOLDEN = 0.6180339887  # its multiples, modulo 1, are spread evenly
@@ -42,8 +42,8 @@ _Make: TypeAlias = Callable[[], Payload]
 
 def remarks_of(
     chain: Step, read: Sequence[ReadStep], pipeline: Pipeline, inputs: Sequence[Payload]
-) -> tuple[str, ...]:
-    """Give what is to be told of a pipeline read off a chain; InvalidInput if it were wrong."""
+) -> Checked:
+    """Return what running a pipeline read off a chain shows; InvalidInput if it were wrong."""
     check = _Check(chain, read, pipeline)
     space = ConfigurationSpace(pipeline.graph)
     drawn = [int(space.size * (k * _GOLDEN % 1)) for k in range(1, _DRAWN + 1)]
@@ -56,7 +56,7 @@ def remarks_of(
     told = [f"{name} {apart}" for name in sorted(check.random)]
     where = f"{len(inputs)} input{'s' if len(inputs) > 1 else ''}"
     idle = [f"knob {key} changed nothing on {where}" for key in check.idle_knobs(configurations)]
-    return (*skipped, *told, *idle)
+    return Checked((*skipped, *told, *idle), check.draws)
 
 
 class _Raised(Exception):
@@ -74,6 +74,15 @@ class _Check:
         self.calling: set[str] = set()  # operators that call endpoints: nobody pays for a check
         # what each operator was given, once
         self._given: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
+
+    @property
+    def draws(self) -> tuple[str, ...]:
+        """Operators that draw; where only the whole was seen to and none says so, all compared."""
+        specs = self._pipeline.graph.operators
+        named = self.random & {spec.name for spec in specs}
+        if self.random and not named and not self._pipeline.graph.draws:
+            named = {spec.name for spec in specs} - self.calling
+        return tuple(sorted(named))
 
     def compare(self, item: Payload, at: Configuration) -> None:
         """Run the operators one after the other, both ways, then the whole."""

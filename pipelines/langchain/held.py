@@ -18,6 +18,7 @@ from itertools import islice
 from types import FunctionType, MethodType
 from typing import Any
 
+from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import (
     Runnable,
     RunnableLambda,
@@ -80,6 +81,13 @@ def _keyed(spec: ConfigurableFieldSpec, keys: Sequence[str]) -> ConfigurableFiel
     that had the same.
     """
     return spec._replace(annotation=StrEnum(spec.id, [(key, key) for key in keys]))
+
+
+def samples(step: _Step) -> bool:
+    """Say whether a step holds a language model whose temperature is above 0."""
+    models = (one for one in _found(step, held_by) if isinstance(one, BaseLanguageModel))
+    warm = (getattr(one, "temperature", None) for one in models)
+    return any(isinstance(degree, int | float) and degree > 0 for degree in warm)
 
 
 def held_by(value: object) -> list[object]:

@@ -40,7 +40,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
 from circinus.pipelines.langchain.classes import carry_classes_of
-from circinus.pipelines.langchain.held import options, specs_of
+from circinus.pipelines.langchain.held import options, parts, samples, specs_of
 from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
 from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id, carried_by
 from circinus.pipelines.langchain.reporting import remarks_on, reported
@@ -48,11 +48,12 @@ from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand,
 from circinus.pipelines.langchain.values import comparable, pack, unpack
 from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline, Score
+from circinus.pipelines.pipeline import Checked, Pipeline, Score
 from circinus.pipelines.profile import FloatArray
 
 _CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
 _GETTERS = (itemgetter, attrgetter)  # pick a part of what they are given, and do nothing else
+_SAMPLES = "samples, as its model's temperature is above 0: it is planned for the mean over draws"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class Reading:
     # values to try for configurable fields without options, by id
     choices: Mapping[str, Sequence[KnobValue]] = field(default_factory=dict)
     version: str = "1"  # change it when a step's code changes: cached outputs are keyed by it
+    draws: tuple[str, ...] = ()  # operators that may answer equal inputs differently, by name
 
 
 def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
@@ -80,6 +82,8 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
     end = reader.walk(chain, INPUT, "")
     if not reader.is_whole(end):
         reader.add("output", (RunnablePassthrough(),), end)
+    for name in reading.draws:
+        checks.among("draws", name, [operator.name for operator in reader.operators])
     for key in reading.choices:
         known = ", ".join(reader.ids) or "none"
         checks.require(key in reader.ids, "choices", f"must be among the ids {known}", key)
@@ -95,7 +99,12 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
     )
     told = tuple(reader.remarks)
     check = partial(remarks_of, chain, tuple(reader.read), pipeline)
-    return replace(pipeline, remarks=lambda inputs: told + check(inputs))
+
+    def remarks(inputs: Sequence[Payload]) -> Checked:
+        shown = check(inputs)
+        return shown._replace(remarks=told + shown.remarks)
+
+    return replace(pipeline, remarks=remarks)
 
 
 def _runnable(chain: object) -> Step:
@@ -116,10 +125,16 @@ def _examples(made: Callable[[int, int], Dataset], count: int, seed: int) -> Dat
 class _Whole(RunnableBinding[Any, Any]):
     """A step that is not looked into."""
 
+    draws: bool = False
 
-def as_one(step: Step, name: str | None = None) -> Step:
-    """Give a step that becomes one operator, whatever it is made of, of this name."""
-    return _Whole(bound=_runnable(step), config=RunnableConfig(run_name=name) if name else {})
+
+def as_one(step: Step, name: str | None = None, *, draws: bool = False) -> Step:
+    """Return a step that becomes one operator of this name, whatever it is made of.
+
+    One that `draws` may answer equal inputs differently.
+    """
+    config = RunnableConfig(run_name=name) if name else {}
+    return _Whole(bound=_runnable(step), config=config, draws=draws)
 
 
 def configured(
@@ -223,7 +238,7 @@ class _Reader:
             after=source.after,
             knobs=knobs,
             calls=tuple(one.call for one in hosted),
-            draws=any(one.draws for one in hosted),
+            draws=self._draws(name, steps) or any(one.draws for one in hosted),
         )
 
         def run(inputs: Payload, knobs: Settings) -> Payload:
@@ -241,6 +256,13 @@ class _Reader:
         self.operators.append(operator)
         self._outputs[name] = Source((name,), lambda outputs, given: read.own(outputs[name]))
         return self._outputs[name]
+
+    def _draws(self, name: str, steps: Sequence[Step]) -> bool:
+        every = [part for step in steps for part in parts(step)]
+        told = any(isinstance(part, _Whole) and part.draws for part in every)
+        if sampled := any(samples(step) for step in steps):
+            self.remarks.append(f"{name} {_SAMPLES}")
+        return told or sampled or name in self._reading.draws
 
     def is_whole(self, source: Source) -> bool:
         """Say whether it is the output of the only operator that nothing comes after."""

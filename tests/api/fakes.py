@@ -30,7 +30,7 @@ from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec
 from circinus.pipelines.operators import Settings as KnobSettings
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.pipeline import Checked, Pipeline
 from circinus.pipelines.plan import DemandItem, Deployment, Plan
 from circinus.pipelines.slo import Estimate
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, PlanningSummary
@@ -58,11 +58,11 @@ PIPELINE = Pipeline(
 )
 
 
-def _refuse(inputs: Sequence[Payload]) -> tuple[str, ...]:
+def _refuse(inputs: Sequence[Payload]) -> Checked:
     raise InvalidInput.of("operator add", "must be right", inputs[0])
 
 
-TOLD = replace(PIPELINE, remarks=lambda inputs: (f"saw {len(inputs)} inputs",))
+TOLD = replace(PIPELINE, remarks=lambda inputs: Checked((f"saw {len(inputs)} inputs",), ("add",)))
 REFUSED = replace(PIPELINE, remarks=_refuse)
 WITHOUT_DATA = Pipeline(name="bare", operators=PIPELINE.operators, score=PIPELINE.score)
 INFRASTRUCTURE = Infrastructure(

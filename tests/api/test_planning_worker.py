@@ -82,6 +82,11 @@ def test_remarks_on_a_pipeline_are_shown_with_its_query(parts: ServiceParts) -> 
     record = parts.store.query("q-1")
     assert record.phase is QueryPhase.WAITING
     assert record.message.startswith("saw 3 inputs. ")
+    assert record.planned is not None
+    assert record.planned.seen_to_draw == ("add",)
+    assert record.planned.remarks[0].startswith("add answered the same input differently")
+    (plan,) = {each.plan.accuracy for each in parts.store.plans("q-1")}
+    assert plan.low < plan.high
 
 
 def test_a_feasible_query_waits_for_capacity_with_its_plans(parts: ServiceParts) -> None:

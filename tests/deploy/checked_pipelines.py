@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Operator, OperatorSpec
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.pipeline import Checked, Pipeline
 
 
 def _pipeline(
-    check: Callable[[Sequence[Payload]], tuple[str, ...]] | None = None,
+    check: Callable[[Sequence[Payload]], Checked] | None = None,
     prepare: Callable[[], None] | None = None,
 ) -> Pipeline:
     run = Operator(spec=OperatorSpec(name="inverse"), run=lambda x, knobs: 1 / x)  # type: ignore[operator]  # numbers
@@ -27,18 +27,18 @@ def _pipeline(
     )
 
 
-def _hang(inputs: Sequence[Payload]) -> tuple[str, ...]:
+def _hang(inputs: Sequence[Payload]) -> Checked:
     time.sleep(60)
-    return ()
+    return Checked()
 
 
-def _refuse(inputs: Sequence[Payload]) -> tuple[str, ...]:
+def _refuse(inputs: Sequence[Payload]) -> Checked:
     raise InvalidInput.of("operator inverse", "must be right", inputs[0])
 
 
-def _print(inputs: Sequence[Payload]) -> tuple[str, ...]:
+def _print(inputs: Sequence[Payload]) -> Checked:
     sys.stdout.write("noise\n")
-    return (f"saw {len(inputs)} inputs",)
+    return Checked((f"saw {len(inputs)} inputs",), ("inverse",))
 
 
 plain = _pipeline()
@@ -47,4 +47,4 @@ told = _pipeline(_print)
 refused = _pipeline(_refuse)
 hanging = _pipeline(_hang)
 exiting = _pipeline(lambda inputs: os._exit(7))
-raising = _pipeline(lambda inputs: (str(1 / 0),))
+raising = _pipeline(lambda inputs: Checked((str(1 / 0),)))

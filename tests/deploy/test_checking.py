@@ -14,7 +14,7 @@ EXAMPLES = [Example(input=number, expected=None) for number in (2, 1, 0, 4)]
 
 def _checked(name: str, timeout_s: float = 20.0) -> tuple[str, ...]:
     pipeline = getattr(checked_pipelines, name)
-    return checked(_reference(name), pipeline, EXAMPLES, timeout_s=timeout_s)
+    return checked(_reference(name), pipeline, EXAMPLES, timeout_s=timeout_s).remarks
 
 
 def _reference(name: str) -> str:
@@ -36,7 +36,7 @@ def test_a_check_that_takes_its_process_down_is_told(name: str, code: int) -> No
 
 
 def test_a_pipeline_that_a_fresh_process_cannot_load_is_told_not_refused() -> None:
-    (told,) = checked("no.such:module", checked_pipelines.refused, EXAMPLES)
+    (told,) = checked("no.such:module", checked_pipelines.refused, EXAMPLES).remarks
     assert told.startswith(
         "not checked: a fresh process cannot load it (pipeline must be importable"
     )
@@ -45,15 +45,20 @@ def test_a_pipeline_that_a_fresh_process_cannot_load_is_told_not_refused() -> No
 def test_cancelling_ends_a_check() -> None:
     reference = _reference("hanging")
     found = checked(reference, checked_pipelines.hanging, EXAMPLES, cancelled=lambda: True)
-    assert found == ("not checked: cancelled",)
+    assert found.remarks == ("not checked: cancelled",)
 
 
 def test_the_first_three_inputs_are_checked_whatever_the_check_prints() -> None:
     assert _checked("told") == ("saw 3 inputs",)
 
 
+@pytest.mark.parametrize("reference", ["", _reference("told")])
+def test_operators_that_were_seen_to_draw_come_through(reference: str) -> None:
+    assert checked(reference, checked_pipelines.told, EXAMPLES).draws == ("inverse",)
+
+
 def test_a_pipeline_without_a_check_costs_no_process() -> None:
-    assert checked("no.such:module", checked_pipelines.plain, EXAMPLES) == ()
+    assert checked("no.such:module", checked_pipelines.plain, EXAMPLES) == ((), ())
 
 
 def test_an_example_that_fails_is_refused_with_the_operator() -> None:

@@ -20,7 +20,7 @@ ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),)
 DATA = Dataset(name="numbers", examples=tuple(Example(input=i, expected=i) for i in range(20)))
 
 
-def planned(*, wrong_every: int, declared: bool = False) -> PlanningResult:
+def planned(*, wrong_every: int, declared: bool = False, numbered: bool = True) -> PlanningResult:
     """Plan a pipeline whose answers are numbered and wrong now and then; 0: never, and alike."""
     bench = Bench()
 
@@ -29,7 +29,7 @@ def planned(*, wrong_every: int, declared: bool = False) -> PlanningResult:
         assert isinstance(inputs, int)
         if not wrong_every:
             return [inputs, 0]
-        return [inputs if call % wrong_every else -1, call]
+        return [inputs if call % wrong_every else -1, call if numbered else 0]
 
     def score(output: Payload, expected: Payload) -> float:
         assert isinstance(output, list)
@@ -66,3 +66,10 @@ def test_what_is_declared_is_planned_alike_without_a_remark() -> None:
     noticed, declared = planned(wrong_every=7), planned(wrong_every=7, declared=True)
     assert declared.remarks == declared.seen_to_draw == ()
     assert [p.accuracy for p in noticed.plans] == [p.accuracy for p in declared.plans]
+
+
+def test_what_differs_only_in_later_runs_is_noticed_and_its_interval_has_a_width() -> None:
+    result = planned(wrong_every=7, numbered=False)  # the warm-up and the first run are alike
+    assert result.seen_to_draw == ("answer",)
+    (plan,) = result.plans
+    assert plan.accuracy.low < plan.accuracy.value < plan.accuracy.high

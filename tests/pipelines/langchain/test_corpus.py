@@ -35,7 +35,7 @@ def _read(case: Case, chain: Step) -> Pipeline:
 
 def _told(case: Case, pipeline: Pipeline) -> str:
     assert pipeline.remarks is not None
-    return " ".join(pipeline.remarks([pack(item) for item in case.inputs]))
+    return " ".join(pipeline.remarks([pack(item) for item in case.inputs]).remarks)
 
 
 def _by_chain(chain: Step, item: Value) -> Value:

@@ -130,7 +130,7 @@ def test_a_check_calls_nothing_and_says_what_it_left_out() -> None:
     pipeline = pipeline_from_runnable(chain, Reading(name="chain", score=lambda o, e: 1.0))
 
     assert pipeline.remarks is not None
-    assert pipeline.remarks(["a", "b"]) == (
+    assert pipeline.remarks(["a", "b"]).remarks == (
         "ChatOpenAI calls what is paid for: it and what comes after it were not compared",
     )
 
@@ -157,7 +157,7 @@ def test_embeddings_that_tell_nothing_and_calls_that_are_not_counted_are_told() 
     )
 
     assert pipeline.remarks is not None
-    assert pipeline.remarks([])[:2] == (
+    assert pipeline.remarks([]).remarks[:2] == (
         "VectorStoreRetriever embeds by OpenAIEmbeddings, which does not tell what it uses: that "
         "is not in the bill",
         "asks may call m 10 times in a run, as far as the chain tells: money is kept back for as "

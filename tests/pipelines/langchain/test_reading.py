@@ -295,7 +295,7 @@ def test_what_ends_its_process_is_left_to_profiling() -> None:
     pipeline = _read(_scale() | leaves)
 
     assert pipeline.remarks is not None
-    assert pipeline.remarks([1.0]) == ()
+    assert pipeline.remarks([1.0]) == ((), ())
 
 
 def test_two_chains_may_have_one_id_with_other_alternatives() -> None:
