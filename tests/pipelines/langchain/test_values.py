@@ -186,7 +186,7 @@ _PARSED: Runnable[Any, Any] = RunnableLambda(
 def test_a_chain_gives_objects_between_steps_and_at_its_end(chain: Runnable[Any, Any]) -> None:
     pipeline = pipeline_from_runnable(chain, Reading(name="own", score=_is_text))
     assert pipeline.remarks is not None
-    assert pipeline.remarks(["tin"]) == ()
+    assert pipeline.remarks(["tin"]) == ((), ())
 
     output = pipeline.run("tin", ConfigurationSpace(pipeline.graph).configuration(0))
 
