@@ -32,6 +32,7 @@ CHECKED_INPUTS = 3
 _POLL_S = 0.1
 _END_S = 5.0
 _RUNS = "must run through the pipeline ({})"
+_NOTHING = Checked()
 
 
 def checked(
@@ -150,7 +151,7 @@ def _awaited(
 @dataclass(frozen=True, slots=True)
 class _Answer:
     faults: Sequence[Fault] = ()
-    shown: Checked = Checked()
+    shown: Checked = _NOTHING
 
 
 def _polled(
