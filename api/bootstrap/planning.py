@@ -143,11 +143,18 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
             for plan in plans
         )
     at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
+    more = (*load.remarks(at_once), *waits.remarks())
     seen = tuple(name for name in kept.draws if name not in declared)
-    told = (f"{name} {DRAWS}" for name in seen)
-    remarks = (*told, *result.remarks, *load.remarks(at_once), *waits.remarks())
-    seen += result.seen_to_draw
-    return replace(result, plans=plans, remarks=remarks, seen_to_draw=seen)
+    return _with_remarks(replace(result, plans=plans), seen, more)
+
+
+def _with_remarks(
+    result: PlanningResult, seen_to_draw: tuple[str, ...], more: tuple[str, ...]
+) -> PlanningResult:
+    """Return a result that tells what was seen to draw before the search, and more remarks."""
+    told = (f"{name} {DRAWS}" for name in seen_to_draw)
+    seen = (*seen_to_draw, *result.seen_to_draw)
+    return replace(result, remarks=(*told, *result.remarks, *more), seen_to_draw=seen)
 
 
 def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:
