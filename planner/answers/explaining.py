@@ -215,10 +215,10 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
         if one.configuration not in planned:
             by[_reason(one, found)].append(one)
     told = {
-        "accuracy": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}"),
-        "undecided": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g} so far"),
+        "accuracy": lambda m: (m.accuracy.value, _scored(m)),
+        "undecided": lambda m: (m.accuracy.value, f"{_scored(m)} so far"),
         "latency": lambda m: (-m.latency_s, f"{units.seconds(m.latency_s)} on whole machines"),
-        "cost": lambda m: (m.accuracy.value, f"accuracy {m.accuracy.value:.4g}, but beaten"),
+        "cost": lambda m: (m.accuracy.value, f"{_scored(m)}, but beaten"),
     }
     result = [
         (reason, len(ones), max(map(tell, ones))[1])
@@ -237,6 +237,10 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
         for reason, count, words in result
         if count > 0
     )
+
+
+def _scored(measured: Measured) -> str:
+    return f"accuracy {measured.accuracy.value:.4g}{measured.accuracy.over}"
 
 
 def _reason(measured: Measured, found: Answer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -35,7 +36,7 @@ from circinus.api.schemas.schedule import (
 from circinus.api.schemas.service import DeploymentView, InstanceView, ObservedView
 from circinus.deploy.methods import PUBLISHED
 from circinus.pipelines.query import PlanningMethod
-from circinus.pipelines.slo import SloState
+from circinus.pipelines.slo import Estimate, SloState
 from tests.api.malformed import query
 
 OPERATORS = ("sampler", "denoiser", "locator", "features", "classifier", "voter")
@@ -107,6 +108,14 @@ def test_a_latency_has_one_unit() -> None:
     assert formats.latency(whole) == "1.20 (0.90-1.50) s"
     assert formats.latency(estimate(0.0123)) == "12.3 (12.3--) ms"
     assert formats.latency(estimate(None)) == "-"
+
+
+def test_an_accuracy_that_leaves_inputs_out_says_over_how_many_it_is() -> None:
+    whole = Estimate(value=0.8, low=0.75, high=0.85, confidence=0.95, inputs=100)
+    part = replace(whole, inputs=90, left_out=10)
+    assert formats.accuracy(whole) == "0.800 (0.750-0.850)"
+    assert formats.accuracy(part) == "0.800 (0.750-0.850) over 90 of 100"
+    assert formats.accuracy(EstimateView.of(part)) == "0.800 (0.750-0.850) over 90 of 100"
 
 
 def test_a_placement_is_told_by_runs_of_operators() -> None:

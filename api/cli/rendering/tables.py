@@ -243,8 +243,9 @@ class BestSeen:
     def note(self, progress: ProgressView) -> str:
         """Give the best plan in words; one that no longer holds is not told as never found."""
         if (plan := progress.best) is not None:
-            figures = formats.fraction(plan.accuracy.value), formats.seconds(plan.latency_s.value)
-            self.words = " ".join((*figures, formats.cost(plan)))
+            accuracy = f"{formats.fraction(plan.accuracy.value)}{plan.accuracy.over}"
+            latency = formats.seconds(plan.latency_s.value)
+            self.words = " ".join((accuracy, latency, formats.cost(plan)))
             return self.words
         if self.words:
             return f"none any more: more inputs spoke against {self.words}"
