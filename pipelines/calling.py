@@ -32,6 +32,8 @@ from circinus.pipelines.pipeline import run_operator
 from circinus.pipelines.profile import UNPLANNABLE
 from circinus.pipelines.retries import status_of
 
+_ROUNDING = 1 + 1e-9  # of sums
+
 
 class UsageReport(NamedTuple):
     """One call that was made, as told by what made it."""
@@ -173,11 +175,16 @@ class EndpointCaller:
         while True:
             attempt += 1
             leave = self.gate.admit(operator.name, most)
-            began = self.clock.now()
-            tried = _attempted(operator, inputs, configuration, self._timeout_s(operator, most))
-            took = self.clock.now() - began
-            tried, by_endpoint = self._priced(tried, operator, most, took)
-            self.gate.settle(leave, by_endpoint)
+            by_endpoint = _told(most)
+            try:
+                began = self.clock.now()
+                tried = _attempted(
+                    operator, inputs, configuration, self._timeout_s(operator, most)
+                )
+                took = self.clock.now() - began
+                tried, by_endpoint = self._priced(tried, operator, most, took)
+            finally:  # whatever happens: others wait for what it had leave for
+                self.gate.settle(leave, by_endpoint)
             used = reduce(Usage.plus, by_endpoint.values(), used)
             seconds += took
             wait_s = self._wait_s(operator, attempt, tried.failure)
@@ -209,7 +216,7 @@ class EndpointCaller:
         One that tells of no call: what was refused is not charged (a status of 400 to 499); of
         what was lost on the way nobody knows, so it is charged as the most that it may have been,
         if that is bounded; and one that succeeded fails, unless its price is known without being
-        told.
+        told. One that tells of more than it declared fails, too, and is charged what it tells.
         """
         if not tried.reports and tried.failure is not None:
             cause = tried.failure.__cause__
@@ -219,22 +226,48 @@ class EndpointCaller:
         if not tried.reports:
             by_token = [name for name in most if self.endpoints[name].price.is_by_token]
             if by_token:
-                told = f"{UNPLANNABLE}it must tell what it used of {by_token[0]} (report_usage)"
-                failure = OperatorFailed(operator.name, told)
-                return tried._replace(output=None, failure=failure), _told(most)
+                told = f"it must tell what it used of {by_token[0]} (report_usage)"
+                return _unplannable(tried, operator, told), _told(most)
         silent = [UsageReport(name, Usage(calls=1.0), None) for name in most]
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
-            checks.among("report_usage, endpoint", report.endpoint, self.endpoints)
-            endpoint, before = self.endpoints[report.endpoint], by_endpoint.get(report.endpoint)
-            if report.used is None:
-                one = endpoint.largest.told
-            else:
-                took = seconds if before is None else 0.0
-                usd = endpoint.price.usd(report.used, took) if report.usd is None else report.usd
-                one = report.used._replace(usd=usd)
+            if (endpoint := self.endpoints.get(report.endpoint)) is None:
+                continue  # nobody knows its price
+            before = by_endpoint.get(report.endpoint)
+            one = _used(report, endpoint, seconds if before is None else 0.0)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
+        if (fault := _undeclared(tried.reports, by_endpoint, most)) is not None:
+            return _unplannable(tried, operator, fault), by_endpoint
         return tried, by_endpoint
+
+
+def _used(report: UsageReport, endpoint: Endpoint, seconds: float) -> Usage:
+    """Return what one report comes to, at the endpoint's price where it tells no dollars."""
+    if report.used is None:
+        return endpoint.largest.told
+    usd = endpoint.price.usd(report.used, seconds) if report.usd is None else report.usd
+    return report.used._replace(usd=usd)
+
+
+def _undeclared(
+    reports: Sequence[UsageReport], used: Mapping[str, Usage], most: Mapping[str, Usage]
+) -> str | None:
+    """Return what an attempt tells of beyond what it declared and had leave for; None: nothing.
+
+    That a call read or wrote more tokens than its endpoint's bounds is no fault of the operator.
+    """
+    for name in dict.fromkeys(report.endpoint for report in reports):
+        if name not in most:
+            rule = f"calls must name every endpoint that report_usage tells of ({', '.join(most)})"
+            return f"{rule}, got {name}"
+        if used[name].calls > most[name].calls:
+            rule = f"calls must be at most {most[name].calls:g} of {name} in a run"
+            return f"{rule} (EndpointCall(most=...)), got {used[name].calls:g}"
+    for name in dict.fromkeys(report.endpoint for report in reports if report.usd is not None):
+        if used[name].usd > most[name].usd * _ROUNDING:
+            rule = f"usd of {name} must be at most what a run may cost, {most[name].usd:.4g}"
+            return f"{rule}, got {used[name].usd:.4g}"
+    return None
 
 
 def most_of(
@@ -274,6 +307,11 @@ class _Tried(NamedTuple):
     reports: Sequence[UsageReport]
 
 
+def _unplannable(tried: _Tried, operator: Operator, why: str) -> _Tried:
+    failure = OperatorFailed(operator.name, f"{UNPLANNABLE}{why}")
+    return tried._replace(output=None, failure=failure)
+
+
 def _attempted(
     operator: Operator, inputs: Payload, configuration: Configuration, timeout_s: float
 ) -> _Tried:
@@ -286,6 +324,9 @@ def _attempted(
                 tried = _Tried(run_operator(operator, inputs, configuration), None, reports)
             except OperatorFailed as error:
                 tried = _Tried(None, error, reports)
+            except BaseException as error:  # noqa: BLE001 - nobody else hears of it in this thread
+                told = f"{type(error).__name__}: {error}".removesuffix(": ")
+                tried = _Tried(None, OperatorFailed(operator.name, told), reports)
             done.put(tried)
 
     context = copy_context()

@@ -261,3 +261,78 @@ def test_what_was_lost_of_a_call_without_bounds_is_charged_as_what_is_known_of_i
         raise ValueError("torn")
 
     assert caller().run(calling(run, "flat"), "q", NO_KNOBS).used == Usage(calls=1.0, usd=3.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "usd"),
+    [
+        ("slow", "calls must name every endpoint that report_usage tells of (m), got slow", 28.0),
+        ("mm", "calls must name every endpoint that report_usage tells of (m), got mm", 8.0),
+        ("m", "calls must be at most 1 of m in a run (EndpointCall(most=...)), got 2", 16.0),
+    ],
+)
+def test_a_report_of_what_was_not_declared_ends_planning_and_is_charged(
+    name: str, told: str, usd: float
+) -> None:
+    def run(inputs: Payload, knobs: Settings) -> Payload:
+        report_usage("m", input_tokens=4, output_tokens=2)  # 8 USD
+        report_usage(name, input_tokens=4, output_tokens=2, usd=20.0 if name == "slow" else None)
+        return "answer"
+
+    gate = Noting()
+    called = caller(gate).run(calling(run), "question", NO_KNOBS)
+
+    assert called.output is None
+    assert called.failure is not None
+    assert called.failure.cause == f"cannot be planned: {told}"
+    assert called.used.usd == usd
+    assert len(gate.settled) == len(gate.admitted) == 1
+
+
+@pytest.mark.parametrize(("usd", "is_kept"), [(20.0, True), (20.01, False)])
+def test_dollars_beyond_what_was_kept_back_end_planning(usd: float, is_kept: bool) -> None:
+    def run(inputs: Payload, knobs: Settings) -> Payload:
+        report_usage("m", input_tokens=4, usd=usd)
+        return "answer"
+
+    called = caller().run(calling(run), "question", NO_KNOBS)
+
+    assert (called.failure is None) == is_kept
+    assert called.used.usd == usd
+
+
+def test_tokens_beyond_an_endpoint_s_bounds_are_charged_and_no_fault() -> None:
+    def run(inputs: Payload, knobs: Settings) -> Payload:
+        report_usage("m", input_tokens=100)
+        return "answer"
+
+    called = caller().run(calling(run), "question", NO_KNOBS)
+    assert (called.output, called.used.usd) == ("answer", 100.0)
+
+
+def test_leave_is_settled_at_the_most_whatever_ends_an_attempt() -> None:
+    class Gone(ManualClock):
+        """A clock that fails once the attempt is made."""
+
+        def now(self) -> float:
+            raise KeyboardInterrupt
+
+    gate = Noting()
+    one = EndpointCaller(
+        endpoints=ENDPOINTS, gate=gate, clock=Gone(), rng=np.random.default_rng(0)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        one.run(calling(told), "question", NO_KNOBS)
+    assert gate.settled == [{"m": MOST}]
+
+
+def test_what_ends_a_thread_fails_the_attempt_at_once() -> None:
+    def run(inputs: Payload, knobs: Settings) -> Payload:
+        raise KeyboardInterrupt
+
+    retries = CallRetries(timeout_s=60, attempts=1)
+    called = caller().run(calling(run, retries=retries), "question", NO_KNOBS)
+
+    assert called.failure is not None
+    assert called.failure.cause == "KeyboardInterrupt"
+    assert called.seconds < 30
