@@ -324,9 +324,6 @@ def _attempted(
                 tried = _Tried(run_operator(operator, inputs, configuration), None, reports)
             except OperatorFailed as error:
                 tried = _Tried(None, error, reports)
-            except BaseException as error:  # noqa: BLE001 - nobody else hears of it in this thread
-                told = f"{type(error).__name__}: {error}".removesuffix(": ")
-                tried = _Tried(None, OperatorFailed(operator.name, told), reports)
             done.put(tried)
 
     context = copy_context()

@@ -89,6 +89,8 @@ class OperatorSpec:
     calls: tuple[EndpointCall, ...] | tuple[str, ...] = ()
     # whether equal inputs may give unlike outputs: then scores are means over several draws
     draws: bool = False
+    # whether it connects to something over the network that costs nothing; see `connections`
+    network: bool = False
 
     def __post_init__(self) -> None:
         checks.name("operator.name", self.name)

@@ -13,6 +13,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.connections import Watch
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.forks import copies_ended
@@ -21,18 +22,23 @@ from circinus.pipelines.judge import SCORING, Judge
 from circinus.pipelines.needs import Need, missing, require
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.profile import FloatArray, Unplannable
 from circinus.pipelines.suggested import SuggestedEndpoint
 
 Score = Callable[[Payload, Payload], float]
 """`score(output, expected)` in [0, 1]; higher is better."""
 
 
-def score_by(score: Callable[..., float], *told: Payload) -> float:
-    """Give what a metric says; OperatorFailed if it raises or gives nothing in [0, 1]."""
+def score_by(score: Callable[..., float], *told: Payload, declared: bool = False) -> float:
+    """Give what a metric says; OperatorFailed if it raises or gives nothing in [0, 1].
+
+    Unless it is one that has declared its calls, it calls no model that is paid for.
+    """
     try:
-        with copies_ended():
+        with copies_ended(), Watch(SCORING, declared=declared):
             found = float(score(*told))
+    except Unplannable as error:
+        raise OperatorFailed(SCORING, str(error)) from error
     except Exception as error:  # the metric is the user's code: a border
         raise OperatorFailed(SCORING, words_of(error)) from error
     if not 0 <= found <= 1:
@@ -125,7 +131,8 @@ class Pipeline:
         """
         judge = self.judge
         told = (output, expected) if judge is None else (output, expected, input)
-        return score_by(self.score, *told)
+        declared = judge is not None and bool(judge.operator.spec.calls)
+        return score_by(self.score, *told, declared=declared)
 
     def size_of(self, input: Payload) -> float:
         """Give the size of a request; OperatorFailed if `request_size` raises or gives no size.
@@ -152,10 +159,11 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
     InvalidInput raised by a source operator is what it finds wrong with the pipeline's input.
     """
     try:
-        with copies_ended():
+        with copies_ended(), watch(operator, configuration):
             return operator.run(inputs, configuration.of(operator.name))
     except InvalidInput as error:
-        faults = () if operator.spec.after else error.faults
+        not_of_input = operator.spec.after or isinstance(error, Unplannable)
+        faults = () if not_of_input else error.faults
         raise OperatorFailed(operator.name, str(error), faults) from error
     except CircinusError as error:
         raise OperatorFailed(operator.name, str(error)) from error
@@ -163,6 +171,13 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
         if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
             raise  # somebody pressed Ctrl-C
         raise OperatorFailed(operator.name, words_of(error)) from error
+
+
+def watch(operator: Operator, configuration: Configuration) -> Watch:
+    """Return what refuses connections of a run that the operator does not declare."""
+    spec = operator.spec
+    declared = spec.network or bool(spec.called(configuration.of(operator.name)))
+    return Watch(operator.name, declared=declared)
 
 
 def inputs_of(

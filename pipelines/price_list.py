@@ -29,6 +29,8 @@ _PRICES = {
     "call_usd": ("requests_kcount", 1000.0),
 }
 """Part of our price -> what the package calls it, and by how much its unit is larger."""
+_SCHEME = re.compile(r"^(\(https\?://\)\?|https://)")  # of a pattern of addresses
+_HOST_ENDS = re.compile(r"\((?:\?:)?/\|\$\)|(?<!\[\^)/")
 _STEP = timedelta(minutes=30)
 """Prices by the time of the day change on the full and half hour."""
 
@@ -84,6 +86,27 @@ def provider_at(address: str) -> str | None:
 
     found = (each.id for each in get_snapshot().providers if re.match(each.api_pattern, address))
     return next(found, None)
+
+
+def provider_of(host: str) -> str | None:
+    """Return the provider whose models are called at a host, whatever the path; None: nobody's."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    found = (
+        each.id
+        for each in get_snapshot().providers
+        if re.match(rf"(.*\.)?{_HOST_ENDS.split(_SCHEME.sub('', each.api_pattern))[0]}", host)
+    )
+    return next(found, None)
+
+
+def is_provider(word: str) -> bool:
+    """Say whether a provider's name begins with a word, as its environment variables do."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    plain = word.lower()
+    ids = (each.id for each in get_snapshot().providers)
+    return any(plain in (one.replace("-", ""), re.split(r"\W|_", one)[0]) for one in ids)
 
 
 def _day(told: str) -> date | None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 
 FloatArray = npt.NDArray[np.float64]
@@ -28,6 +29,14 @@ USAGE_FIELDS = len(Usage._fields)
 UNPLANNABLE = "cannot be planned: "
 """How a cause begins that says nothing of the input: the operator gave what only the pipeline it
 was read off can use. In the words, because causes travel and are kept as words."""
+
+
+class Unplannable(InvalidInput):
+    """An operator does what no plan can promise: no failure of the input's."""
+
+    def __str__(self) -> str:
+        """Return it as what ends a search, see `Failure.ends_planning`."""
+        return f"{UNPLANNABLE}{super().__str__()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

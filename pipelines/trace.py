@@ -164,6 +164,8 @@ def _operator_to_dict(operator: OperatorSpec) -> dict[str, object]:
         ]
     if operator.draws:
         document["draws"] = True
+    if operator.network:
+        document["network"] = True
     return document
 
 
@@ -195,6 +197,7 @@ def _operator_from_dict(document: object) -> OperatorSpec:
             for call in _part(f"operator {name}.calls", operator.get("calls") or [], list)
         ),
         draws=bool(operator.get("draws")),
+        network=bool(operator.get("network")),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.connections import measured
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import KnobValue, Operator
@@ -30,6 +31,7 @@ class Completed(CacheEntry):
     spent_s: float  # what was really run for it, warm-up included, `>= seconds`
     # whether another run on the same inputs and settings gave another output; None: none was made
     varies: bool | None = None
+    hosts: tuple[str, ...] = ()  # connected to without having declared it, see `connections`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class FailedRun:
     cause: str  # what happened, in words
     spent_s: float  # what was really run, `>= 0`
     used: Usage = NOTHING_USED  # of endpoints
+    hosts: tuple[str, ...] = ()  # connected to without having declared it
 
 
 Ran = TypeVar("Ran", Completed, Completed | FailedRun)
@@ -101,12 +104,15 @@ def run_once(
 ) -> Completed | FailedRun:
     """Give what one call makes of the inputs, see `Executor`, timed by the clock."""
     given = handed_out(inputs)
-    start = clock.now()
-    try:
-        output = run_operator(operator, given, configuration)
-    except OperatorFailed as error:
-        return FailedRun(cause=error.cause, spent_s=clock.now() - start)
-    return _completed(output, clock.now() - start)
+    with measured() as hosts:
+        start = clock.now()
+        try:
+            output = run_operator(operator, given, configuration)
+        except OperatorFailed as error:
+            spent_s = clock.now() - start
+            return FailedRun(cause=error.cause, spent_s=spent_s, hosts=tuple(hosts))
+        seconds = clock.now() - start
+    return replace(_completed(output, seconds), hosts=tuple(hosts))
 
 
 def compared(operator: Operator, first: Completed, second: Ran) -> Ran:
@@ -131,7 +137,8 @@ def run_calling(
     It is never called just to be warm. Stopped, Unaffordable for one, as the caller's gate raises.
     """
     try:
-        called = caller.run(operator, handed_out(inputs), configuration)
+        with measured():
+            called = caller.run(operator, handed_out(inputs), configuration)
     except InvalidInput as error:  # an endpoint that is not there
         return FailedRun(cause=str(error), spent_s=0.0)
     if called.failure is not None:

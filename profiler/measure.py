@@ -17,6 +17,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.connections import remark_on
 from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.draws import DrawOrder, drawing_as
 from circinus.pipelines.errors import Stopped
@@ -94,6 +95,11 @@ class Profiler:
         self._scatter = Scatter(self.graph)
         self._space = ConfigurationSpace(self.graph)
         self._walk = Walk(self.pipeline, self.executor, self.cache, self.caller, self.comparisons)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be told of the operators that were run."""
+        return tuple(remark_on(operator, host) for operator, host in self._walk.reached)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""

@@ -74,6 +74,8 @@ class Walk:
         self._facts: dict[str, dict[int, _Facts]] = {}
         # The same of what failed: what failed once is not tried again for other configurations.
         self._failures: dict[tuple[str, int], Failure] = {}
+        # (operator, host) that it connected to without having declared it; a set in order
+        self.reached: dict[tuple[str, str], None] = {}
 
     def measure(
         self,
@@ -105,6 +107,7 @@ class Walk:
             inputs = inputs_of(self._pipeline.graph, operator.name, prepared.payload, outputs)
             done = self._executor.run(operator, inputs, configuration)
             paid = paid.plus(_cost(done))
+            self.reached.update(((operator.name, host), None) for host in done.hosts)
             if isinstance(done, FailedRun):
                 failure = _failure(prepared, operator.name, done.cause)
                 self._failures[(prints[position], prepared.index)] = failure

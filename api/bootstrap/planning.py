@@ -143,7 +143,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
             for plan in plans
         )
     at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
-    more = (*load.remarks(at_once), *waits.remarks())
+    more = (*evaluator.remarks, *load.remarks(at_once), *waits.remarks())
     seen = tuple(name for name in kept.draws if name not in declared)
     return _with_remarks(replace(result, plans=plans), seen, more)
 

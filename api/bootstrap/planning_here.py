@@ -56,4 +56,4 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
             executor=runs,
             gate=gate,
         )
-    return replace(result, remarks=(*shown.remarks, *result.remarks))
+    return replace(result, remarks=tuple(dict.fromkeys((*shown.remarks, *result.remarks))))

@@ -18,6 +18,7 @@ from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.profiling.warm import STARTER, WarmProcess
 from circinus.deploy.workers.settings import without_secrets
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.connections import runs_operators_alone
 from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.forks import copies_ended
@@ -182,6 +183,7 @@ def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
 
 def _answer(pipeline: Pipeline, asked: Mapping[str, Any]) -> dict[str, Payload]:
     shown = Checked()
+    runs_operators_alone()
     try:
         if pipeline.remarks is not None:
             with copies_ended():

@@ -41,6 +41,7 @@ from circinus.deploy.workers.settings import operator_environment, without_secre
 from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.connections import runs_operators_alone
 from circinus.pipelines.endpoints import Endpoint, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped
 from circinus.pipelines.operators import Operator
@@ -265,7 +266,7 @@ def read_answer(data: bytes) -> Completed | FailedRun:
 
 
 def _done(answer: dict[str, Any]) -> Completed | FailedRun:
-    answer["used"] = Usage(*answer["used"])
+    answer["used"], answer["hosts"] = Usage(*answer["used"]), tuple(answer["hosts"])
     answer.pop("peak_bytes", None)
     return FailedRun(**answer) if "cause" in answer else Completed(**answer)
 
@@ -284,6 +285,7 @@ class Answering:
         caller: EndpointCaller | None = None,
     ) -> None:
         self._caller = caller
+        runs_operators_alone()
         if isinstance(pipeline, str):
             pipeline = load_pipeline(pipeline, allow_import=True)
         self._pipeline = pipeline
@@ -316,7 +318,8 @@ class Answering:
             done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
         told = {field.name: getattr(done, field.name) for field in fields(done)}
         peak = max(peak_bytes(), self._loading_bytes)
-        return encode({**told, "used": list(done.used), "peak_bytes": peak})
+        told |= {"used": list(done.used), "hosts": list(done.hosts), "peak_bytes": peak}
+        return encode(told)
 
     def _run(
         self, operator: Operator, inputs: Payload, settings: Configuration

@@ -24,7 +24,7 @@ from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.forks import copies_ended
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import run_operator
+from circinus.pipelines.pipeline import run_operator, watch
 
 _NEWEST = 0.2  # weight of the newest batch
 _log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ def _ran_together(
     inputs, knobs = [call.input for call in batch], configuration.of(operator.name)
     try:
         # Before any call gets its output: too few or too many are wrong for all.
-        with copies_ended():
+        with copies_ended(), watch(operator, configuration):
             outputs = operator.run_batch(inputs, knobs)
         together = list(zip(batch, outputs, strict=True))
     except BaseException:  # noqa: BLE001 - the user's code: a border; no thread is interrupted

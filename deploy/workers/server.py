@@ -58,6 +58,7 @@ from circinus.deploy.workers.transport import (
 from circinus.deploy.workers.usage import from_wire, to_wire
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.connections import runs_operators_alone
 from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.operators import KnobValue
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str]) -> int:
 def _start(
     options: WorkerOptions, give_up: Callable[[], None]
 ) -> tuple[list[grpc.Server], health.HealthServicer, str]:
+    runs_operators_alone()
     pipeline = load_pipeline(options.pipeline, allow_import=options.allow_import)
     clock = SystemClock()
     execution = Execution(

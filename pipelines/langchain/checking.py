@@ -21,14 +21,17 @@ from langchain_core.runnables import RunnableConfig
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.connections import Watch, measured, remark_on
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.graph import Slot
+from circinus.pipelines.langchain.overriding import uncached
 from circinus.pipelines.langchain.read_step import ReadStep, by_id
 from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
 from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload, content_hash, encode
 from circinus.pipelines.pipeline import Checked, Pipeline, inputs_of
+from circinus.pipelines.profile import Unplannable
 
 _DRAWN = 3  # configurations besides the first and the last
 _GOLDEN = 0.6180339887  # its multiples, modulo 1, are spread evenly
@@ -56,7 +59,8 @@ def remarks_of(
     told = [f"{name} {apart}" for name in sorted(check.random)]
     where = f"{len(inputs)} input{'s' if len(inputs) > 1 else ''}"
     idle = [f"knob {key} changed nothing on {where}" for key in check.idle_knobs(configurations)]
-    return Checked((*skipped, *told, *idle), check.draws)
+    reached = [remark_on(*each) for each in check.reached if not each[0].startswith(_WHOLE)]
+    return Checked((*skipped, *reached, *told, *idle), check.draws)
 
 
 class _Raised(Exception):
@@ -71,6 +75,11 @@ class _Check:
         self._pipeline = pipeline
         self._steps = {step.operator: step for step in read}
         self.random: set[str] = set()  # operators that give another output each time
+        # (operator, host) that it connected to and did not declare; a set in order
+        self.reached: dict[tuple[str, str], None] = {}
+        names = [one.name for one in pipeline.operators if one.spec.network]
+        whole = f"{_WHOLE}{pipeline.name}"
+        self._networks = {*names, whole} if names else set[str]()
         self.calling: set[str] = set()  # operators that call endpoints: nobody pays for a check
         # what each operator was given, once
         self._given: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
@@ -140,7 +149,7 @@ class _Check:
         before = pack(given)
         call = by_hand(step.configured(at.of(name)))
         with suppress(_Raised):
-            _made(name, lambda: pack(step.body(given, call)))
+            self._made(name, lambda: pack(step.body(given, call)))
         try:
             is_as_it_was = encode(pack(given)) == encode(before)
         except NotCarried:  # it has put something in
@@ -181,8 +190,8 @@ class _Check:
             partial(self._pipeline.run, item, at),
         )
         try:
-            theirs = _texts(name, by_chain, _REPEATS)
-            _texts(name, hand, _REPEATS)
+            theirs = self._texts(name, by_chain, _REPEATS)
+            self._texts(name, hand, _REPEATS)
         except _Raised as again:
             if isinstance(again.__cause__, OperatorFailed):
                 raise _difference(name, at, str(raised), _shown(theirs[0])) from again
@@ -194,7 +203,7 @@ class _Check:
         for value in values:
             call = by_hand(step.configured(value))
             try:
-                texts.update(_texts(name, partial(step.output, item, call), 1))
+                texts.update(self._texts(name, partial(step.output, item, call), 1))
             except _Raised as raised:
                 texts.add(str(raised).encode())
             if len(texts) > 1:
@@ -204,25 +213,45 @@ class _Check:
     def _agreed(self, name: str, hand: _Make, by_chain: _Make, at: Configuration) -> Payload:
         """Give what both ways give; _Raised if both raise, InvalidInput if they differ."""
         try:
-            output = _made(name, hand)
+            output = self._made(name, hand)
         except _Raised as mine:
             try:
-                other = _made(name, by_chain)
+                other = self._made(name, by_chain)
             except _Raised:
                 raise mine from None
             raise _difference(name, at, str(mine), repr(other)) from mine
         try:
-            ours, theirs = [_text(name, output)], _texts(name, by_chain, 2)
+            ours, theirs = [_text(name, output)], self._texts(name, by_chain, 2)
             if len({*ours, *theirs}) == 1:
                 return output
-            ours += _texts(name, hand, _REPEATS)
-            theirs += _texts(name, by_chain, _REPEATS)
+            ours += self._texts(name, hand, _REPEATS)
+            theirs += self._texts(name, by_chain, _REPEATS)
         except _Raised as raised:
             raise _difference(name, at, repr(output), str(raised)) from raised
         if len(set(ours)) == len(set(theirs)) == 1:
             raise _difference(name, at, _shown(ours[0]), _shown(theirs[0]))
         self.random.add(name)
         return output
+
+    def _made(self, name: str, make: _Make) -> Payload:
+        try:
+            with measured() as hosts, uncached(()), Watch(name, declared=name in self._networks):
+                made = make()
+        except NotCarried as error:
+            named = (
+                replace(fault, field=f"{fault.field} of operator {name}") for fault in error.faults
+            )
+            raise InvalidInput(list(named)) from error
+        except Unplannable as error:  # as it is: there is no input without it
+            raise InvalidInput(error.faults) from error
+        except (Exception, SystemExit) as error:  # the user's code: a border
+            raise _Raised(words_of(error)) from error
+        finally:
+            self.reached.update(((name, host), None) for host in hosts)
+        return made
+
+    def _texts(self, name: str, make: _Make, times: int) -> list[bytes]:
+        return [_text(name, self._made(name, make)) for _ in range(times)]
 
 
 def _difference(name: str, at: Configuration, mine: str, theirs: str) -> InvalidInput:
@@ -237,22 +266,6 @@ def _difference(name: str, at: Configuration, mine: str, theirs: str) -> Invalid
 
 def _shown(text: bytes) -> str:
     return text[4:].decode(errors="replace")  # after the length of the header, it is JSON
-
-
-def _made(name: str, make: _Make) -> Payload:
-    try:
-        return make()
-    except NotCarried as error:
-        named = (
-            replace(fault, field=f"{fault.field} of operator {name}") for fault in error.faults
-        )
-        raise InvalidInput(list(named)) from error
-    except (Exception, SystemExit) as error:  # the user's code: a border
-        raise _Raised(words_of(error)) from error
-
-
-def _texts(name: str, make: _Make, times: int) -> list[bytes]:
-    return [_text(name, _made(name, make)) for _ in range(times)]
 
 
 def _text(name: str, output: Payload) -> bytes:

@@ -18,7 +18,7 @@ from itertools import islice
 from types import FunctionType, MethodType
 from typing import Any
 
-from langchain_core.language_models import BaseLanguageModel
+from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 from langchain_core.runnables import (
     Runnable,
     RunnableLambda,
@@ -43,6 +43,11 @@ _Step = Runnable[Any, Any]
 def parts(step: _Step) -> list[_Step]:
     """Give a step and the steps that it holds in its fields, lists and dicts, at any depth."""
     return _found(step, _fields)
+
+
+def chat_models(step: _Step) -> list[BaseChatModel]:
+    """Return the chat models that a step holds, and those that its functions can call."""
+    return [one for one in _found(step, held_by) if isinstance(one, BaseChatModel)]
 
 
 def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
@@ -133,7 +138,7 @@ def _fields(value: object) -> Iterable[object]:
     if isinstance(value, list | tuple):
         return islice(value, _MOST)
     if isinstance(value, Runnable):
-        return [getattr(value, "builder", None), *vars(value).values()]
+        return vars(value).values()
     return ()
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import (
@@ -51,6 +52,7 @@ _CLIENTS = ("root_client", "root_async_client", "_client", "_async_client")
 """Where chat models keep the clients of their providers."""
 _MOST_VALUES = 10_000  # that are looked at: what holds more is data
 
+_MadeLate = Any  # a _ConfigurableModel of the package langchain, which need not be there
 Knobs = Mapping[str, Sequence[KnobValue]]
 Options = Mapping[str, KnobValue]
 _Chosen = frozenset[tuple[str, KnobValue]]
@@ -70,11 +72,18 @@ class HostedModel:
     model: BaseChatModel
     when: Options = field(default_factory=dict)  # options with which it is called; empty: any
     most: int = 1  # calls that a run may make
+    repeats: bool = False  # whether the chain makes failed calls anew (`with_retry`)
+    late: dict[str, Any] | None = None  # what it is made with, in each call; None: it is made
 
     @property
     def call(self) -> EndpointCall:
         """The same as of an operator."""
         return EndpointCall(endpoint=self.endpoint, when=self.when, most=self.most)
+
+    @property
+    def trying_again(self) -> list[Any]:
+        """What makes failed calls anew by `max_retries`, or hands that on."""
+        return clients_of(self.model) if self.late is None else [self.late]
 
     @property
     def suggested(self) -> SuggestedEndpoint:
@@ -139,6 +148,8 @@ class _Seen(NamedTuple):
     told: Mapping[str, Any]  # what bindings add to the call
     times: int  # how often a run may reach it
     is_known: bool  # whether that is known
+    repeats: bool = False  # whether what leads to it makes failed calls anew
+    late: dict[str, Any] | None = None  # see `HostedModel`
 
 
 class _Walk:
@@ -170,8 +181,11 @@ class _Walk:
             yield from self._alternatives(at, value)
         elif isinstance(value, RunnableConfigurableFields):
             yield from self._fields(at, value)
+        elif is_made_late(value):
+            yield from self._made_late(at, cast(Any, value))
         else:
             told, times, is_known = dict(at.told), at.times, at.is_known
+            repeats = at.repeats or _makes_anew(value)
             if isinstance(value, RunnableBinding):
                 told |= value.kwargs
             if isinstance(value, RunnableRetry):
@@ -179,7 +193,9 @@ class _Walk:
             elif is_known and not isinstance(value, _ONCE_EACH):
                 times, is_known = max(times, MOST_CALLS), False
             for each in held_by(value):
-                yield at._replace(value=each, told=told, times=times, is_known=is_known)
+                yield at._replace(
+                    value=each, told=told, times=times, is_known=is_known, repeats=repeats
+                )
 
     def _alternatives(
         self, at: _Seen, value: RunnableConfigurableAlternatives[Any, Any]
@@ -195,11 +211,44 @@ class _Walk:
         ids = [one.id for one in value.fields.values() if one.id in self._knobs]
         if not isinstance(value.default, BaseChatModel):
             ids = []
+        for options in self._chosen(at, ids):
+            made, _ = value.prepare(RunnableConfig(configurable=options))
+            yield at._replace(value=made, when={**at.when, **options})
+
+    def _made_late(self, at: _Seen, value: _MadeLate) -> Iterator[_Seen]:
+        """Give the models that `init_chat_model` makes anew in each call; it may name none."""
+        ids = [knob for knob in self._knobs if takes(value, knob)]
+        for options in self._chosen(at, ids):
+            with suppress(Exception):  # of whatever provider: what cannot be made is not called
+                made = value._model(RunnableConfig(configurable=dict(options)))
+                when, late = {**at.when, **options}, value._default_config
+                yield at._replace(value=made, when=when, late=late)
+
+    def _chosen(self, at: _Seen, ids: Sequence[str]) -> Iterator[dict[str, KnobValue]]:
+        """Give the options by which something is configured, those that led to it kept."""
         for chosen in product(*(self._knobs[knob] for knob in ids)):
             options = dict(zip(ids, chosen, strict=True))
             if all(at.when.get(knob, v) == v for knob, v in options.items()):
-                made, _ = value.prepare(RunnableConfig(configurable=options))
-                yield at._replace(value=made, when={**at.when, **options})
+                yield options
+
+
+def is_made_late(value: object) -> bool:
+    """Say whether it is what `init_chat_model` gives that makes its model in each call."""
+    kind = type(value)
+    return kind.__name__ == "_ConfigurableModel" and kind.__module__.startswith("langchain")
+
+
+def takes(value: _MadeLate, name: str) -> bool:
+    """Say whether such a model is configured by an id."""
+    own, fields = name.removeprefix(value._config_prefix), value._configurable_fields
+    return name.startswith(value._config_prefix) and (fields == "any" or own in fields)
+
+
+def _makes_anew(value: object) -> bool:
+    """Say whether it runs what it holds again where that fails, as nodes of a graph may."""
+    of_graph = type(value).__module__.startswith("langgraph")
+    policy = of_graph and getattr(value, "retry_policy", None)
+    return isinstance(value, RunnableRetry) or bool(policy)
 
 
 def _hosted(at: _Seen, model: BaseChatModel) -> HostedModel:
@@ -217,6 +266,8 @@ def _hosted(at: _Seen, model: BaseChatModel) -> HostedModel:
         model=model,
         when=at.when,
         most=at.times,
+        repeats=at.repeats,
+        late=at.late,
     )
 
 
@@ -246,6 +297,7 @@ def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]
         a,
         most_output_tokens=bounded,
         draws=a.draws or b.draws,
+        repeats=a.repeats or b.repeats,
         most=most((a.most, b.most)),
     )
 

@@ -35,13 +35,15 @@ from langchain_core.runnables.utils import ConfigurableFieldSpec
 
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.connections import add_model
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
 from circinus.pipelines.langchain.classes import carry_classes_of
-from circinus.pipelines.langchain.held import options, parts, samples, specs_of
+from circinus.pipelines.langchain.held import chat_models, options, parts, samples, specs_of
 from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
+from circinus.pipelines.langchain.overriding import uncached
 from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id, carried_by
 from circinus.pipelines.langchain.reporting import remarks_on, reported
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
@@ -50,6 +52,7 @@ from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Checked, Pipeline, Score
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.retries import CallRetries
 
 _CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
 _GETTERS = (itemgetter, attrgetter)  # pick a part of what they are given, and do nothing else
@@ -126,15 +129,19 @@ class _Whole(RunnableBinding[Any, Any]):
     """A step that is not looked into."""
 
     draws: bool = False
+    network: bool = False  # see `OperatorSpec.network`
 
 
-def as_one(step: Step, name: str | None = None, *, draws: bool = False) -> Step:
+def as_one(
+    step: Step, name: str | None = None, *, draws: bool = False, network: bool = False
+) -> Step:
     """Return a step that becomes one operator of this name, whatever it is made of.
 
-    One that `draws` may answer equal inputs differently.
+    One that `draws` may answer equal inputs differently; `network` declares that it connects to
+    something that costs nothing.
     """
-    config = RunnableConfig(run_name=name) if name else {}
-    return _Whole(bound=_runnable(step), config=config, draws=draws)
+    config = RunnableConfig(run_name=name) if name else RunnableConfig()
+    return _Whole(bound=_runnable(step), config=config, draws=draws, network=network)
 
 
 def configured(
@@ -232,6 +239,7 @@ class _Reader:
 
         knobs = self._knobs(name, steps)
         hosted = hosted_models(steps, {knob.name: knob.values for knob in knobs})
+        models = [one for step in steps for one in chat_models(step)]
         self.remarks += remarks_on(name, steps, hosted)
         spec = OperatorSpec(
             name=name,
@@ -239,18 +247,24 @@ class _Reader:
             knobs=knobs,
             calls=tuple(one.call for one in hosted),
             draws=self._draws(name, steps) or any(one.draws for one in hosted),
+            network=any(isinstance(step, _Whole) and step.network for step in steps),
         )
 
         def run(inputs: Payload, knobs: Settings) -> Payload:
-            calls = spec.called(knobs)
-            if not calls:
-                return read.output(inputs, called(tuple(knobs.items())))
-            with reported(hosted, calls):
+            with uncached(models), reported(hosted, spec.called(knobs)):
                 return read.output(inputs, called(tuple(knobs.items())))
 
+        # Who makes failed calls anew in the chain does so here: both together would multiply
+        again = CallRetries(attempts=1) if any(one.repeats for one in hosted) else CallRetries()
         operator = Operator(
-            spec=spec, run=run, version=self._reading.version, comparable=comparable
+            spec=spec,
+            run=run,
+            version=self._reading.version,
+            comparable=comparable,
+            retries=again,
         )
+        for one in hosted:
+            add_model(one.address, one.name)
         self.hosted += hosted
         self.read.append(read)
         self.operators.append(operator)

@@ -25,9 +25,8 @@ from langchain_core.vectorstores import VectorStore
 
 from circinus.pipelines.calling import is_collecting, report_lost, report_usage
 from circinus.pipelines.endpoints import EndpointCall
-from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.forked import OwnConnections
-from circinus.pipelines.langchain.held import parts
+from circinus.pipelines.langchain.held import chat_models, parts
 from circinus.pipelines.langchain.hosted import (
     MOST_CALLS,
     HostedModel,
@@ -36,17 +35,14 @@ from circinus.pipelines.langchain.hosted import (
     has_address,
     says_hosted,
 )
+from circinus.pipelines.langchain.overriding import cache_names, trying_once
 from circinus.pipelines.langchain.steps import Step
-from circinus.pipelines.profile import UNPLANNABLE
+from circinus.pipelines.profile import Unplannable
 from circinus.pipelines.retries import status_of
 
 
-class Uncounted(InvalidInput):
+class Uncounted(Unplannable):
     """A hosted model was called as nobody counted on: no failure of the input's."""
-
-    def __str__(self) -> str:
-        """Give it as what ends a search, see `Failure.ends_planning`."""
-        return f"{UNPLANNABLE}{super().__str__()}"
 
 
 class _Reporter(BaseCallbackHandler):
@@ -145,7 +141,7 @@ def reported(models: Sequence[HostedModel], calls: Sequence[EndpointCall]) -> It
         most[call.endpoint] += call.most
     token = _reporter.set(_Reporter(most))
     try:
-        with _TRYING_ONCE.held(models):
+        with trying_once(again for one in models for again in one.trying_again):
             yield
     finally:
         _reporter.reset(token)
@@ -156,35 +152,6 @@ def tries_again(model: BaseChatModel) -> bool:
     return not clients_of(model) and getattr(model, "max_retries", 0) not in (0, None)
 
 
-class _TryingOnce:
-    """Keeps clients from trying again as long as somebody holds them; threads share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = Counter[int]()
-        self._before: dict[int, tuple[Any, int]] = {}  # id -> client, and what it had
-
-    @contextmanager
-    def held(self, models: Sequence[HostedModel]) -> Iterator[None]:
-        clients = {id(one): one for each in models for one in clients_of(each.model)}
-        with self._lock:
-            for key, client in clients.items():
-                self._holders[key] += 1
-                if self._holders[key] == 1:
-                    self._before[key] = (client, client.max_retries)
-                    client.max_retries = 0
-        try:
-            yield
-        finally:
-            with self._lock:
-                for key in clients:
-                    self._holders[key] -= 1
-                    if not self._holders[key]:
-                        client, before = self._before.pop(key)
-                        client.max_retries = before
-
-
-_TRYING_ONCE = _TryingOnce()
 _CONNECTIONS = OwnConnections()
 
 
@@ -200,7 +167,13 @@ def remarks_on(operator: str, steps: Sequence[Step], models: Sequence[HostedMode
     again = {one.endpoint for one in models if tries_again(one.model)}
     often = {one.endpoint: one.most for one in models if one.most >= MOST_CALLS}
     unseen = {type(one).__name__ for step in steps for one in _embeddings(step)}
+    caches = cache_names([one for step in steps for one in chat_models(step)])
     return [
+        *(
+            f"{operator} is measured without {name}: what that answers as it serves is neither "
+            "called nor paid, and not in the figures"
+            for name in caches
+        ),
         *(
             f"{operator} calls {name}, which tries again by itself: what that uses is not seen "
             "(max_retries=0 leaves it to Circinus)"

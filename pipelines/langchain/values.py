@@ -29,7 +29,7 @@ from pydantic_core import PydanticUndefined
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.classes import fields_of, is_carried, made_of, name_of
 from circinus.pipelines.payload import AS_IT_IS, Payload, payload_bytes, remedy
-from circinus.pipelines.profile import UNPLANNABLE
+from circinus.pipelines.profile import Unplannable
 
 Value: TypeAlias = Any  # of LangChain's, or a payload
 
@@ -75,15 +75,14 @@ _PLAIN: dict[type, Callable[[Any], object]] = {
     float: float.__float__,
 }
 # Drawn or clocked anew in every call: two outputs are alike without them.
-_UNLIKE_EACH_TIME = {"id", "response_metadata", "usage_metadata"}
+_USAGE = "usage_metadata"
+_UNLIKE_EACH_TIME = {"id", "response_metadata", _USAGE}
+# What an answer of LangChain's cache leaves out, and a message must have.
+_NO_TOKENS = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
 
 
-class NotCarried(InvalidInput):
+class NotCarried(Unplannable):
     """What a step gave cannot be handed on as it is: no failure of the input's."""
-
-    def __str__(self) -> str:
-        """Give it as what ends a search, see `Failure.ends_planning`."""
-        return f"{UNPLANNABLE}{super().__str__()}"
 
 
 def pack(value: object) -> Payload:
@@ -181,8 +180,11 @@ def _object(name: str, fields: Payload) -> object:
     cls = _BY_NAME.get(name)
     if cls is None:
         return made_of(name, unpack(fields))
+    given = unpack(fields)
+    if isinstance(usage := given.get(_USAGE), dict):
+        given[_USAGE] = {**_NO_TOKENS, **usage}
     try:
-        return cls(**unpack(fields))
+        return cls(**given)
     except ValidationError as error:
         raise InvalidInput.of("payload", f"must have the fields of {name}", fields) from error
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import ConfigurableField, Runnable, RunnableLambda
+from langchain_core.runnables import (
+    ConfigurableField,
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+)
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
@@ -16,6 +21,7 @@ from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
 from circinus.pipelines.langchain.hosted import MOST_CALLS, endpoint_name, hosted_models, is_hosted
+from circinus.pipelines.langchain.overriding import trying_once
 from circinus.pipelines.operators import OperatorSpec
 
 NOWHERE = "http://127.0.0.1:9/v1"  # the port that discards: nothing listens
@@ -108,6 +114,65 @@ def test_one_model_twice_in_a_step_is_two_calls() -> None:
     model = hosted("m")
     parallel = {"a": model, "b": model} | RunnableLambda(str, name="join")
     assert read(as_one(parallel, "both"))["both"].calls[0] == EndpointCall(endpoint="m", most=2)
+
+
+class _ConfigurableModel(RunnableLambda[Any, Any]):
+    """Stands in for what `langchain.chat_models.init_chat_model` gives: a model in each call."""
+
+    def __init__(self, fields: Any = "any", prefix: str = "", **default: Any) -> None:  # noqa: ANN401 - as theirs
+        super().__init__(lambda text: self._model().invoke(text), name="late")
+        self._default_config, self._configurable_fields = default, fields
+        self._config_prefix = prefix
+
+    def _model(self, config: RunnableConfig | None = None) -> Runnable[Any, Any]:
+        chosen = (config or {}).get("configurable", {})
+        own = {key.removeprefix(self._config_prefix): value for key, value in chosen.items()}
+        return hosted(**{**self._default_config, **own})
+
+
+_ConfigurableModel.__module__ = "langchain.chat_models.base"
+
+
+def test_a_model_that_is_made_in_each_call_is_read_off_as_called() -> None:
+    (spec,) = read(_ConfigurableModel(name="small", temperature=0)).values()
+
+    assert spec.calls == (EndpointCall(endpoint="small"),)
+    assert not spec.draws
+
+
+@pytest.mark.parametrize("fields", ["any", ["name"]])
+def test_the_name_of_a_model_that_is_made_in_each_call_is_a_condition(fields: Any) -> None:  # noqa: ANN401 - as theirs
+    model = _ConfigurableModel(fields, "my_", name="small")
+    found = hosted_models([model], {"my_name": ["small", "large"], "k": [1, 2]})
+
+    assert [one.call for one in found] == [
+        EndpointCall(endpoint="small", when={"my_name": "small"}),
+        EndpointCall(endpoint="large", when={"my_name": "large"}),
+    ]
+
+
+def test_a_model_that_cannot_be_made_without_a_choice_calls_nothing() -> None:
+    assert hosted_models([_ConfigurableModel(["name"])], {}) == ()
+
+
+def test_a_model_that_is_made_in_each_call_is_made_without_retries_of_its_own() -> None:
+    model = _ConfigurableModel(name="small")
+    (found,) = hosted_models([model], {})
+    with trying_once(found.trying_again):
+        assert model._default_config["max_retries"] == 0
+    assert "max_retries" not in model._default_config
+
+
+def test_a_chain_that_makes_failed_calls_anew_is_not_run_again_by_us() -> None:
+    def attempts(chain: Runnable[Any, Any]) -> int:
+        reading = Reading(name="chain", score=lambda o, e: 1.0)
+        (operator,) = pipeline_from_runnable(chain, reading).operators
+        return operator.retries.attempts
+
+    trying = hosted("a").with_retry(stop_after_attempt=4)
+    assert attempts(trying) == attempts(as_one(trying | str)) == 1
+    assert attempts(trying.with_fallbacks([hosted("b")])) == 1
+    assert attempts(hosted("a")) == 3
 
 
 @pytest.mark.parametrize(
