@@ -201,7 +201,7 @@ def test_a_check_calls_nothing_and_says_what_it_left_out() -> None:
 
 
 def test_a_check_still_refuses_a_step_that_comes_before_what_is_paid_for() -> None:
-    odd: Runnable[Any, Any] = RunnableLambda(lambda text: {text}, name="odd")
+    odd: Runnable[Any, Any] = RunnableLambda(lambda text: iter(text), name="odd")
     chain = odd | hosted("m")
     pipeline = pipeline_from_runnable(chain, Reading(name="chain", score=lambda o, e: 1.0))
 
