@@ -81,7 +81,7 @@ def test_that_a_cache_was_left_out_is_told(cache: InMemoryCache) -> None:
     pipeline = read(FakeListChatModel(responses=["yes"]))
 
     assert pipeline.remarks is not None
-    assert pipeline.remarks(["a"]) == (
+    assert pipeline.remarks(["a"]).remarks == (
         "FakeListChatModel is measured without InMemoryCache: what that answers as it serves is "
         "neither called nor paid, and not in the figures",
     )
