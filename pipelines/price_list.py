@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +32,7 @@ _PRICES = {
 """Part of our price -> what the package calls it, and by how much its unit is larger."""
 _SCHEME = re.compile(r"^(\(https\?://\)\?|https://)")  # of a pattern of addresses
 _HOST_ENDS = re.compile(r"\((?:\?:)?/\|\$\)|(?<!\[\^)/")
+_FIRST_DAY = date(2020, 6, 11)  # the first hosted model (OpenAI's GPT-3) could be called
 _STEP = timedelta(minutes=30)
 """Prices by the time of the day change on the full and half hour."""
 
@@ -56,6 +58,9 @@ def listed_price(
     faults = []
     if (on := _day(day)) is None:
         faults.append(Fault.of("date", "must be a day, YYYY-MM-DD", day))
+    elif on < _FIRST_DAY:
+        rule = f"must be {_FIRST_DAY} or later: no model was hosted before"
+        faults.append(Fault.of("date", rule, day))
     providers = get_snapshot().providers
     offers = find_provider_by_id(providers, provider)
     if offers is None:
@@ -64,8 +69,10 @@ def listed_price(
     found = None if offers is None else offers.find_model(model, all_providers=providers)
     if offers is not None and found is None:
         rule = f"must be a model of {provider} that genai-prices {_edition()} knows"
+        if near := get_close_matches(model, [each.id for each in offers.models], cutoff=0.5):
+            rule += f" (near: {', '.join(near)})"
         faults.append(Fault.of("model", rule, model))
-    if on is None or found is None or offers is None:
+    if faults or on is None or found is None or offers is None:
         raise InvalidInput(faults)
     longest = most_input_tokens or found.context_window
     price = {

@@ -95,3 +95,18 @@ def test_a_price_by_the_length_of_the_input_is_the_dearest_that_calls_may_meet()
     any_length = listed_price("gemini-2.5-pro", "google", DAY).price
     assert (short.input_usd_per_million, longer.input_usd_per_million) == (1.25, 2.5)
     assert any_length.input_usd_per_million == 2.5
+
+
+def test_a_day_before_any_model_and_a_model_that_is_not_there_are_told_at_once() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        listed_price("gpt-4-turbp", "openai", "2019-01-01")
+
+    assert [fault.field for fault in raised.value.faults] == ["date", "model"]
+    raised.match("must be 2020-06-11 or later: no model was hosted before")
+    raised.match(r"knows \(near: gpt-4-turbo")
+
+
+def test_the_first_day_of_a_hosted_model_has_a_price() -> None:
+    assert listed_price("gpt-4o", "openai", "2020-06-11").price.input_usd_per_million > 0
+    with pytest.raises(InvalidInput, match="date must be 2020-06-11 or later"):
+        listed_price("gpt-4o", "openai", "2020-06-10")
