@@ -75,6 +75,14 @@ class PipelineGraph:
         return tuple(tuple(sorted(line)) for line in lines)
 
     @cached_property
+    def beside(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of those before each operator that it does not wait for."""
+        return tuple(
+            tuple(before for before in range(i) if before not in line)
+            for i, line in enumerate(self.lineages)
+        )
+
+    @cached_property
     def drawing(self) -> tuple[bool, ...]:
         """Of each operator, whether it or an ancestor draws: then its outputs are of one draw."""
         return tuple(any(self.operators[i].draws for i in line) for line in self.lineages)

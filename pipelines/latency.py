@@ -4,23 +4,26 @@
 | --- | --- | --- |
 | P, O, n | plans, operators (topological order), inputs | |
 | t | operator seconds on the reference machine, alone | (O, n) |
+| q | of these, in which an operator waits: for a timer, a disk, a network | (O, n) |
 | b | bytes that an operator hands on; of the input | (O, n), (n,) |
 | v | speed factor of an operator's tier for its class | (P, O) |
-| r | share of a machine that an operator has | (P, O) |
+| r | share of a machine that the slice has in which an operator runs | (P, O) |
 | h | seconds that calling an instance of a tier costs it, on the reference machine | per tier |
 | g | the same for each byte that a call hands over | per tier |
 | w | seconds that a call waits on its way, whatever the share, keeping nothing busy | per tier |
 
 A request takes the longest path through the DAG: every operator starts when the
-outputs of all its parents have arrived and takes `t / v` at share 1. A transfer
-between unlike tiers takes the route's delay plus `b` times its seconds per byte;
+outputs of all its parents have arrived, and those before it are done that do not wait for each
+other but share its slice, which runs one at a time. It takes `q + (t - q) / v` at share 1. A
+transfer between unlike tiers takes the route's delay plus `b` times its seconds per byte;
 within a tier it is free (Circinus 4.1 and A.2: what is left inside a cluster
 contributes little), but for what calling an instance takes: `(h + g b) / (v r) + w` where
 a request enters its tier. The input starts at the infrastructure's origin; the way of
-the result back is not counted. A share stretches a proportional operator by `1/r`
-and a batched one by its batch-latency curve at `1/r` requests (linear between the
+the result back is not counted. A share stretches what a proportional operator computes, `t - q`,
+by `1/r` and a batched one by its batch-latency curve at `1/r` requests (linear between the
 curve's points; beyond the last it goes on proportionally, so a machine is never
-split for free).
+split for free). A batched operator, and any on a tier with GPUs, may wait for a device, whose work
+that is: there q counts as 0.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ import numpy.typing as npt
 
 from circinus.pipelines import checks
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.operators import OperatorSpec, Scaling
 from circinus.pipelines.plan import Deployment
 from circinus.pipelines.profile import FloatArray, Profile
@@ -49,17 +52,29 @@ class Work:
     input_bytes: FloatArray  # b of the inputs, shape (n,)
     # of endpoints by each operator, see `Profile.used`, shape (O, len(Usage), n); None: nothing
     used: FloatArray | None = None
+    waited_s: FloatArray | None = None  # q, shape (O, n); None: 0
 
     @classmethod
     def of(cls, profile: Profile) -> Work:
         """Give the work of the inputs that succeeded."""
         good = profile.succeeded
+        waited_s = None if profile.waited_s is None else profile.waited_s[:, good]
         return cls(
+            waited_s=waited_s if waited_s is not None and waited_s.any() else None,
             operator_s=profile.operator_s[:, good],
             output_bytes=profile.output_bytes[:, good],
             input_bytes=profile.input_bytes[good],
             used=None if profile.used is None else profile.used[:, :, good],
         )
+
+    @property
+    def waiting(self) -> FloatArray:  # (O,)
+        """Which part of each operator's seconds it waits, in [0, 1]."""
+        if self.waited_s is None:
+            return np.zeros(len(self.operator_s))
+        whole = self.operator_s.sum(axis=1)
+        part = self.waited_s.sum(axis=1) / np.where(whole > 0, whole, 1.0)
+        return np.asarray(np.clip(part, 0.0, 1.0))
 
 
 def compose(
@@ -75,7 +90,7 @@ def compose(
     origin = infrastructure.position(infrastructure.origin or "")
     busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
     waits = np.array([tier.call_delay_s for tier in infrastructure.tiers])[placement]
-    waits *= _enters(graph, placement)
+    waits *= _enters(graph, infrastructure, placement)
     finish = np.zeros_like(busy)
     for o, parents in enumerate(graph.parents):
         to = placement[:, o]
@@ -85,9 +100,24 @@ def compose(
             + s_per_byte[placement[:, p], to][:, None] * work.output_bytes[p]
             for p in parents
         ] or [delay[origin, to][:, None] + s_per_byte[origin, to][:, None] * work.input_bytes]
-        finish[:, o] = np.maximum.reduce(arrivals) + busy[:, o] + waits[:, [o]]
+        turns = [
+            np.where(same[:, None], finish[:, e], 0.0)
+            for e, same in _neighbours(graph, infrastructure, placement, o)
+        ]
+        finish[:, o] = np.maximum.reduce(arrivals + turns) + busy[:, o] + waits[:, [o]]
     sinks = [graph.position(sink) for sink in graph.sinks]
     return np.asarray(finish[:, sinks].max(axis=1))
+
+
+def _neighbours(
+    graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray, o: int
+) -> list[tuple[int, npt.NDArray[np.bool_]]]:  # (P,) each
+    """Return the operators that run before one though it does not wait for them, and where.
+
+    That is in the same slice of a machine: tiers without machines have none.
+    """
+    sliced = np.array([not tier.remote for tier in infrastructure.tiers])[placement[:, o]]
+    return [(e, (placement[:, e] == placement[:, o]) & sliced) for e in graph.beside[o]]
 
 
 def busy_seconds(
@@ -103,6 +133,9 @@ def busy_seconds(
         [stretch_of(op, shares[:, o]) for o, op in enumerate(graph.operators)], axis=1
     )
     busy = (stretch / speed)[:, :, None] * work.operator_s
+    if work.waited_s is not None:
+        spared = waits_apart(graph, infrastructure)[np.arange(len(graph.operators)), placement]
+        busy += (spared * (1 - stretch / speed))[:, :, None] * work.waited_s
     tiers = infrastructure.tiers
     if any(tier.call_s or tier.call_s_per_byte for tier in tiers):
         own = np.array([tier.speed_factor for tier in tiers])[placement]
@@ -121,26 +154,49 @@ def speeds_at(
     return np.asarray(speeds[np.arange(len(speeds)), placement])
 
 
+def waits_apart(
+    graph: PipelineGraph, infrastructure: Infrastructure
+) -> npt.NDArray[np.bool_]:  # (O, T)
+    """Return on which tiers share and speed leave the seconds alone in which an operator waits."""
+    return np.array(
+        [[waits_apart_on(op, tier) for tier in infrastructure.tiers] for op in graph.operators]
+    )
+
+
+def waits_apart_on(operator: OperatorSpec, tier: Tier) -> bool:
+    """Return whether no share and no speed of a tier stretches what an operator waits there."""
+    return operator.scaling is Scaling.PROPORTIONAL and tier.share_steps is None
+
+
 def _call_seconds(
     graph: PipelineGraph, infrastructure: Infrastructure, work: Work, placement: TierArray
 ) -> FloatArray:  # (P, O) -> (P, O, n)
     """Give what calls take where a request enters a tier, at speed and share 1."""
     call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
     s_per_byte = np.array([tier.call_s_per_byte for tier in infrastructure.tiers])[placement]
-    seconds = np.repeat((_enters(graph, placement) * call_s)[:, :, None], len(work.input_bytes), 2)
+    entered = _enters(graph, infrastructure, placement)
+    seconds = np.repeat((entered * call_s)[:, :, None], len(work.input_bytes), 2)
     for o, parents in enumerate(graph.parents):
         away = placement[:, list(parents)] != placement[:, [o]]  # (P, parents)
         handed = away @ work.output_bytes[list(parents)] if parents else work.input_bytes
-        seconds[:, o] += s_per_byte[:, [o]] * handed
+        seconds[:, o] += (s_per_byte * entered)[:, [o]] * handed
     return seconds
 
 
-def _enters(graph: PipelineGraph, placement: TierArray) -> npt.NDArray[np.bool_]:  # (P, O) each
-    """Give at which operators a request enters a tier: the instance there is called."""
+def _enters(
+    graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray
+) -> npt.NDArray[np.bool_]:  # (P, O) each
+    """Give at which operators a request enters a tier: the instance there is called.
+
+    One call does for neighbours that take the same.
+    """
     enters = np.ones(placement.shape, dtype=np.bool_)
     for o, parents in enumerate(graph.parents):
         if parents:
             enters[:, o] = (placement[:, list(parents)] != placement[:, [o]]).any(axis=1)
+        for e, same in _neighbours(graph, infrastructure, placement, o):
+            if graph.parents[e] == parents:
+                enters[:, o] &= ~same
     return enters
 
 
@@ -170,6 +226,8 @@ def deployment_arrays(
     for operator in graph.operators:
         placed = operator.name in deployment.placement
         checks.require(placed, "placement", "must place every operator, missing is", operator.name)
-    tiers = [infrastructure.position(deployment.placement[op.name]) for op in graph.operators]
-    shares = [deployment.allocation[op.name] for op in graph.operators]
+    names = [deployment.placement[operator.name] for operator in graph.operators]
+    tiers = [infrastructure.position(name) for name in names]
+    slices = dict(deployment.demand(graph))
+    shares = [slices.get(name, 1.0) for name in names]
     return np.array([tiers], dtype=np.int64), np.array([shares], dtype=np.float64)

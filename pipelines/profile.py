@@ -93,6 +93,8 @@ class Profile(Paid):
     output_bytes: FloatArray  # what each operator hands on, shape (operators, n)
     input_bytes: FloatArray  # size of each input, shape (n,)
     failures: tuple[Failure, ...] = ()  # one per failed input
+    # of `operator_s`, in which it did not compute, shape (operators, n); None: none are known
+    waited_s: FloatArray | None = None
     # what each operator used of endpoints, a row per field of `Usage`, shape
     # (operators, len(Usage), n); None: nothing was called
     used: FloatArray | None = None
@@ -104,6 +106,7 @@ class Profile(Paid):
             rule = f"must have shape {used}"
             checks.require(self.used.shape == used, "profile.used", rule, self.used.shape)
         shapes = {"score": one, "operator_s": each, "output_bytes": each, "input_bytes": one}
+        shapes |= {} if self.waited_s is None else {"waited_s": each}
         for name, shape in shapes.items():
             found = getattr(self, name).shape
             checks.require(found == shape, f"profile.{name}", f"must have shape {shape}", found)

@@ -166,12 +166,13 @@ class TraceEvaluator:
         score = self._trace.score[row, columns].astype(np.float64)
         failed = np.isnan(score)
         hide = np.where(failed, np.nan, 1.0)
-        used = self._trace.used
+        used, waited = self._trace.used, self._trace.waited_s
         return Profile(
             configuration=configuration,
             inputs=inputs.copy(),
             score=score,
             operator_s=self._trace.latency_s[row][:, columns] * hide,
+            waited_s=None if waited is None else waited[row][:, columns] * hide,
             output_bytes=self._trace.output_bytes[row][:, columns] * hide,
             input_bytes=self._trace.input_bytes[inputs].astype(np.float64) * hide,
             failures=tuple(

@@ -32,7 +32,7 @@ Part = TypeVar("Part", dict[Any, Any], list[Any])
 _MOST_BYTES = 2**31  # of an array
 _TORN = (OSError, KeyError, ValueError, BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 _ARRAYS = ("configurations", "score", "latency_s", "output_bytes", "input_bytes", "features")
-_USED = "used"  # only where something was called
+_OPTIONAL = ("used", "waited_s")  # `used` only where something was called
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,6 +53,8 @@ class Trace:
     # what an operator used of endpoints, a row per field of `Usage`, shape (C, O, len(Usage), M);
     # None: nothing was called
     used: FloatArray | None = None
+    # of `latency_s`, in which operators did not compute, shape (C, O, M); None: none are known
+    waited_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         _check_shapes(self)
@@ -78,8 +80,8 @@ def save_trace(trace: Trace, folder: Path) -> None:
     text = yaml.safe_dump(graph_to_dict(trace.graph), sort_keys=False, allow_unicode=True)
     (folder / "pipeline.yaml").write_text(text, encoding="utf-8")
     arrays = {name: getattr(trace, name) for name in _ARRAYS}
-    if trace.used is not None:
-        arrays[_USED] = trace.used
+    optional = {name: getattr(trace, name) for name in _OPTIONAL}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
     np.savez_compressed(folder / "trace.npz", **arrays)
 
 
@@ -101,8 +103,8 @@ def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
     found = {}
     try:
         with ZipFile(file) as archive:
-            called = [_USED] if f"{_USED}.npy" in archive.namelist() else []
-            for name in (*_ARRAYS, *called):
+            there = [name for name in _OPTIONAL if f"{name}.npy" in archive.namelist()]
+            for name in (*_ARRAYS, *there):
                 entry = archive.getinfo(f"{name}.npy")
                 if entry.file_size > _MOST_BYTES:
                     raise ValueError(f"{name} must have at most {_MOST_BYTES} bytes")
@@ -224,11 +226,11 @@ def _check_shapes(trace: Trace) -> None:
     for name, shape in zip(_ARRAYS, shapes, strict=True):
         found = getattr(trace, name).shape
         checks.require(found == shape, f"trace.{name}", f"must have shape {shape}", found)
-    if trace.used is not None:
-        shape = (c, o, USAGE_FIELDS, m)
-        checks.require(
-            trace.used.shape == shape, "trace.used", f"must have shape {shape}", trace.used.shape
-        )
+    optional = {"used": (c, o, USAGE_FIELDS, m), "waited_s": (c, o, m)}
+    for name, shape in optional.items():
+        if (array := getattr(trace, name)) is not None:
+            rule = f"must have shape {shape}"
+            checks.require(array.shape == shape, f"trace.{name}", rule, array.shape)
 
 
 def _check_values(trace: Trace) -> None:
@@ -245,8 +247,13 @@ def _check_values(trace: Trace) -> None:
     if trace.used is not None:
         good = bool(((trace.used >= 0) | ~succeeded[:, :, None, :]).all())
         checks.require(good, "trace.used", rule, trace.used)
-    for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
+    for name, array in _of_operators(trace):
         checks.require(bool(((array >= 0) | ~succeeded).all()), f"trace.{name}", rule, array)
+
+
+def _of_operators(trace: Trace) -> list[tuple[str, FloatArray]]:
+    waited = [] if trace.waited_s is None else [("waited_s", trace.waited_s)]
+    return [("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes), *waited]
 
 
 def _check_prefixes(trace: Trace) -> None:
@@ -254,7 +261,7 @@ def _check_prefixes(trace: Trace) -> None:
     rule = "must depend on the knobs of the operator and its ancestors only"
     for o, operator in enumerate(trace.graph.operators):
         first, group = runs_of(trace, o)
-        for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
+        for name, array in _of_operators(trace):
             values, leading = array[:, o], array[first[group], o]
             bad = ~((values == leading) | np.isnan(values) | np.isnan(leading))
             found = np.argwhere(bad)[:3].tolist()
@@ -271,7 +278,7 @@ def _check_draws(trace: Trace) -> None:
     for o, operator in enumerate(trace.graph.operators):
         if trace.graph.drawing[o]:
             continue
-        for name, array in (("latency_s", trace.latency_s), ("output_bytes", trace.output_bytes)):
+        for name, array in _of_operators(trace):
             values = array[:, o].reshape(len(array), trace.draws, -1)  # (C, D, N)
             bad = ~((values == np.fmin.reduce(values, axis=1)[:, None]) | np.isnan(values))
             found = np.argwhere(bad)[:3].tolist()

@@ -7,6 +7,7 @@ read-only, so writing into them fails loudly; lists and dicts are handed out as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -76,6 +77,8 @@ class InProcess:
     caller: EndpointCaller | None = (
         None  # runs operators that call endpoints; None: there are none
     )
+    # seconds so far in which this process computed, or was ready to; None: nobody tells
+    busy_s: Callable[[], float] | None = None
     width: int = field(default=1, init=False)
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(
         default_factory=set, init=False, repr=False
@@ -90,21 +93,26 @@ class InProcess:
         if self.caller is not None and calls(operator, configuration):
             return run_calling(self.caller, operator, inputs, configuration)
         if key in self._warm:
-            return run_once(self.clock, operator, inputs, configuration)
-        warm_up = run_once(self.clock, operator, inputs, configuration)
+            return run_once(self.clock, operator, inputs, configuration, self.busy_s)
+        warm_up = run_once(self.clock, operator, inputs, configuration, self.busy_s)
         if isinstance(warm_up, FailedRun):
             return warm_up
         self._warm.add(key)
-        timed = run_once(self.clock, operator, inputs, configuration)
+        timed = run_once(self.clock, operator, inputs, configuration, self.busy_s)
         return compared(operator, warm_up, replace(timed, spent_s=warm_up.spent_s + timed.spent_s))
 
 
 def run_once(
-    clock: Clock, operator: Operator, inputs: Payload, configuration: Configuration
+    clock: Clock,
+    operator: Operator,
+    inputs: Payload,
+    configuration: Configuration,
+    busy_s: Callable[[], float] | None = None,  # see `InProcess.busy_s`
 ) -> Completed | FailedRun:
     """Give what one call makes of the inputs, see `Executor`, timed by the clock."""
     given = handed_out(inputs)
     with measured() as hosts:
+        busy_began_s = busy_s() if busy_s is not None else 0.0
         start = clock.now()
         try:
             output = run_operator(operator, given, configuration)
@@ -112,7 +120,9 @@ def run_once(
             spent_s = clock.now() - start
             return FailedRun(cause=error.cause, spent_s=spent_s, hosts=tuple(hosts))
         seconds = clock.now() - start
-    return replace(_completed(output, seconds), hosts=tuple(hosts))
+        own_s = busy_s() - busy_began_s if busy_s is not None else seconds
+    waited_s = max(seconds - own_s, 0.0)
+    return replace(_completed(output, seconds, waited_s), hosts=tuple(hosts))
 
 
 def compared(operator: Operator, first: Completed, second: Ran) -> Ran:
@@ -147,13 +157,15 @@ def run_calling(
     return replace(_completed(called.output, called.seconds), used=called.used)
 
 
-def _completed(output: Payload, seconds: float) -> Completed | FailedRun:
+def _completed(output: Payload, seconds: float, waited_s: float = 0.0) -> Completed | FailedRun:
     try:
         size = payload_bytes(output)
     except ValueError as error:  # no payload, or text that is no Unicode
         return FailedRun(cause=str(error), spent_s=seconds)
     freeze(output)
-    return Completed(output=output, output_bytes=size, seconds=seconds, spent_s=seconds)
+    return Completed(
+        output=output, output_bytes=size, seconds=seconds, waited_s=waited_s, spent_s=seconds
+    )
 
 
 def freeze(payload: Payload) -> None:

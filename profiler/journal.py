@@ -40,6 +40,9 @@ class MeasuredInput(Paid):
     operator_s: FloatArray  # seconds of each operator in topological order, shape (operators,)
     output_bytes: FloatArray  # what each operator hands on, shape (operators,)
     input_bytes: float  # size of the input
+    # of the seconds of each operator those in which it did not compute, shape (operators,); None:
+    # none are known
+    waited_s: FloatArray | None = None
     failure: Failure | None = None  # why there is no score; None when there is one
     # what each operator used of endpoints, shape (operators, len(Usage)); None: nothing was called
     used: FloatArray | None = None
@@ -56,6 +59,9 @@ class MeasuredInput(Paid):
         shapes = (self.operator_s.shape, self.output_bytes.shape)
         alike = self.operator_s.ndim == 1 and shapes[0] == shapes[1]
         checks.require(alike, where, "must have seconds and bytes of the same operators", shapes)
+        if self.waited_s is not None:
+            alike, found = self.waited_s.shape == shapes[0], self.waited_s.shape
+            checks.require(alike, f"{where}, waited_s", f"must have shape {shapes[0]}", found)
         if self.used is not None:
             shape = (len(self.operator_s), USAGE_FIELDS)
             found = self.used.shape
@@ -110,8 +116,9 @@ class Columns:
     def __init__(self, configuration: Configuration, operators: int) -> None:
         self.configuration = configuration
         self._operators = operators
-        # A row: score, input_bytes, operator_s of each operator, output_bytes of each.
-        self._rows = np.empty((_FIRST_ROWS, 2 + 2 * operators))
+        # A row: score, input_bytes, operator_s of each operator, output_bytes, waited_s of each.
+        self._rows = np.empty((_FIRST_ROWS, 2 + 3 * operators))
+        self._unknown = np.zeros(operators)
         self._inputs = np.empty(_FIRST_ROWS, dtype=np.int64)
         self._used: list[FloatArray | None] = []  # of each input, see `MeasuredInput.used`
         self._failures: list[Failure] = []
@@ -124,7 +131,8 @@ class Columns:
             # A new array: profiles handed out keep the old one.
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
             self._inputs = np.concatenate([self._inputs, np.empty_like(self._inputs)])
-        facts = (measured.operator_s, measured.output_bytes)
+        waited_s = self._unknown if measured.waited_s is None else measured.waited_s
+        facts = (measured.operator_s, measured.output_bytes, waited_s)
         self._rows[self.count] = np.concatenate([(measured.score, measured.input_bytes), *facts])
         self._inputs[self.count] = measured.input
         self._used.append(measured.used)
@@ -143,7 +151,8 @@ class Columns:
             inputs=inputs,
             score=columns[0],
             operator_s=columns[2 : 2 + self._operators],
-            output_bytes=columns[2 + self._operators :],
+            output_bytes=columns[2 + self._operators : 2 + 2 * self._operators],
+            waited_s=columns[2 + 2 * self._operators :],
             input_bytes=columns[1],
             failures=tuple(self._failures),
             used=self._usage(),

@@ -68,6 +68,7 @@ class CacheEntry:
 
     output: Payload  # what it handed on; its arrays are read-only
     seconds: float  # what it took when it was run
+    waited_s: float = 0.0  # of these, in which it did not compute
     output_bytes: int  # its size, as links are charged for it
     used: Usage = NOTHING_USED  # of endpoints, by that run
 

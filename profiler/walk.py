@@ -43,6 +43,7 @@ class PreparedInput:
 
 class _Facts(NamedTuple):
     seconds: float
+    waited_s: float
     output_bytes: float
     used: Usage = NOTHING_USED
 
@@ -131,10 +132,14 @@ class Walk:
         """Take over the seconds and bytes of a measurement made earlier, which did not fail."""
         self._comparisons.unlike.update(measured.varied)
         count = len(measured.operator_s)
-        told = measured.used
+        told, waited = measured.used, measured.waited_s
         used = repeat(NOTHING_USED, count) if told is None else starmap(Usage, told.tolist())
         facts = zip(
-            measured.operator_s.tolist(), measured.output_bytes.tolist(), used, strict=True
+            measured.operator_s.tolist(),
+            [0.0] * count if waited is None else waited.tolist(),
+            measured.output_bytes.tolist(),
+            used,
+            strict=True,
         )
         for print_, fact in zip(prints, facts, strict=True):
             self._note(print_, measured.input, _Facts(*fact))
@@ -163,7 +168,7 @@ class Walk:
         return outputs, missing[::-1]
 
     def _note(self, print_: str, index: int, ran: CacheEntry | _Facts) -> None:
-        fact = _Facts(ran.seconds, ran.output_bytes, ran.used)
+        fact = _Facts(ran.seconds, ran.waited_s, ran.output_bytes, ran.used)
         self._facts.setdefault(print_, {}).setdefault(index, fact)
 
     def _scored(
@@ -186,6 +191,7 @@ class Walk:
             score=scored.score,
             output=scored.output,
             operator_s=np.array([fact.seconds for fact in facts]),
+            waited_s=np.array([fact.waited_s for fact in facts]),
             output_bytes=np.array([fact.output_bytes for fact in facts], dtype=np.float64),
             input_bytes=float(prepared.input_bytes),
             used=np.array([fact.used for fact in facts]) if self._calls else None,

@@ -23,6 +23,7 @@ from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
 from circinus.deploy.runtime.instances import AttachedLauncher, Launcher, emulated_speed
+from circinus.deploy.workers.process import busy_s
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
 from circinus.pipelines.calling import LeaveGate, OpenGate
@@ -70,7 +71,7 @@ def opened_executor(
     leave = gate or OpenGate()
     side = CallingSide.of(infrastructure.endpoints, leave)
     if choice.kind is ExecutorKind.IN_PROCESS:
-        yield InProcess(clock, calling_here(infrastructure, leave, clock))
+        yield InProcess(clock, calling_here(infrastructure, leave, clock), busy_s)
     elif choice.kind is ExecutorKind.POOL:
         pool = (
             ProcessPool(reference, clock, how, calling=side)

@@ -20,6 +20,7 @@ from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
 from circinus.deploy.profiling.load import OtherLoad
 from circinus.deploy.profiling.pool import WorkerPool
+from circinus.deploy.workers.process import busy_s
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Dataset
@@ -114,7 +115,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         pipeline=pipeline,
         dataset=dataset,
         order=drawing.order,
-        executor=executor or InProcess(clock, caller),
+        executor=executor or InProcess(clock, caller, busy_s),
         journal=kept.journal or MemoryJournal(),
         cache=PrefixCache(store=kept.outputs),
         caller=caller,

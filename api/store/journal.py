@@ -85,6 +85,9 @@ class SqlJournal:
             "times": 1,
             "score": _number(measured.score),
             "operator_s": measured.operator_s.astype(_TYPE).tobytes(),
+            "waited_s": None
+            if measured.waited_s is None
+            else measured.waited_s.astype(_TYPE).tobytes(),
             "output_bytes": measured.output_bytes.astype(_TYPE).tobytes(),
             "input_bytes": _number(measured.input_bytes),
             "used": None if measured.used is None else measured.used.astype(_TYPE).tobytes(),
@@ -150,6 +153,7 @@ def _measured(stored: MeasurementRow) -> MeasuredInput:
         **{name: getattr(stored, name) for name in _ALIKE},
         score=_nan(stored.score),
         operator_s=_array(stored.operator_s),
+        waited_s=None if stored.waited_s is None else _array(stored.waited_s),
         output_bytes=_array(stored.output_bytes),
         input_bytes=_nan(stored.input_bytes),
         failure=failure,

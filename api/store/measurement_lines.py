@@ -51,6 +51,8 @@ class MeasurementDocument(Input):
     """In [0, 1]."""
     operator_s: list[float | None]
     """Seconds of each operator, in topological order."""
+    waited_s: list[float] | None = None
+    """Of these, in which it did not compute; none: not known."""
     output_bytes: list[float | None]
     """What each operator hands on."""
     input_bytes: float | None
@@ -87,6 +89,7 @@ class MeasurementDocument(Input):
             configuration=configuration.as_dict(),
             score=_number(measured.score),
             operator_s=[_number(seconds) for seconds in measured.operator_s.tolist()],
+            waited_s=None if measured.waited_s is None else measured.waited_s.tolist(),
             output_bytes=[_number(size) for size in measured.output_bytes.tolist()],
             input_bytes=_number(measured.input_bytes),
             used=None if measured.used is None else measured.used.tolist(),
@@ -108,6 +111,7 @@ class MeasurementDocument(Input):
             **{name: getattr(self, name) for name in _ALIKE},
             score=_nan(self.score),
             operator_s=_array(self.operator_s),
+            waited_s=None if self.waited_s is None else _array(self.waited_s),
             output_bytes=_array(self.output_bytes),
             input_bytes=_nan(self.input_bytes),
             failure=failure,

@@ -363,6 +363,7 @@ class MeasurementRow(Base):
     times: Mapped[int] = mapped_column(default=1)
     score: Mapped[float | None] = mapped_column(Double)
     operator_s: Mapped[bytes] = mapped_column()
+    waited_s: Mapped[bytes | None] = mapped_column()
     output_bytes: Mapped[bytes] = mapped_column()
     input_bytes: Mapped[float | None] = mapped_column(Double)
     spent_s: Mapped[float] = mapped_column(Double)

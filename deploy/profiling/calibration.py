@@ -9,7 +9,8 @@ serving take turns, so that what else the machine does meets both.
 | symbol | shape | meaning |
 | --- | --- | --- |
 | R, S, O | | repetitions; samples: a configuration and an input; operators |
-| t, u | (R, S, O) | seconds profiled here; served on the tier |
+| t, u | (R, S, O) | seconds profiled here; served on the tier; either without those of waiting |
+| q | (R, S, O) | seconds in which operators waited, served |
 | r, s(r) | (O,) | share of a machine; how many times as long it makes an operator |
 | v | | speed factor: u = s(r) t / v |
 
@@ -64,7 +65,7 @@ from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import OperatorFailed
 from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Tier
-from circinus.pipelines.latency import stretch_of
+from circinus.pipelines.latency import stretch_of, waits_apart_on
 from circinus.pipelines.payload import Payload, encode, payload_bytes
 from circinus.pipelines.pipeline import Pipeline, inputs_of
 from circinus.pipelines.profile import FloatArray
@@ -73,6 +74,7 @@ from circinus.profiler.execution import Executor, FailedRun
 
 _TIMEOUT_S = 60.0
 _QUIET = 0.25
+_LEAST_S = 1e-6  # that an operator computes: one that only waits has no speed, and 0 / 0 is none
 _WAITING = (Enforcement.DUTY_CYCLE, Enforcement.DEVICE)
 
 
@@ -132,6 +134,7 @@ async def calibrated(
     settings = settings or CalibrationSettings()
     profiled: list[FloatArray] = []  # R times (S, O)
     served: list[FloatArray] = []
+    waited: list[FloatArray] = []
     calls = _Calls(clock)
     spec = InstanceSpec(
         key=InstanceKey("calibration", workload.pipeline.name, tier.name, 0, machine_type),
@@ -145,8 +148,12 @@ async def calibrated(
         await _serve(workload, client, 0, _Calls(clock), warm_up=True)
         with ProcessPool(workload.reference, clock) as pool:
             for _ in range(settings.repetitions):
-                profiled.append(await _profile(workload, pool, settings.pause_s))
-                served.append(await _serve(workload, client, settings.pause_s, calls))
+                seconds, waits = await _profile(workload, pool, settings.pause_s)
+                apart = [waits_apart_on(op, tier) for op in workload.pipeline.graph.operators]
+                profiled.append(np.maximum(seconds - waits * apart, _LEAST_S))
+                computed_s, waited_s = await _serve(workload, client, settings.pause_s, calls)
+                served.append(computed_s)
+                waited.append(waited_s)
     graph = workload.pipeline.graph
     share = np.array([settings.share])
     stretch = np.array([stretch_of(op, share)[0] for op in graph.operators])
@@ -162,7 +169,13 @@ async def calibrated(
                 name: _speed(expected[:, :, classes == name], taken[:, :, classes == name])
                 for name in dict.fromkeys(graph.classes)
             },
-            within=off_by(expected, taken, classes, len(workload.configurations)),
+            within=off_by(
+                expected,
+                taken,
+                classes,
+                len(workload.configurations),
+                waited_s=np.quantile(waited, _QUIET, axis=0),
+            ),
         )
     )
     if instance.enforcement in _WAITING:
@@ -271,8 +284,12 @@ def _factor(expected: FloatArray, served: FloatArray) -> float:  # (R, S, O) eac
 
 
 def off_by(
-    expected: FloatArray, served: FloatArray, classes: NDArray[np.str_], configurations: int
-) -> float:  # (R, S, O) each, (O,)
+    expected: FloatArray,  # (R, S, O)
+    served: FloatArray,  # (R, S, O)
+    classes: NDArray[np.str_],  # (O,)
+    configurations: int,
+    waited_s: FloatArray | None = None,  # (S, O), besides; None: 0
+) -> float:
     """Give by what factor requests may be off, see above; 1 of a single configuration."""
     if configurations < 2:
         return 1.0
@@ -283,25 +300,34 @@ def off_by(
     )  # (C, O)
     others = [(each.sum(axis=0) - each) @ of_class.T for each in (above, below)]  # (C, K) each
     speeds = (others[0] / others[1]) @ of_class  # (C, O), by all but one configuration each
-    off = np.log((above / speeds).sum(axis=1) / below.sum(axis=1))
+    besides = np.zeros(configurations)  # (C,)
+    if waited_s is not None:
+        besides = waited_s.reshape(configurations, -1).sum(axis=1)
+    off = np.log(((above / speeds).sum(axis=1) + besides) / (below.sum(axis=1) + besides))
     deviation = np.sqrt(np.mean(off**2) * (1 + 1 / configurations))
     return float(np.exp(stdtrit(configurations - 1, (1 + SURE) / 2) * deviation))
 
 
-async def _profile(workload: Workload, executor: Executor, pause_s: float) -> FloatArray:  # (S, O)
-    """Run every sample as a profiler does, warm: the second time after a pause counts."""
+async def _profile(
+    workload: Workload, executor: Executor, pause_s: float
+) -> tuple[FloatArray, FloatArray]:  # (S, O) each
+    """Run every sample as a profiler does, warm: the second time after a pause counts.
+
+    Return the seconds of operators, and those of them in which they waited.
+    """
     rows = []
     for configuration, given in workload.samples:
         await asyncio.sleep(pause_s)  # schedulers of busy machines are kinder to who has slept
         _run(workload.pipeline, given, configuration, executor)
         rows.append(_run(workload.pipeline, given, configuration, executor))
-    return np.array(rows)
+    seconds, waited_s = np.moveaxis(np.array(rows), -1, 0)
+    return seconds, waited_s
 
 
 def _run(
     pipeline: Pipeline, given: Payload, configuration: Configuration, executor: Executor
-) -> list[float]:
-    """Give the seconds of every operator."""
+) -> list[tuple[float, float]]:
+    """Give the seconds of every operator, and those of them in which it waited."""
     outputs: dict[str, Payload] = {}
     seconds = []
     for name, operator in pipeline.by_name.items():
@@ -310,7 +336,7 @@ def _run(
         if isinstance(done, FailedRun):
             raise OperatorFailed(name, done.cause)
         outputs[name] = done.output
-        seconds.append(done.seconds)
+        seconds.append((done.seconds, done.waited_s))
     return seconds
 
 
@@ -353,9 +379,9 @@ async def _serve(
     calls: _Calls,
     *,
     warm_up: bool = False,
-) -> FloatArray:  # (S, O)
-    """Send every sample as a request, with pauses."""
-    rows = []
+) -> tuple[FloatArray, FloatArray]:  # (S, O) each
+    """Send every sample as a request, with pauses; give what operators computed and waited."""
+    computed_s, waited_s = [], []
     names = tuple(workload.pipeline.by_name)
     for configuration, given in workload.samples:
         await asyncio.sleep(pause_s)
@@ -369,5 +395,7 @@ async def _serve(
             configuration=configuration,
         )
         calls.take(reply, since)
-        rows.append([reply.seconds[name] for name in names])
-    return np.array(rows)
+        waited_s.append([reply.waited_s[name] for name in names])
+        each = zip(names, waited_s[-1], strict=True)
+        computed_s.append([max(reply.seconds[name] - waits, _LEAST_S) for name, waits in each])
+    return np.array(computed_s), np.array(waited_s)

@@ -36,7 +36,7 @@ from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.profiling.warm import STARTER
-from circinus.deploy.workers.process import forget_peak, limit_memory, peak_bytes
+from circinus.deploy.workers.process import busy_s, forget_peak, limit_memory, peak_bytes
 from circinus.deploy.workers.settings import operator_environment, without_secrets
 from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
@@ -326,7 +326,7 @@ class Answering:
     ) -> Completed | FailedRun:
         if not calls(operator, settings):
             self._clock.sleep(_REST_S)
-            return run_once(self._clock, operator, inputs, settings)
+            return run_once(self._clock, operator, inputs, settings, busy_s)
         if self._caller is None:
             cause = f"{UNPLANNABLE}it calls endpoints, which it cannot here"
             return FailedRun(cause=cause, spent_s=0.0)

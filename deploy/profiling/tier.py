@@ -120,12 +120,14 @@ class _Deployed:
             raise Died(f"took longer than {timeout_s:g} s", in_time=False) from error
         except InstanceLost as error:
             raise Died(f"the worker process died ({self._how_it_ended()})") from error
-        seconds = reply.seconds[name]
+        waited_s = reply.waited_s[name]
+        seconds = waited_s + (reply.seconds[name] - waited_s) * speed
         return Completed(
             output=decode(reply.outputs[name]),
             output_bytes=reply.sizes[name],
-            seconds=seconds * speed,
-            spent_s=seconds * speed,
+            seconds=seconds,
+            waited_s=waited_s,
+            spent_s=seconds,
         )
 
     def end(self) -> None:

@@ -117,7 +117,12 @@ class InstanceSpec:
             operators=self.names,
             configuration=self.configuration.as_dict(),
             tier=self.tier.name,
-            pace=Pace(enforcement=enforcement, share=self.share, speed=emulated_speed(self.tier)),
+            pace=Pace(
+                enforcement=enforcement,
+                share=self.share,
+                speed=emulated_speed(self.tier),
+                devices=self.tier.gpus is not None,
+            ),
             endpoints=self.tier.endpoints,
             concurrent=self.calls_at_once,
         )

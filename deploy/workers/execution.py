@@ -10,7 +10,7 @@ from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.calling import Attempt, Attempts
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
-from circinus.deploy.workers.shares import Pace, ShareMeter
+from circinus.deploy.workers.shares import Pace, ProcessorSeconds, ShareMeter
 from circinus.deploy.workers.usage import to_wire
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
@@ -41,8 +41,7 @@ class Execution:
     configuration: Configuration
     pace: Pace
     clock: Clock
-    cpu_seconds: Callable[[], float]  # so far, of the calling thread and the programs it called
-    lost_seconds: Callable[[], float]  # so far, in which that had no processor, see `lost_s`
+    processor_seconds: Callable[[], ProcessorSeconds]  # so far, of the calling thread's operators
     batches: Batches  # of what its operators gather; shared by executions of other settings
     # of operators that call endpoints; None: none of those served may, under any settings
     attempts: Attempts | None = None
@@ -83,6 +82,7 @@ class Execution:
         self._check(operators, inputs, wants)
         known = dict(inputs)
         seconds: dict[str, float] = {}
+        waited_s: dict[str, float] = {}
         used: dict[str, Mapping[str, Usage]] = {}
         operators_cpu_s = 0.0
         meter = ShareMeter(pace or self.pace)
@@ -93,16 +93,18 @@ class Execution:
             try:
                 if self._calls(operator):
                     made = self._called(operator, given, attempt)
-                    known[name], elapsed, cpu_s, lost_s = (*made[:2], 0.0, 0.0)
+                    known[name], elapsed_s, processor = (*made[:2], ProcessorSeconds())
                     used[name] = made[2]
                 else:
-                    known[name], elapsed, cpu_s, lost_s = self._ran(operator, given, due)
+                    known[name], elapsed_s, processor = self._ran(operator, given, due)
             except OperatorFailed as error:
                 if not used:
                     raise
                 raise _with_used(error, used) from error
-            seconds[name] = meter.ran(operator.spec, elapsed, cpu_s, lost_s)
-            operators_cpu_s += cpu_s
+            waited_before_s = meter.waited_s
+            seconds[name] = meter.ran(operator.spec, elapsed_s, processor)
+            waited_s[name] = meter.waited_s - waited_before_s
+            operators_cpu_s += processor.cpu_s
         pause(meter.wait_s)
         return RunReply(
             outputs={name: _encoded(name, known[name]) for name in wants},
@@ -111,6 +113,7 @@ class Execution:
             concurrency=self.concurrency,
             used=to_wire(used),
             operators_cpu_s=operators_cpu_s,
+            waited_s=waited_s,
         )
 
     def _calls(self, operator: Operator) -> bool:
@@ -124,20 +127,15 @@ class Execution:
 
     def _ran(
         self, operator: Operator, given: Payload, due: float
-    ) -> tuple[Payload, float, float, float]:
-        """Give the output of an operator, its seconds, those of the processor and those lost."""
+    ) -> tuple[Payload, float, ProcessorSeconds]:
+        """Return the output of an operator, its seconds, and those of processors."""
         if operator.run_batch is not None:
             # Another call's thread may have run it; no quota is put on batched operators.
-            return *self.batches.run(operator, given, self.configuration, due), 0.0, 0.0
-        cpu_began, lost_began, began = self.cpu_seconds(), self.lost_seconds(), self.clock.now()
+            return *self.batches.run(operator, given, self.configuration, due), ProcessorSeconds()
+        before, began = self.processor_seconds(), self.clock.now()
         output = run_operator(operator, given, self.configuration)
         elapsed_s = self.clock.now() - began
-        return (
-            output,
-            elapsed_s,
-            self.cpu_seconds() - cpu_began,
-            self.lost_seconds() - lost_began,
-        )
+        return output, elapsed_s, self.processor_seconds().since(before)
 
     def _check(
         self, operators: Sequence[str], inputs: Mapping[str, Payload], wants: Sequence[str]

@@ -19,6 +19,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.operators import KnobValue
 
+_PACE = ("enforcement", "share", "speed", "devices")
 _TLS = ("certificate", "key", "authority")
 
 
@@ -60,6 +61,7 @@ class WorkerOptions:
             "--share": repr(self.pace.share),
             "--speed": repr(self.pace.speed),
             "--enforcement": self.pace.enforcement.value,
+            "--devices": self.pace.devices or None,
             "--bind": self.bind,
             "--allow-import": self.allow_import or None,
             "--health": self.health,
@@ -93,6 +95,7 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     add("--tier", required=True, help="the tier it stands for")
     add("--share", type=float, default=1.0, help="of one core, in (0, 1]")
     add("--enforcement", type=Enforcement, default=Enforcement.NONE, help="of the share")
+    add("--devices", action="store_true", help="it has a GPU: what waits for one is work")
     add("--speed", type=float, default=1.0, help="emulated by waiting, in (0, 1]")
     add("--bind", required=True, help="unix:PATH, its user's alone, or with TLS host:port")
     add("--tls-certificate", type=Path, help="PEM file of the server's certificate")
@@ -108,7 +111,7 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     files = {name: given.pop(f"tls_{name}") for name in _TLS}
     if any(files.values()) and not all(files.values()):
         parser.error("--tls-certificate, --tls-key and --tls-authority go together")
-    pace = Pace(**{name: given.pop(name) for name in ("enforcement", "share", "speed")})
+    pace = Pace(**{name: given.pop(name) for name in _PACE})
     tls = TlsFiles(**files) if all(files.values()) else None
     return WorkerOptions(**given, operators=operators, pace=pace, tls=tls)
 

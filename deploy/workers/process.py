@@ -7,12 +7,19 @@ import gc
 import logging
 import os
 import resource
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from threading import local
+
+from circinus.deploy.workers.shares import ProcessorSeconds
+from circinus.pipelines.clock import SystemClock
 
 _log = logging.getLogger(__name__)
 _PR_SET_TIMERSLACK = 29
 _LEAST_NS = 1
+_CPU_CLOCK = 2  # of the clocks that the kernel keeps of a process: `CPUCLOCK_SCHED`
 _FACTS = local()  # of a thread: its process and the file that tells of it
 
 
@@ -68,14 +75,40 @@ def peak_bytes() -> int:
     return int(found.split()[1]) * 1024
 
 
-def lost_s() -> float:
-    """Give the seconds that this thread was ready to run and had no processor; 0 if unknown.
+def processor_seconds() -> ProcessorSeconds:
+    """Return what this thread, and besides it the rest of this process, has used so far.
+
+    Numeric libraries have threads of their own, and operators call programs: both compute for the
+    thread that waits for them.
+    """
+    thread_s = time.thread_time()
+    others_s = max(time.process_time() - thread_s, 0.0) + programs_s()
+    return ProcessorSeconds(thread_s=thread_s, others_s=others_s, lost_s=lost_s())
+
+
+def busy_s() -> float:
+    """Return the seconds so far in which this process computed, or was ready to.
+
+    Where the kernel does not tell of the latter, all that passes is such.
+    """
+    used = processor_seconds()
+    return SystemClock().now() if used.lost_s is None else used.cpu_s + used.lost_s
+
+
+def programs_s() -> float:
+    """Return the processor seconds of the programs that this process called, those running too."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime + sum(map(_process_s, _running_programs(os.getpid())))
+
+
+def lost_s() -> float | None:
+    """Return the seconds that this thread was ready to run and had no processor; None: unknown.
 
     Others had it, or a quota was used up.
     """
     with suppress(OSError, IndexError):
         return int(os.pread(_file_of_thread(), 64, 0).split()[1]) / 1e9
-    return 0.0
+    return None
 
 
 def _file_of_thread() -> int:
@@ -84,6 +117,26 @@ def _file_of_thread() -> int:
         file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         known = _FACTS.known = os.getpid(), file
     return known[1]
+
+
+def _running_programs(pid: int) -> Iterator[int]:
+    """Yield the processes that a process started and that run, and theirs."""
+    if pid == os.getpid():
+        try:  # spares most processes, which have none, a look at each of their threads
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+    with suppress(OSError):
+        for thread in list(Path(f"/proc/{pid}/task").iterdir()):
+            for child in map(int, (thread / "children").read_text().split()):
+                yield child
+                yield from _running_programs(child)
+
+
+def _process_s(pid: int) -> float:
+    with suppress(OSError):  # it ended meanwhile
+        return time.clock_gettime(~pid << 3 | _CPU_CLOCK)
+    return 0.0
 
 
 def sharpen_timers() -> None:

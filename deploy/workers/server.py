@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -38,7 +37,8 @@ from circinus.deploy.workers.process import (
     end_copy,
     lift_if_held,
     limit_memory,
-    lost_s,
+    processor_seconds,
+    programs_s,
     sharpen_timers,
 )
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
@@ -111,8 +111,7 @@ def _start(
         configuration=ConfigurationSpace(pipeline.graph).parse(options.configuration),
         pace=options.pace,
         clock=clock,
-        cpu_seconds=_cpu_seconds,
-        lost_seconds=lost_s,
+        processor_seconds=processor_seconds,
         batches=Batches(clock),
         attempts=_attempts(options.endpoints, clock) if options.endpoints else None,
         concurrent=options.concurrent,
@@ -150,16 +149,6 @@ def _attempts(endpoints: Sequence[Endpoint], clock: SystemClock) -> Attempts:
         clock=clock,
         rng=np.random.default_rng(),  # noqa: TID251 - an entry point; it spreads waits
     )
-
-
-def _cpu_seconds() -> float:
-    """Give those of this thread (gRPC's own are not the operator's) and of ended programs."""
-    return time.thread_time() + _programs_cpu_seconds()
-
-
-def _programs_cpu_seconds() -> float:
-    programs = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return programs.ru_utime + programs.ru_stime
 
 
 def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None) -> str:
@@ -248,13 +237,13 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
                 {name: decode(data) for name, data in request.inputs.items()},
                 request.wants,
                 pause,
-                Pace() if request.warm_up else None,
+                Pace(devices=self._execution.pace.devices) if request.warm_up else None,
                 due,
                 max(request.attempt, 1),
             )
         finally:
             end_copy(self._process)
-        reply.worker_cpu_s = time.process_time() + _programs_cpu_seconds()
+        reply.worker_cpu_s = time.process_time() + programs_s()
         largest = self._options.message_bytes
         if (size := reply.ByteSize()) > largest:
             name = max(reply.outputs, key=lambda output: len(reply.outputs[output]))

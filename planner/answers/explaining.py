@@ -43,7 +43,7 @@ class OperatorPart:
     tier: str  # where it runs
     share: float  # of one machine there
     knobs: Mapping[str, KnobValue]  # its settings
-    seconds: float  # mean seconds there at that share, calls included
+    seconds: float  # mean seconds there in the slice of all that run there, calls included
     # Mean seconds until the data of its parents, or the input, has arrived from other tiers, the
     # slowest of them.
     transfer_s: float
@@ -130,7 +130,7 @@ def _operators(
                 operator=operator.name,
                 after=tuple(graph.operators[p].name for p in graph.parents[o]),
                 tier=names[o],
-                share=float(shares[0, o]),
+                share=plan.deployment.allocation[operator.name],
                 knobs=plan.configuration.of(operator.name),
                 seconds=float(busy[o]),
                 transfer_s=max(r.delay_s + r.s_per_byte * size for r, size in routes),

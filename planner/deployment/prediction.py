@@ -163,7 +163,12 @@ def _composed_each(
     """Give the SLO's statistic of the latencies of each work at full shares."""
     parts = zip(*((w.operator_s, w.output_bytes, w.input_bytes[None]) for w in works), strict=True)
     operator_s, output_bytes, input_bytes = (np.concatenate(part, axis=1) for part in parts)
-    joined = Work(operator_s=operator_s, output_bytes=output_bytes, input_bytes=input_bytes[0])
+    joined = Work(
+        operator_s=operator_s,
+        output_bytes=output_bytes,
+        input_bytes=input_bytes[0],
+        waited_s=_joined_waits(works),
+    )
     ends = np.cumsum([len(work.input_bytes) for work in works])
 
     def each(latencies: FloatArray) -> FloatArray:  # (P, n) -> (P, C)
@@ -174,6 +179,13 @@ def _composed_each(
 
     shares = shares_of(placements, placements.full_steps)
     return _composed(context, placements.tiers, joined, shares, each)
+
+
+def _joined_waits(works: Sequence[Work]) -> FloatArray | None:  # (O, n)
+    if all(work.waited_s is None for work in works):
+        return None
+    each = [np.zeros_like(w.operator_s) if w.waited_s is None else w.waited_s for w in works]
+    return np.concatenate(each, axis=1)
 
 
 def least_latency(context: PlanningContext, placements: Placements, work: Work) -> float:
@@ -203,14 +215,25 @@ def mean_work(work: Work) -> Work:
         output_bytes=work.output_bytes.mean(axis=1, keepdims=True),
         input_bytes=work.input_bytes.mean(keepdims=True),
         used=None if work.used is None else work.used.mean(axis=2, keepdims=True),
+        waited_s=None if work.waited_s is None else work.waited_s.mean(axis=1, keepdims=True),
     )
 
 
-def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
-    """Give the share of a machine of each operator; 1 on tiers that have none."""
+def allocation_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
+    """Return the share of a machine of each operator; 1 on tiers that have none."""
     rows = np.arange(len(steps))[:, None]
     own = np.round(steps[rows, placements.tiers] * SHARE_STEP, 9)
     return np.asarray(np.where(placements.widths[rows, placements.tiers] > 0, own, 1.0))
+
+
+def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
+    """Give the share of the slice in which each operator runs; 1 on tiers that have none.
+
+    The operators there run one at a time, each on all of what they ask for together.
+    """
+    rows = np.arange(len(steps))[:, None]
+    widths = np.maximum(placements.widths[rows, placements.tiers], 1)
+    return np.asarray(np.round(allocation_of(placements, steps) * widths, 9))
 
 
 def _composed(
@@ -228,19 +251,14 @@ def _composed(
 def _service_seconds(
     context: PlanningContext, placements: Placements, work: Work, shares: FloatArray
 ) -> FloatArray:  # (P, T)
-    """Give the longest chain of operators within each tier's group, of mean seconds."""
+    """Give the seconds of all operators of each tier's group, which runs one at a time."""
     graph = context.graph
     tiers = placements.tiers
     busy = busy_seconds(graph, context.infrastructure, mean_work(work), tiers, shares)[:, :, 0]
-    chain = np.zeros_like(busy)
     service = np.zeros(placements.widths.shape)
     rows = np.arange(len(tiers))
-    for o, lineage in enumerate(graph.lineages):
-        before = [
-            np.where(tiers[:, a] == tiers[:, o], chain[:, a], 0.0) for a in lineage if a != o
-        ]
-        chain[:, o] = busy[:, o] + (np.maximum.reduce(before) if before else 0.0)
-        service[rows, tiers[:, o]] = np.maximum(service[rows, tiers[:, o]], chain[:, o])
+    for o in range(len(graph.operators)):
+        service[rows, tiers[:, o]] += busy[:, o]
     return np.where(placements.widths > 0, service, 0.0)
 
 

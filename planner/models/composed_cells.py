@@ -13,14 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.latency import TierArray, stretch_of
+from circinus.pipelines.latency import TierArray, stretch_of, waits_apart
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.shares import FULL_STEPS
+
+
+class CellAmounts(NamedTuple):
+    """What is believed of operators, each by its cells."""
+
+    seconds: Sequence[FloatArray]  # mean of each on the reference machine
+    waiting: Sequence[FloatArray]  # the part of these that it waits, in [0, 1]
+    sizes: Sequence[FloatArray]  # bytes that each hands on
+    input_bytes: float  # of an input
+
+    def at(self, which: Sequence[IndexArray]) -> CellAmounts:
+        """Return the same by configurations, of which these are the cells."""
+        parts = (self.seconds, self.waiting, self.sizes)
+        seconds, waiting, sizes = (
+            [values[cells] for values, cells in zip(part, which, strict=True)] for part in parts
+        )
+        return CellAmounts(seconds, waiting, sizes, self.input_bytes)
 
 
 class CellComposer:
@@ -34,29 +52,34 @@ class CellComposer:
         context: PlanningContext,
         which: Sequence[IndexArray],  # the cell of each configuration, for each operator, (C,)
         tiers: TierArray,
-        full_steps: TierArray,
+        slices: TierArray,  # largest share of all operators of each tier together, in steps
         moved: Mapping[int, TierArray] | None = None,  # operator that may call -> tiers by cells
     ) -> None:
         graph, infrastructure = context.graph, context.infrastructure
-        self._which, self.tiers, self.full_steps = which, tiers, full_steps
-        self._moved = moved = dict(moved or {})
+        self.tiers, self.slices, moved = tiers, slices, dict(moved or {})
+        self._cells: Sequence[IndexArray] | None = None
+        if any(graph.beside):  # when one ends depends on its neighbours' knobs, too
+            self._cells, moved = which, {o: on[which[o]] for o, on in moved.items()}
+            which = [np.arange(len(own)) for own in which]
+        self._which, self._moved = which, moved
         firsts = [np.unique(own, return_index=True)[1] for own in which]
         self._sources = [
             [(p, which[p][first]) for p in parents]  # a parent's cell, by own cells
             for first, parents in zip(firsts, graph.parents, strict=True)
         ]
         self._sinks = [(o, which[o]) for o in map(graph.position, graph.sinks)]
-        # Operators that can run at once share a machine, also at full shares.
         factors = np.array(
             [
                 [
                     float(stretch_of(operator, np.array(_share(steps)))) / tier.speed_of(name)
-                    for tier, steps in zip(infrastructure.tiers, full_steps, strict=True)
+                    for tier, steps in zip(infrastructure.tiers, slices, strict=True)
                 ]
                 for operator, name in zip(graph.operators, graph.classes, strict=True)
             ]
         )  # (operators, tiers)
         self._factors = [factors[o, moved.get(o, tier)] for o, tier in enumerate(tiers)]
+        apart = waits_apart(graph, infrastructure)
+        self._apart = [apart[o, moved.get(o, tier)] for o, tier in enumerate(tiers)]
         origin = infrastructure.position(infrastructure.origin or infrastructure.tiers[0].name)
         routes = np.array(
             [[(r.delay_s, r.s_per_byte) for r in row] for row in infrastructure.routes]
@@ -66,6 +89,12 @@ class CellComposer:
             or [routes[origin, moved.get(o, tiers[o])]]
             for o in range(len(tiers))
         ]
+        sliced = np.array([not tier.remote for tier in infrastructure.tiers])
+        at = [moved.get(o, tier) for o, tier in enumerate(tiers)]
+        self._neighbours = [
+            [(e, sliced[at[o]] & (at[e] == at[o])) for e in before]
+            for o, before in enumerate(graph.beside)
+        ]  # see `pipelines.latency`
         used = np.unique(np.concatenate([tiers, *moved.values()]))
         on = [
             moved[o][which[o]] if o in moved else np.array([tier]) for o, tier in enumerate(tiers)
@@ -92,10 +121,9 @@ class CellComposer:
 
     def compose(
         self,
-        seconds: Sequence[FloatArray],  # mean of each operator on the reference machine, by cells
-        sizes: Sequence[FloatArray],  # bytes that each hands on, by its cells
-        input_bytes: float,  # of an input
+        amounts: CellAmounts,
         operator_s: FloatArray,  # means by configurations, (O, C)
+        waited_s: FloatArray,  # of these, in which operators wait, (O, C)
         gap: float,  # what latencies are to be multiplied by
     ) -> tuple[FloatArray, FloatArray]:  # (C,), (C,)
         """Give latencies, and about what the cheapest shares that meet the SLO cost.
@@ -103,7 +131,13 @@ class CellComposer:
         That is (sum over tiers of sqrt(price x busy seconds))^2 over the seconds that moving
         leaves of the SLO: the least cost of a chain (Cauchy and Schwarz); inf: it leaves none.
         """
-        ends = self._ends(seconds, sizes, input_bytes)
+        ends = self._ends(amounts if self._cells is None else amounts.at(self._cells))
+        if waited_s.any():  # no share shortens that: it is left to the seconds of moving
+            apart = [
+                each[cell] if o in self._moved else np.broadcast_to(each, cell.shape)
+                for o, (each, cell) in enumerate(zip(self._apart, self._which, strict=True))
+            ]
+            operator_s = operator_s - waited_s * np.stack(apart)
         if self._moved:
             parts = zip(self._busy, operator_s, strict=True)
             busy = reduce(np.add, [weights * own for weights, own in parts])
@@ -116,18 +150,18 @@ class CellComposer:
         never = np.full(len(ends), np.inf)
         return ends, np.divide(weight, spare, out=never, where=spare > 0)
 
-    def _ends(
-        self, seconds: Sequence[FloatArray], sizes: Sequence[FloatArray], input_bytes: float
-    ) -> FloatArray:  # (C,)
+    def _ends(self, amounts: CellAmounts) -> FloatArray:  # (C,)
         """Give when the last operator ends."""
         ends: list[FloatArray] = []
-        parts = zip(self._sources, self._routes, seconds, self._factors, strict=True)
-        for sources, routes, own, factor in parts:
+        for o, (sources, routes) in enumerate(zip(self._sources, self._routes, strict=True)):
             arrivals = [
-                ends[p][cell] + (route[..., 0] + route[..., 1] * sizes[p][cell])
+                ends[p][cell] + (route[..., 0] + route[..., 1] * amounts.sizes[p][cell])
                 for (p, cell), route in zip(sources, routes, strict=False)
-            ] or [routes[0][..., 0] + routes[0][..., 1] * input_bytes]
-            ends.append(reduce(np.maximum, arrivals) + factor * own)
+            ] or [routes[0][..., 0] + routes[0][..., 1] * amounts.input_bytes]
+            turns = [np.where(same, ends[e], 0.0) for e, same in self._neighbours[o]]
+            factor = self._factors[o]
+            factor = factor + amounts.waiting[o] * self._apart[o] * (1 - factor)
+            ends.append(reduce(np.maximum, arrivals + turns) + factor * amounts.seconds[o])
         return reduce(np.maximum, [ends[o][cell] for o, cell in self._sinks])
 
 

@@ -43,6 +43,8 @@ class ConfigurationRecord:
     operator_deviation_s: tuple[float, ...]  # of single inputs from them, `>= 0`
     output_bytes: tuple[float, ...]  # mean bytes that each operator hands on
     input_bytes: float  # mean bytes of the inputs
+    # Mean seconds of `operator_s` in which it waits; empty: not known, all counts as computing.
+    waited_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         checks.at_least("record.inputs", self.inputs, 1)
@@ -56,6 +58,9 @@ class ConfigurationRecord:
             checks.require(len(values) == operators >= 1, f"record.{name}", rule, len(values))
             for value in values:
                 checks.non_negative(f"record.{name}", value)
+        alike = len(self.waited_s) in (0, operators)
+        rule = f"must have {operators} figures, one per operator, or none"
+        checks.require(alike, "record.waited_s", rule, len(self.waited_s))
 
     @classmethod
     def of(
@@ -71,6 +76,7 @@ class ConfigurationRecord:
             operator_deviation_s=_deviations(work.operator_s),
             output_bytes=tuple(work.output_bytes.mean(axis=1).tolist()),
             input_bytes=float(work.input_bytes.mean()),
+            waited_s=() if work.waited_s is None else tuple(work.waited_s.mean(axis=1).tolist()),
         )
 
     @property
@@ -80,6 +86,7 @@ class ConfigurationRecord:
             operator_s=np.array(self.operator_s)[:, None],
             output_bytes=np.array(self.output_bytes)[:, None],
             input_bytes=np.array([self.input_bytes]),
+            waited_s=np.array(self.waited_s)[:, None] if self.waited_s else None,
         )
 
 
@@ -149,7 +156,15 @@ def _gathered(records: Sequence[ConfigurationRecord]) -> ConfigurationRecord:
         operator_s=tuple((part @ np.array([one.operator_s for one in records])).tolist()),
         output_bytes=tuple((part @ np.array([one.output_bytes for one in records])).tolist()),
         input_bytes=float(part @ np.array([one.input_bytes for one in records])),
+        waited_s=_waits_gathered(records, part),
     )
+
+
+def _waits_gathered(records: Sequence[ConfigurationRecord], part: FloatArray) -> tuple[float, ...]:
+    if not any(one.waited_s for one in records):
+        return ()
+    each = [one.waited_s or (0.0,) * len(one.operator_s) for one in records]
+    return tuple((part @ np.array(each)).tolist())
 
 
 def _deviations(values: FloatArray) -> tuple[float, ...]:  # (k, n)

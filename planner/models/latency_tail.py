@@ -164,7 +164,8 @@ class LatencyTail:
 
         The operators' deviations are taken as independent; on a DAG all count, as if on the path.
         """
-        speed = speeds_at(context.graph, context.infrastructure, tiers[None, :])[0]
+        factor = speeds_at(context.graph, context.infrastructure, tiers[None, :])[0]
+        speed = 1 / (work.waiting + (1 - work.waiting) / factor)
         means = self.means(work, population)
         own = float((work.operator_s.mean(axis=1) / speed).sum())
         mean = float((means.mean / speed).sum())

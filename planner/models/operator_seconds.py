@@ -31,7 +31,7 @@ from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import mean_work, predict
-from circinus.planner.models.composed_cells import CellComposer, prices
+from circinus.planner.models.composed_cells import CellAmounts, CellComposer, prices
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
 from circinus.planner.models.operator_dollars import OperatorDollars, called_by_cells, kernel
@@ -139,8 +139,9 @@ class SecondsModel:
 
     def observe(self, row: int, work: Work, latency_s: float) -> None:
         """Take in the work of a configuration on all inputs it has met."""
+        waiting = work.waiting
         for o, cells in enumerate(self._operators):
-            cells.observe(row, work.operator_s[o], work.output_bytes[o])
+            cells.observe(row, work.operator_s[o], work.output_bytes[o], float(waiting[o]))
         self._input_bytes = float(work.input_bytes.mean())
         for o, dollars in self._dollars.items():
             if work.used is not None:
@@ -148,7 +149,7 @@ class SecondsModel:
         context, composers = self._context, self._composers.values()
         tiers = np.stack([composer.tiers_at(row) for composer in composers])
         full = np.stack(
-            [composer.full_steps[on] for composer, on in zip(composers, tiers, strict=True)]
+            [composer.slices[on] for composer, on in zip(composers, tiers, strict=True)]
         )
         shares = np.where(full > 0, np.round(full * SHARE_STEP, 9), 1.0)
         mean = mean_work(work)
@@ -172,8 +173,11 @@ class SecondsModel:
             for kind in zip(*moments, strict=True)
         )
         seconds, gap = [of_cells for of_cells, _, _ in moments], self._gap()
+        waiting = [cells.waiting() for cells in self._operators]
+        of_all = np.stack([part[cell] for part, cell in zip(waiting, which, strict=True)])
+        amounts = CellAmounts(seconds, waiting, sizes, self._input_bytes)
         found = [
-            composer.compose(seconds, sizes, self._input_bytes, mean, float(np.exp(gap)))
+            composer.compose(amounts, mean, mean * of_all, float(np.exp(gap)))
             for composer in self._composers.values()
         ]
         least = np.maximum(reduce(np.minimum, [latency for latency, _ in found]), _SHORTEST_S)
@@ -223,11 +227,12 @@ class SecondsModel:
 
     def _look_at(self, spots: Placements, placement: int) -> None:
         """Compose candidates for a placement too, no longer for the one looked at first."""
-        tiers, full_steps = spots.tiers[placement], spots.full_steps[placement]
+        tiers = spots.tiers[placement]
+        slices = spots.full_steps[placement] * spots.widths[placement]
         if (key := tuple(tiers.tolist())) in self._composers:
             return
         which, moved = [cells.which for cells in self._operators], self._moved(tiers)
-        self._composers[key] = CellComposer(self._context, which, tiers, full_steps, moved)
+        self._composers[key] = CellComposer(self._context, which, tiers, slices, moved)
         if len(self._composers) > _MOST_PLACEMENTS:
             del self._composers[next(iter(self._composers))]
 
@@ -311,6 +316,7 @@ class _OperatorCells:
         self._mean = np.zeros(len(cells))
         self._square = np.zeros(len(cells))
         self._bytes = np.full(len(cells), np.nan)
+        self._waiting = np.full(len(cells), np.nan)  # part of the seconds
         self.cv2 = _PRIOR_CV2
         self._population = population
         self.process = KnobProcess(cells, tables, kernel)
@@ -328,11 +334,13 @@ class _OperatorCells:
             values.append(np.log(max(mean, _SHORTEST_S)))
             noise.append(min(self.cv2, 1.0) / inputs.sum() + _BETWEEN)
             self._bytes[cell] = float(part @ np.array([one.output_bytes[o] for one in ones]))
+            waiting = [float(one.mean_work.waiting[o]) for one in ones]
+            self._waiting[cell] = float(part @ np.array(waiting))
         self.process.recall(
             list(members), np.array(values), np.array(noise), own=_OTHER_OWN, shift=_OTHER_SHIFT
         )
 
-    def observe(self, row: int, seconds: FloatArray, sizes: FloatArray) -> None:
+    def observe(self, row: int, seconds: FloatArray, sizes: FloatArray, waiting: float) -> None:
         cell, paid = int(self.which[row]), int(self.paid_which[row])
         self.paid[paid] = max(self.paid[paid], len(seconds))
         if len(seconds) <= self._count[cell]:
@@ -342,6 +350,7 @@ class _OperatorCells:
         self._mean[cell] = max(float(seconds.mean()), _SHORTEST_S)
         self._square[cell] = float(np.square(seconds - seconds.mean()).sum())
         self._bytes[cell] = float(sizes.mean())
+        self._waiting[cell] = waiting
         seen = self._count >= 2
         relative = (self._square[seen] / np.square(self._mean[seen])).sum()
         weight = (self._count[seen] - 1).sum()
@@ -372,6 +381,12 @@ class _OperatorCells:
         mean[met] = hoped[met] = known
         spread[met] = np.square(known) * self.cv2 * left
         return mean, spread, hoped
+
+    def waiting(self) -> FloatArray:  # (cells,)
+        """Return which part of the seconds it waits: of a cell never met, as of those met."""
+        known = ~np.isnan(self._waiting)
+        typical = float(self._waiting[known].mean()) if known.any() else 0.0
+        return np.where(known, self._waiting, typical)
 
     def bytes(self) -> FloatArray:  # (cells,)
         # What a cell hands on where it was seen, elsewhere the geometric middle of what was.

@@ -105,6 +105,7 @@ class Counting:
             score=score,
             operator_s=_filled(profile.operator_s, failed, good),
             output_bytes=_filled(profile.output_bytes, failed, good),
+            waited_s=None if profile.waited_s is None else _filled(profile.waited_s, failed, good),
             input_bytes=_filled(profile.input_bytes[None], failed, good)[0],
             used=_usage_filled(profile.used, good),
         )

@@ -22,7 +22,13 @@ from circinus.pipelines.slo import SURE, Estimate, HoldsFor, LatencyStatistic, S
 from circinus.planner.deployment.costs import one_by_one, ranked_by
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements
-from circinus.planner.deployment.prediction import condensed, fastest, predict, shares_of
+from circinus.planner.deployment.prediction import (
+    allocation_of,
+    condensed,
+    fastest,
+    predict,
+    shares_of,
+)
 from circinus.planner.deployment.shares import tightened
 from circinus.planner.models.ahead import (
     MOST_EXAMPLES,
@@ -288,7 +294,7 @@ def plan_of(
     on = [infrastructure.tiers[tier].name for tier in tiers]
     deployment = Deployment(
         placement=dict(zip(names, on, strict=True)),
-        allocation=dict(zip(names, shares[0].tolist(), strict=True)),
+        allocation=dict(zip(names, allocation_of(placement, steps)[0].tolist(), strict=True)),
         # A tier without machines has no copies: what is there stands for itself.
         replicas=dict(
             zip(names, np.maximum(prediction.replicas[0, tiers], 1).tolist(), strict=True)

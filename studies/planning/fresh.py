@@ -226,11 +226,7 @@ class _Bench:
             return row
         good = profile.succeeded
         accuracy = float(np.where(good, profile.score, 0.0).mean())
-        work = Work(
-            operator_s=profile.operator_s[:, good],
-            output_bytes=profile.output_bytes[:, good],
-            input_bytes=profile.input_bytes[good],
-        )
+        work = Work.of(profile)
         tiers, bound_s = self.study.infrastructure, self.study.latency_s
         seconds = request_seconds(self.pipeline.graph, tiers, work, plan.deployment)
         fresh_s = float(seconds.mean())

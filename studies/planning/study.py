@@ -348,6 +348,7 @@ def of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
         latency_s=trace.latency_s[:, :, columns],
         output_bytes=trace.output_bytes[:, :, columns],
         used=None if trace.used is None else trace.used[..., columns],
+        waited_s=None if trace.waited_s is None else trace.waited_s[..., columns],
         input_bytes=trace.input_bytes[inputs],
         features=trace.features[inputs],
     )

@@ -70,6 +70,9 @@ class Truth:
             operator_s=self.trace.latency_s[row].astype(float),
             output_bytes=self.trace.output_bytes[row].astype(float),
             input_bytes=np.tile(self.trace.input_bytes.astype(float), self.trace.draws),
+            waited_s=None
+            if self.trace.waited_s is None
+            else self.trace.waited_s[row].astype(float),
             used=None if self.trace.used is None else self.trace.used[row].astype(float),
         )
 

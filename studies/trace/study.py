@@ -21,6 +21,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from circinus.deploy.workers.process import busy_s
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
@@ -222,6 +223,8 @@ def _measure(
             store.arrays["score"][number, columns] = profile.score
             store.arrays["latency_s"][number, :, columns] = profile.operator_s
             store.arrays["output_bytes"][number, :, columns] = profile.output_bytes
+            if profile.waited_s is not None:
+                store.arrays["waited_s"][number, :, columns] = profile.waited_s
             meter.pair(profile.failures[0] if profile.failures else None)
         store.save(index)
         spent_s, saved_s = spent_s + profiler.spent_s, saved_s + profiler.saved_s
@@ -245,7 +248,7 @@ class _Profilers:
     _comparisons: Comparisons = field(default_factory=Comparisons, init=False)
 
     def __post_init__(self) -> None:
-        self._executor = InProcess(self.clock)
+        self._executor = InProcess(self.clock, busy_s=busy_s)
 
     def of_input(self, index: int) -> Profiler:
         """Give what measures an input."""
@@ -286,6 +289,7 @@ class PartStore:
         self.draws = measurable(pipeline.graph, 1)  # of each input
         each = (configurations, len(pipeline.graph.operators), self._inputs * self.draws)
         shapes = {"score": each[::2], "latency_s": each, "output_bytes": each}  # as in `Trace`
+        shapes["waited_s"] = each
         # NaN where measuring failed
         self.arrays = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 

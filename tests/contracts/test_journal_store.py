@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sqlalchemy import Engine
@@ -60,6 +62,15 @@ def test_a_measurement_comes_back_exactly_in_another_journal(engine: Engine) -> 
     assert back.operator_s.tolist() == [0.1, 0.30000000000000004]
     assert back.output_bytes.tolist() == [8.0, 9.0]
     assert back.varied == ("add", "by")
+    assert back.waited_s is None  # as of rows from before waits were told
+
+
+def test_what_operators_waited_comes_back(engine: Engine) -> None:
+    waited = replace(measured(3), waited_s=np.array([0.0, 0.25]))
+    SqlJournal(engine, "q-1", "e").record(ONE, waited)
+    (back,) = SqlJournal(engine, "q-1", "e").recall(ONE)
+    assert back.waited_s is not None
+    assert back.waited_s.tolist() == [0.0, 0.25]
 
 
 def test_a_failure_comes_back_as_nan_with_its_cause(engine: Engine) -> None:

@@ -14,9 +14,16 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
+from circinus.pipelines.operators import (
+    Knob,
+    Operator,
+    OperatorFunction,
+    OperatorSpec,
+    Settings,
+)
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 
 def _echo(inputs: Payload, knobs: Settings) -> Payload:
@@ -203,6 +210,8 @@ _KNOBS = {
 
 def _operator(name: str, *after: str) -> Operator:
     spec = OperatorSpec(name=name, knobs=_KNOBS.get(name, ()), after=after)
+    if _RUNS[name] in (_slow, _slower, _pause):
+        spec = of_device(spec)
     return Operator(spec=spec, run=_RUNS[name])
 
 

@@ -10,7 +10,7 @@ from circinus.deploy.workers.calling import Attempts
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.execution import INPUT, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
-from circinus.deploy.workers.shares import Pace
+from circinus.deploy.workers.shares import Pace, ProcessorSeconds
 from circinus.deploy.workers.usage import from_wire, to_wire
 from circinus.pipelines.calling import report_usage
 from circinus.pipelines.clock import ManualClock
@@ -70,8 +70,7 @@ def execution(*, endpoints: tuple[Endpoint, ...] = (READER,)) -> Execution:
         configuration=ConfigurationSpace(PIPELINE.graph).parse({}),
         pace=Pace(),
         clock=clock,
-        cpu_seconds=lambda: 0.0,
-        lost_seconds=lambda: 0.0,
+        processor_seconds=ProcessorSeconds,
         batches=Batches(clock),
         attempts=Attempts(
             endpoints={each.name: each for each in endpoints},

@@ -4,7 +4,7 @@ import pytest
 
 from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.execution import INPUT, CallEnded, Execution
-from circinus.deploy.workers.shares import Pace
+from circinus.deploy.workers.shares import Pace, ProcessorSeconds
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
@@ -58,8 +58,7 @@ def execution(clock: ManualClock, pace: Pace | None = None) -> Execution:
         configuration=ConfigurationSpace(pipeline.graph).parse({"add": {"amount": 10}}),
         pace=pace or Pace(),
         clock=clock,
-        cpu_seconds=lambda: 0.0,
-        lost_seconds=lambda: 0.0,
+        processor_seconds=ProcessorSeconds,
         batches=Batches(ManualClock()),
     )
 
@@ -90,8 +89,7 @@ def test_an_operator_the_pipeline_has_not_cannot_be_served() -> None:
             configuration=ConfigurationSpace(pipeline.graph).parse({}),
             pace=Pace(),
             clock=ManualClock(),
-            cpu_seconds=lambda: 0.0,
-            lost_seconds=lambda: 0.0,
+            processor_seconds=ProcessorSeconds,
             batches=Batches(ManualClock()),
         )
 
@@ -119,8 +117,7 @@ def test_as_many_calls_run_at_once_as_every_operator_takes(
         configuration=ConfigurationSpace(pipeline.graph).parse({}),
         pace=Pace(),
         clock=ManualClock(),
-        cpu_seconds=lambda: 0.0,
-        lost_seconds=lambda: 0.0,
+        processor_seconds=ProcessorSeconds,
         batches=Batches(ManualClock()),
     )
     assert execution.concurrency == concurrency

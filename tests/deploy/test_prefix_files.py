@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -136,10 +139,27 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_harms_nobody(tmp_path
     assert store.get("op", "input") is None
 
 
+def test_a_file_from_before_waits_were_told_reads_as_all_computing(tmp_path: Path) -> None:
+    rest = struct.pack(">dQ5d", 1.5, 5, 1.0, 0, 0, 0, 0.25) + encode("text")
+    name = blake2b(b"op/input", digest_size=20).hexdigest()
+    (tmp_path / name[:2]).mkdir()
+    digest = blake2b(b"op/input/" + rest, digest_size=16).digest()
+    (tmp_path / name[:2] / name[2:]).write_bytes(digest + rest)
+    found = PrefixFiles(tmp_path).get("op", "input")
+    assert found is not None
+    assert (found.output, found.seconds, found.waited_s, found.used.usd) == ("text", 1.5, 0, 0.25)
+
+
+def test_what_an_operator_waited_is_kept(tmp_path: Path) -> None:
+    waited = replace(entry(), waited_s=0.75)
+    PrefixFiles(tmp_path).put("op", "input", waited)
+    assert PrefixFiles(tmp_path).get("op", "input") == waited
+
+
 def test_a_stored_form_is_that_of_the_payload(tmp_path: Path) -> None:
     PrefixFiles(tmp_path).put("op", "input", entry("text"))
     (path,) = files(tmp_path)
-    assert path.read_bytes()[72:] == encode("text")
+    assert path.read_bytes()[80:] == encode("text")
 
 
 @pytest.mark.slow

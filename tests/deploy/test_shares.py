@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.deploy.workers.shares import Enforcement, Pace, ShareMeter, enforcement_for
+from circinus.deploy.workers.shares import (
+    Enforcement,
+    Pace,
+    ProcessorSeconds,
+    ShareMeter,
+    enforcement_for,
+)
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import OperatorSpec, Scaling
 
@@ -49,9 +55,9 @@ def test_the_enforcement_fits_the_share_and_the_machine(
         # Half the speed: 2 s become 4.
         (Pace(speed=0.5), PLAIN, 2.0, 2.0, 2.0),
         # A quarter of the machine: t (1/r - 1) = 2 x 3.
-        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), PLAIN, 2.0, 0.0, 6.0),
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), PLAIN, 2.0, 2.0, 6.0),
         # Both: 2 / 0.25 / 0.5 = 16.
-        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25, speed=0.5), PLAIN, 2.0, 0.0, 14.0),
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25, speed=0.5), PLAIN, 2.0, 2.0, 14.0),
         # Batched at a quarter: four requests together take 1.6 times as long.
         (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), BATCHED, 2.0, 0.0, 1.2),
         # The kernel stretched 1 CPU second to 4 already.
@@ -66,7 +72,8 @@ def test_the_wait_makes_up_for_what_the_machine_is_too_fast(
     pace: Pace, operator: OperatorSpec, elapsed_s: float, cpu_s: float, expected: float
 ) -> None:
     meter = ShareMeter(pace)
-    assert meter.ran(operator, elapsed_s, cpu_s) == pytest.approx(elapsed_s + expected)
+    used = ProcessorSeconds(cpu_s, lost_s=0.0 if cpu_s in (0.0, elapsed_s) else elapsed_s - cpu_s)
+    assert meter.ran(operator, elapsed_s, used) == pytest.approx(elapsed_s + expected)
     assert meter.wait_s == pytest.approx(expected)
 
 
@@ -77,18 +84,59 @@ def test_the_wait_makes_up_for_what_the_machine_is_too_fast(
         (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.8), 2.0),  # no less than it took
         (Pace(speed=0.5), 3.0),
         (Pace(), 2.0),
-        (Pace(enforcement=Enforcement.CGROUP, share=0.25), 2.0),  # the quota's own doing
+        (Pace(enforcement=Enforcement.CGROUP, share=0.75), 2.0),  # the quota's own doing
     ],
 )
 def test_what_neighbours_take_is_not_stretched(pace: Pace, takes_s: float) -> None:
     meter = ShareMeter(pace)
-    assert meter.ran(PLAIN, 2.0, 0.5, 0.5) == pytest.approx(takes_s)
+    assert meter.ran(PLAIN, 2.0, ProcessorSeconds(1.5, lost_s=0.5)) == pytest.approx(takes_s)
     assert meter.wait_s == pytest.approx(takes_s - 2.0)
 
 
 def test_a_quota_that_throttled_one_operator_is_not_charged_to_the_next_again() -> None:
     meter = ShareMeter(Pace(enforcement=Enforcement.CGROUP, share=0.25))
-    meter.ran(PLAIN, 0.05, 0.05)  # all of a period's quota at full speed ...
-    meter.ran(PLAIN, 0.16, 0.01)  # ... so that the kernel made the next one wait
+    meter.ran(
+        PLAIN, 0.05, ProcessorSeconds(0.05, lost_s=0.0)
+    )  # all of a period's quota at full speed ...
+    meter.ran(
+        PLAIN, 0.16, ProcessorSeconds(0.01, lost_s=0.15)
+    )  # ... so that the kernel made the next one wait
     assert meter.due_s == pytest.approx(0.24)  # 0.06 s of CPU at a quarter
     assert meter.wait_s == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("pace", "takes_s"),
+    [
+        (Pace(), 1.2),
+        (Pace(speed=0.5), 1.4),  # 1 + 0.2 / 0.5
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25), 1.8),  # 1 + 0.2 / 0.25
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25, speed=0.5), 2.6),
+        # The kernel lets what an operator saved up while it waited through: it is waited off.
+        (Pace(enforcement=Enforcement.CGROUP, share=0.25), 1.8),
+        (Pace(enforcement=Enforcement.CGROUP, share=0.25, speed=0.5), 2.6),
+        # What waits for a GPU is its work.
+        (Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25, devices=True), 4.8),
+    ],
+)
+@pytest.mark.parametrize("thread_s", [0.2, 0.05])  # the rest by a program that it called
+def test_what_an_operator_waits_no_share_and_no_speed_stretches(
+    pace: Pace, takes_s: float, thread_s: float
+) -> None:
+    meter = ShareMeter(pace)
+    elapsed_s, lost_s = 1.2, 0.0
+    if pace.enforcement is Enforcement.CGROUP and thread_s < 0.2:  # throttled: 0.15 / 0.25
+        elapsed_s = 1.05 + 0.6
+    used = ProcessorSeconds(thread_s, 0.2 - thread_s, lost_s)
+    assert meter.ran(PLAIN, elapsed_s, used) == pytest.approx(takes_s)
+
+
+def test_where_the_kernel_does_not_tell_everything_counts_as_computing() -> None:
+    meter = ShareMeter(Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25))
+    assert meter.ran(PLAIN, 1.2, ProcessorSeconds(0.2)) == pytest.approx(4.8)
+    assert meter.waited_s == 0
+
+
+def test_a_batch_may_have_waited_for_its_device() -> None:
+    meter = ShareMeter(Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25))
+    assert meter.ran(BATCHED, 2.0, ProcessorSeconds(0.2, lost_s=0.0)) == pytest.approx(3.2)

@@ -13,6 +13,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 
 def _same(output: Payload, expected: Payload) -> float:
@@ -151,9 +152,9 @@ arithmetic = Pipeline(
 fork = Pipeline(
     name="fork",
     operators=(
-        Operator(spec=OperatorSpec(name="left"), run=_nap),
-        Operator(spec=OperatorSpec(name="right"), run=_nap),
-        Operator(spec=OperatorSpec(name="join", after=("left", "right")), run=_gather),
+        Operator(spec=of_device(OperatorSpec(name="left")), run=_nap),
+        Operator(spec=of_device(OperatorSpec(name="right")), run=_nap),
+        Operator(spec=of_device(OperatorSpec(name="join", after=("left", "right"))), run=_gather),
     ),
     score=_same,
 )
@@ -161,9 +162,9 @@ fork = Pipeline(
 
 def _single(name: str, run: object) -> Pipeline:
     assert callable(run)
-    return Pipeline(
-        name=name, operators=(Operator(spec=OperatorSpec(name=name), run=run),), score=_same
-    )
+    spec = OperatorSpec(name=name)
+    spec = of_device(spec) if run is _nap else spec
+    return Pipeline(name=name, operators=(Operator(spec=spec, run=run),), score=_same)
 
 
 batching = Pipeline(

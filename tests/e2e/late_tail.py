@@ -8,6 +8,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 
 def _read(inputs: Payload, knobs: Settings) -> Payload:
@@ -24,7 +25,7 @@ def _examples(count: int, seed: int) -> Dataset:
 
 pipeline = Pipeline(
     name="late-tail",
-    operators=(Operator(spec=OperatorSpec(name="reader"), run=_read),),
+    operators=(Operator(spec=of_device(OperatorSpec(name="reader")), run=_read),),
     score=lambda output, expected: float(output == expected),
     examples=_examples,
 )

@@ -14,6 +14,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 TAKES_S = 0.004
 SEEDS = 1000
@@ -40,9 +41,14 @@ pipeline = Pipeline(
     name="logged-sum",
     operators=(
         Operator(
-            spec=OperatorSpec(
-                name="sum",
-                knobs=(Knob(name="effort", values=(1, 2, 3, 4)), Knob(name="by", values=(0, 1))),
+            spec=of_device(
+                OperatorSpec(
+                    name="sum",
+                    knobs=(
+                        Knob(name="effort", values=(1, 2, 3, 4)),
+                        Knob(name="by", values=(0, 1)),
+                    ),
+                )
             ),
             run=_sum,
         ),

@@ -12,6 +12,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 PICTURE = bytes(10_000_000)
 SHRINK_S, READ_S, EFFORT_S = 0.02, 0.04, 0.02
@@ -45,10 +46,12 @@ def _examples(count: int, seed: int) -> Dataset:
 pipeline = Pipeline(
     name="reading",
     operators=(
-        Operator(spec=OperatorSpec(name="shrink"), run=_shrink),
+        Operator(spec=of_device(OperatorSpec(name="shrink")), run=_shrink),
         Operator(
-            spec=OperatorSpec(
-                name="read", after=("shrink",), knobs=(Knob(name="effort", values=(1, 3)),)
+            spec=of_device(
+                OperatorSpec(
+                    name="read", after=("shrink",), knobs=(Knob(name="effort", values=(1, 3)),)
+                )
             ),
             run=_read,
         ),

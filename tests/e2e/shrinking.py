@@ -11,6 +11,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 SHRINK_S = (0.004, 0.008, 0.012, 0.027)
 SIZE_BYTES = (10_000_000, 1_000_000, 150_000, 10_000)
@@ -42,10 +43,12 @@ pipeline = Pipeline(
     name="shrinking",
     operators=(
         Operator(
-            spec=OperatorSpec(name="shrink", knobs=(Knob(name="effort", values=(0, 1, 2, 3)),)),
+            spec=of_device(
+                OperatorSpec(name="shrink", knobs=(Knob(name="effort", values=(0, 1, 2, 3)),))
+            ),
             run=_shrink,
         ),
-        Operator(spec=OperatorSpec(name="read", after=("shrink",)), run=_read),
+        Operator(spec=of_device(OperatorSpec(name="read", after=("shrink",))), run=_read),
     ),
     score=lambda output, expected: float(output == expected),
     metric="part of the pictures that are read right",

@@ -11,6 +11,7 @@ from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import IntArray
+from tests.device_work import of_device
 
 SECONDS = 0.01
 """Of a request of size 1 on a machine of speed 1."""
@@ -47,7 +48,8 @@ pipeline = Pipeline(
     name="sized",
     operators=(
         Operator(
-            spec=OperatorSpec(name="wait", knobs=(Knob(name="rounds", values=(1,)),)), run=_wait
+            spec=of_device(OperatorSpec(name="wait", knobs=(Knob(name="rounds", values=(1,)),))),
+            run=_wait,
         ),
     ),
     score=lambda output, expected: float(output == expected),

@@ -13,6 +13,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 BASE_S = 0.002
 
@@ -55,12 +56,16 @@ pipeline = Pipeline(
     name="slow-sum",
     operators=(
         Operator(
-            spec=OperatorSpec(name="double", knobs=(Knob(name="effort", values=(1, 2, 3, 4)),)),
+            spec=of_device(
+                OperatorSpec(name="double", knobs=(Knob(name="effort", values=(1, 2, 3, 4)),))
+            ),
             run=_double,
         ),
         Operator(
-            spec=OperatorSpec(
-                name="shift", after=("double",), knobs=(Knob(name="by", values=(0, 1)),)
+            spec=of_device(
+                OperatorSpec(
+                    name="shift", after=("double",), knobs=(Knob(name="by", values=(0, 1)),)
+                )
             ),
             run=_shift,
         ),

@@ -11,6 +11,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 SECONDS = 0.15
 
@@ -30,7 +31,8 @@ pipeline = Pipeline(
     name="steady",
     operators=(
         Operator(
-            spec=OperatorSpec(name="wait", knobs=(Knob(name="rounds", values=(1,)),)), run=_wait
+            spec=of_device(OperatorSpec(name="wait", knobs=(Knob(name="rounds", values=(1,)),))),
+            run=_wait,
         ),
     ),
     score=lambda output, expected: float(output == expected),

@@ -27,9 +27,15 @@ def _brute_force(
 ) -> np.ndarray:
     """The longest of all paths from the input to an operator, each added up on its own."""
 
+    def neighbours(o: int) -> list[int]:
+        """Those before it in its slice, which it does not wait for."""
+        before = [e for e in range(o) if tiers[e] == tiers[o] and e not in graph.lineages[o]]
+        return [] if infra.tiers[tiers[o]].remote else before
+
     def paths(o: int) -> list[list[int]]:
         parents = graph.parents[o]
-        return [[*path, o] for p in parents for path in paths(p)] or [[o]]
+        found = [[*path, o] for p in (*parents, *neighbours(o)) for path in paths(p)]
+        return found if parents else [*found, [o]]
 
     def transfer(a: int, b: int, size: float) -> float:
         route = infra.routes[a][b]
@@ -39,10 +45,13 @@ def _brute_force(
         origin = infra.position(infra.origin or "")
         total = transfer(origin, tiers[path[0]], work.input_bytes[n])
         for a, b in pairwise(path):
-            total += transfer(tiers[a], tiers[b], work.output_bytes[a, n])
+            if a in graph.parents[b]:
+                total += transfer(tiers[a], tiers[b], work.output_bytes[a, n])
         for o in path:
             tier = infra.tiers[tiers[o]]
-            if not graph.parents[o] or any(tiers[p] != tiers[o] for p in graph.parents[o]):
+            joins = any(graph.parents[e] == graph.parents[o] for e in neighbours(o))
+            outside = [p for p in graph.parents[o] if tiers[p] != tiers[o]]
+            if not joins and (outside or not graph.parents[o]):
                 handed = [
                     work.output_bytes[p, n] for p in graph.parents[o] if tiers[p] != tiers[o]
                 ]
@@ -50,7 +59,11 @@ def _brute_force(
                 called = tier.call_s + tier.call_s_per_byte * sum(handed)
                 total += called / tier.speed_factor / shares[o] + tier.call_delay_s
             stretch = float(stretch_of(graph.operators[o], np.array([shares[o]]))[0])
-            total += work.operator_s[o, n] * stretch / tier.speed_factor
+            waited_s = 0.0 if work.waited_s is None else work.waited_s[o, n]
+            if graph.operators[o].scaling is Scaling.BATCHED or tier.share_steps is not None:
+                waited_s = 0.0
+            computed_s = work.operator_s[o, n] - waited_s
+            total += waited_s + computed_s * stretch / tier.speed_factor
         return total
 
     everything = [path for o in range(len(graph.operators)) for path in paths(o)]
@@ -63,6 +76,10 @@ def test_composition_equals_brute_force_over_all_paths(
 ) -> None:
     operators = len(graph.operators)
     work = data.draw(works(operators))
+    waiting = np.array(
+        data.draw(st.lists(st.floats(0, 1), min_size=operators, max_size=operators))
+    )
+    work = replace(work, waited_s=work.operator_s * waiting[:, None])
     tier = st.integers(0, len(infra.tiers) - 1)
     rows = [data.draw(st.lists(tier, min_size=operators, max_size=operators)) for _ in range(2)]
     share = st.integers(1, 20).map(lambda i: i / 20)
@@ -201,3 +218,36 @@ def test_what_a_call_waits_on_its_way_is_added_once_and_keeps_nothing_busy() -> 
     placed = deployment_arrays(CHAIN, waits, apart)
     busy, without = (busy_seconds(CHAIN, each, WORK, *placed) for each in (waits, TWO))
     np.testing.assert_array_equal(busy, without)
+
+
+def test_no_share_and_no_speed_stretches_what_an_operator_waits() -> None:
+    waits = replace(WORK, waited_s=np.array([[0.1], [0.15]]))
+    # a only waits; b computes 0.05 / 0.5 speed / 0.1 share
+    here = request_seconds(CHAIN, TWO, waits, _deployed("device", "device", 0.1))
+    assert here[0] == pytest.approx(0.1 + 0.15 + 1.0)
+
+
+def _fork(waited_s: float, share: float) -> float:
+    names = ["left", "right"]
+    graph = PipelineGraph(name="g", operators=tuple(OperatorSpec(name=each) for each in names))
+    work = Work(
+        operator_s=np.array([[0.04], [0.01]]),
+        output_bytes=np.zeros((2, 1)),
+        input_bytes=np.zeros(1),
+        waited_s=np.array([[0.04], [0.01]]) * waited_s,
+    )
+    deployment = Deployment(
+        placement=dict.fromkeys(names, "t"),
+        allocation=dict.fromkeys(names, share),
+        replicas=dict.fromkeys(names, 1),
+    )
+    one = Infrastructure(name="one", tiers=(Tier(name="t"),))
+    return float(request_seconds(graph, one, work, deployment)[0])
+
+
+def test_branches_that_compute_take_turns_in_the_slice_of_both() -> None:
+    assert _fork(waited_s=0.0, share=0.1) == pytest.approx((0.04 + 0.01) / 0.2)
+
+
+def test_branches_that_wait_take_turns_in_the_slice_of_both() -> None:
+    assert _fork(waited_s=1.0, share=0.1) == pytest.approx(0.04 + 0.01)

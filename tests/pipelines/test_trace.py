@@ -65,6 +65,24 @@ def test_a_trace_survives_the_disk(
         np.testing.assert_array_equal(getattr(loaded, name), getattr(trace, name))
 
 
+def test_what_operators_waited_survives_the_disk(trace: Trace, tmp_path: Path) -> None:
+    save_trace(trace, tmp_path)
+    assert load_trace(tmp_path).waited_s is None
+    save_trace(replace(trace, waited_s=(trace.latency_s / 2).astype("f4")), tmp_path)
+    loaded = load_trace(tmp_path).waited_s
+    assert loaded is not None
+    np.testing.assert_array_equal(loaded, trace.latency_s / 2)
+
+
+def test_waits_of_another_shape_or_of_knobs_downstream_are_refused(trace: Trace) -> None:
+    with pytest.raises(InvalidInput, match=r"trace.waited_s must have shape \(4, 2, 3\)"):
+        replace(trace, waited_s=trace.latency_s[:, :1])
+    waited_s = np.zeros_like(trace.latency_s)
+    waited_s[0, 0] = 0.001  # of the first operator under one setting of the second
+    with pytest.raises(InvalidInput, match=r"trace.waited_s of a must depend on the knobs"):
+        replace(trace, waited_s=waited_s)
+
+
 @pytest.fixture
 def trace() -> Trace:
     """Two operators in a chain, two choices each, three inputs."""

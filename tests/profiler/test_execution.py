@@ -125,6 +125,22 @@ def test_loading_on_the_first_call_is_paid_for_but_is_no_latency() -> None:
     assert executor.run(loader, 1, a) == later
 
 
+def test_what_a_run_takes_longer_than_the_process_was_busy_it_waited() -> None:
+    clock, busy = ManualClock(), ManualClock()
+
+    def run(inputs: Payload, settings: Settings) -> Payload:
+        clock.sleep(5)
+        busy.sleep(2)
+        return 1
+
+    done = InProcess(clock, busy_s=busy.now).run(operator(run), 0, PLAIN)
+    assert isinstance(done, Completed)
+    assert (done.seconds, done.waited_s) == (5, 3)
+    unknown = InProcess(clock).run(operator(run), 0, PLAIN)
+    assert isinstance(unknown, Completed)
+    assert unknown.waited_s == 0
+
+
 def test_an_operator_is_warm_only_after_a_call_that_succeeded() -> None:
     calls: list[Payload] = []
 

@@ -22,6 +22,7 @@ def measured(
     score: float = 0.5,
     failure: Failure | None = None,
     operator_s: FloatArray | None = None,
+    waited_s: FloatArray | None = None,
     spent_s: float = 1.0,
     saved_s: float = 0.0,
 ) -> MeasuredInput:
@@ -30,6 +31,7 @@ def measured(
         score=score,
         operator_s=np.ones(2) if operator_s is None else operator_s,
         output_bytes=np.ones(2),
+        waited_s=waited_s,
         input_bytes=1.0,
         failure=failure,
         spent_s=spent_s,
@@ -42,6 +44,7 @@ def measured(
     [
         ({"input": -1}, "measured input -1 must have an index >= 0, got -1."),
         ({"operator_s": np.ones(3)}, "must have seconds and bytes of the same operators"),
+        ({"waited_s": np.ones(3)}, "measured input 0, waited_s must have shape (2,), got (3,)."),
         ({"operator_s": np.ones((2, 1))}, "must have seconds and bytes of the same operators"),
         ({"score": nan}, "must have either a score in [0, 1] or a failure and NaN"),
         ({"score": 1.1}, "must have either a score in [0, 1] or a failure and NaN"),
@@ -153,3 +156,12 @@ def test_failures_are_kept_in_order() -> None:
     assert profile.failures == (failure,)
     assert profile.succeeded.tolist() == [True, False]
     assert profile.spent_s == 3.0
+
+
+def test_a_profile_tells_what_operators_waited() -> None:
+    each = Columns(ONE, 2)
+    each.append(measured(waited_s=np.array([0.25, 0.5])))
+    each.append(measured(input=1))
+    waited_s = each.profile().waited_s
+    assert waited_s is not None
+    assert waited_s.tolist() == [[0.25, 0.0], [0.5, 0.0]]

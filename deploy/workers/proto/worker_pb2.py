@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*circinus/deploy/workers/proto/worker.proto\x12\x12\x63ircinus.worker.v1\"\xd0\x02\n\nRunRequest\x12\x11\n\toperators\x18\x01 \x03(\t\x12:\n\x06inputs\x18\x02 \x03(\x0b\x32*.circinus.worker.v1.RunRequest.InputsEntry\x12\r\n\x05wants\x18\x03 \x03(\t\x12\x0f\n\x07warm_up\x18\x04 \x01(\x08\x12>\n\x08settings\x18\x05 \x03(\x0b\x32,.circinus.worker.v1.RunRequest.SettingsEntry\x12\x15\n\x08\x64ue_in_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\r\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0b\n\t_due_in_s\"o\n\rEndpointUsage\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x01\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\x01\x12\x15\n\rcached_tokens\x18\x03 \x01(\x01\x12\x15\n\routput_tokens\x18\x04 \x01(\x01\x12\x0b\n\x03usd\x18\x05 \x01(\x01\"\xa9\x01\n\rOperatorUsage\x12\x43\n\tendpoints\x18\x01 \x03(\x0b\x32\x30.circinus.worker.v1.OperatorUsage.EndpointsEntry\x1aS\n\x0e\x45ndpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.circinus.worker.v1.EndpointUsage:\x02\x38\x01\"\xbc\x01\n\nFailedCall\x12\x36\n\x04used\x18\x01 \x03(\x0b\x32(.circinus.worker.v1.FailedCall.UsedEntry\x12\x17\n\nagain_in_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x1aN\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.circinus.worker.v1.OperatorUsage:\x02\x38\x01\x42\r\n\x0b_again_in_s\"\x92\x04\n\x08RunReply\x12:\n\x07outputs\x18\x01 \x03(\x0b\x32).circinus.worker.v1.RunReply.OutputsEntry\x12:\n\x07seconds\x18\x02 \x03(\x0b\x32).circinus.worker.v1.RunReply.SecondsEntry\x12\x36\n\x05sizes\x18\x03 \x03(\x0b\x32\'.circinus.worker.v1.RunReply.SizesEntry\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x12\x34\n\x04used\x18\x05 \x03(\x0b\x32&.circinus.worker.v1.RunReply.UsedEntry\x12\x17\n\x0foperators_cpu_s\x18\x06 \x01(\x01\x12\x14\n\x0cworker_cpu_s\x18\x07 \x01(\x01\x1a.\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1aN\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.circinus.worker.v1.OperatorUsage:\x02\x38\x01\x32M\n\x06Worker\x12\x43\n\x03Run\x12\x1e.circinus.worker.v1.RunRequest\x1a\x1c.circinus.worker.v1.RunReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*circinus/deploy/workers/proto/worker.proto\x12\x12\x63ircinus.worker.v1\"\xd0\x02\n\nRunRequest\x12\x11\n\toperators\x18\x01 \x03(\t\x12:\n\x06inputs\x18\x02 \x03(\x0b\x32*.circinus.worker.v1.RunRequest.InputsEntry\x12\r\n\x05wants\x18\x03 \x03(\t\x12\x0f\n\x07warm_up\x18\x04 \x01(\x08\x12>\n\x08settings\x18\x05 \x03(\x0b\x32,.circinus.worker.v1.RunRequest.SettingsEntry\x12\x15\n\x08\x64ue_in_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\r\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0b\n\t_due_in_s\"o\n\rEndpointUsage\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x01\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\x01\x12\x15\n\rcached_tokens\x18\x03 \x01(\x01\x12\x15\n\routput_tokens\x18\x04 \x01(\x01\x12\x0b\n\x03usd\x18\x05 \x01(\x01\"\xa9\x01\n\rOperatorUsage\x12\x43\n\tendpoints\x18\x01 \x03(\x0b\x32\x30.circinus.worker.v1.OperatorUsage.EndpointsEntry\x1aS\n\x0e\x45ndpointsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.circinus.worker.v1.EndpointUsage:\x02\x38\x01\"\xbc\x01\n\nFailedCall\x12\x36\n\x04used\x18\x01 \x03(\x0b\x32(.circinus.worker.v1.FailedCall.UsedEntry\x12\x17\n\nagain_in_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x1aN\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.circinus.worker.v1.OperatorUsage:\x02\x38\x01\x42\r\n\x0b_again_in_s\"\xff\x04\n\x08RunReply\x12:\n\x07outputs\x18\x01 \x03(\x0b\x32).circinus.worker.v1.RunReply.OutputsEntry\x12:\n\x07seconds\x18\x02 \x03(\x0b\x32).circinus.worker.v1.RunReply.SecondsEntry\x12\x36\n\x05sizes\x18\x03 \x03(\x0b\x32\'.circinus.worker.v1.RunReply.SizesEntry\x12\x13\n\x0b\x63oncurrency\x18\x04 \x01(\r\x12\x34\n\x04used\x18\x05 \x03(\x0b\x32&.circinus.worker.v1.RunReply.UsedEntry\x12\x17\n\x0foperators_cpu_s\x18\x06 \x01(\x01\x12\x14\n\x0cworker_cpu_s\x18\x07 \x01(\x01\x12;\n\x08waited_s\x18\x08 \x03(\x0b\x32).circinus.worker.v1.RunReply.WaitedSEntry\x1a.\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x1a.\n\x0cSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nSizesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x1aN\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32!.circinus.worker.v1.OperatorUsage:\x02\x38\x01\x1a.\n\x0cWaitedSEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32M\n\x06Worker\x12\x43\n\x03Run\x12\x1e.circinus.worker.v1.RunRequest\x1a\x1c.circinus.worker.v1.RunReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,6 +47,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNREPLY_SIZESENTRY']._serialized_options = b'8\001'
   _globals['_RUNREPLY_USEDENTRY']._loaded_options = None
   _globals['_RUNREPLY_USEDENTRY']._serialized_options = b'8\001'
+  _globals['_RUNREPLY_WAITEDSENTRY']._loaded_options = None
+  _globals['_RUNREPLY_WAITEDSENTRY']._serialized_options = b'8\001'
   _globals['_RUNREQUEST']._serialized_start=67
   _globals['_RUNREQUEST']._serialized_end=403
   _globals['_RUNREQUEST_INPUTSENTRY']._serialized_start=296
@@ -64,15 +66,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FAILEDCALL_USEDENTRY']._serialized_start=786
   _globals['_FAILEDCALL_USEDENTRY']._serialized_end=864
   _globals['_RUNREPLY']._serialized_start=882
-  _globals['_RUNREPLY']._serialized_end=1412
-  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_start=1192
-  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_end=1238
-  _globals['_RUNREPLY_SECONDSENTRY']._serialized_start=1240
-  _globals['_RUNREPLY_SECONDSENTRY']._serialized_end=1286
-  _globals['_RUNREPLY_SIZESENTRY']._serialized_start=1288
-  _globals['_RUNREPLY_SIZESENTRY']._serialized_end=1332
+  _globals['_RUNREPLY']._serialized_end=1521
+  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_start=1253
+  _globals['_RUNREPLY_OUTPUTSENTRY']._serialized_end=1299
+  _globals['_RUNREPLY_SECONDSENTRY']._serialized_start=1301
+  _globals['_RUNREPLY_SECONDSENTRY']._serialized_end=1347
+  _globals['_RUNREPLY_SIZESENTRY']._serialized_start=1349
+  _globals['_RUNREPLY_SIZESENTRY']._serialized_end=1393
   _globals['_RUNREPLY_USEDENTRY']._serialized_start=786
   _globals['_RUNREPLY_USEDENTRY']._serialized_end=864
-  _globals['_WORKER']._serialized_start=1414
-  _globals['_WORKER']._serialized_end=1491
+  _globals['_RUNREPLY_WAITEDSENTRY']._serialized_start=1475
+  _globals['_RUNREPLY_WAITEDSENTRY']._serialized_end=1521
+  _globals['_WORKER']._serialized_start=1523
+  _globals['_WORKER']._serialized_end=1600
 # @@protoc_insertion_point(module_scope)

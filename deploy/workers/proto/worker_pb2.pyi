@@ -81,7 +81,7 @@ class FailedCall(_message.Message):
     def __init__(self, used: _Optional[_Mapping[str, OperatorUsage]] = ..., again_in_s: _Optional[float] = ...) -> None: ...
 
 class RunReply(_message.Message):
-    __slots__ = ("outputs", "seconds", "sizes", "concurrency", "used", "operators_cpu_s", "worker_cpu_s")
+    __slots__ = ("outputs", "seconds", "sizes", "concurrency", "used", "operators_cpu_s", "worker_cpu_s", "waited_s")
     class OutputsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,13 @@ class RunReply(_message.Message):
         key: str
         value: OperatorUsage
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[OperatorUsage, _Mapping]] = ...) -> None: ...
+    class WaitedSEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +124,7 @@ class RunReply(_message.Message):
     USED_FIELD_NUMBER: _ClassVar[int]
     OPERATORS_CPU_S_FIELD_NUMBER: _ClassVar[int]
     WORKER_CPU_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.ScalarMap[str, bytes]
     seconds: _containers.ScalarMap[str, float]
     sizes: _containers.ScalarMap[str, int]
@@ -124,4 +132,5 @@ class RunReply(_message.Message):
     used: _containers.MessageMap[str, OperatorUsage]
     operators_cpu_s: float
     worker_cpu_s: float
-    def __init__(self, outputs: _Optional[_Mapping[str, bytes]] = ..., seconds: _Optional[_Mapping[str, float]] = ..., sizes: _Optional[_Mapping[str, int]] = ..., concurrency: _Optional[int] = ..., used: _Optional[_Mapping[str, OperatorUsage]] = ..., operators_cpu_s: _Optional[float] = ..., worker_cpu_s: _Optional[float] = ...) -> None: ...
+    waited_s: _containers.ScalarMap[str, float]
+    def __init__(self, outputs: _Optional[_Mapping[str, bytes]] = ..., seconds: _Optional[_Mapping[str, float]] = ..., sizes: _Optional[_Mapping[str, int]] = ..., concurrency: _Optional[int] = ..., used: _Optional[_Mapping[str, OperatorUsage]] = ..., operators_cpu_s: _Optional[float] = ..., worker_cpu_s: _Optional[float] = ..., waited_s: _Optional[_Mapping[str, float]] = ...) -> None: ...
