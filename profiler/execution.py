@@ -33,6 +33,8 @@ class Completed(CacheEntry):
     # whether another run on the same inputs and settings gave another output; None: none was made
     varies: bool | None = None
     hosts: tuple[str, ...] = ()  # connected to without having declared it, see `connections`
+    # of the run just before on the same inputs and settings; None: there was none
+    first_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,7 @@ def compared(operator: Operator, first: Completed, second: Ran) -> Ran:
         return second
     of_each = (content_hash(operator.comparable(each.output)) for each in (first, second))
     varies = len(set(of_each)) > 1
-    return replace(second, varies=varies)
+    return replace(second, varies=varies, first_s=first.seconds)
 
 
 def calls(operator: Operator, configuration: Configuration) -> bool:

@@ -32,6 +32,11 @@ from circinus.profiler.prefix_cache import PrefixCache, fingerprints
 from circinus.profiler.turns import Turn, Turns
 from circinus.profiler.walk import PreparedInput, Walk, failed
 
+_REMEMBERS = (
+    "answers inputs that it has met before more quickly: the first run on each input counts, as "
+    "requests bring new ones"
+)
+
 
 @dataclass(slots=True)
 class _Known:
@@ -99,7 +104,9 @@ class Profiler:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is to be told of the operators that were run."""
-        return tuple(remark_on(operator, host) for operator, host in self._walk.reached)
+        reached = (remark_on(operator, host) for operator, host in self._walk.reached)
+        remember = (f"{name} {_REMEMBERS}" for name in self._walk.repeats.remembering)
+        return (*reached, *remember)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""
@@ -142,8 +149,17 @@ class Profiler:
                 self.calls_s += measured.calls_s
                 self.calls_usd += measured.calls_usd
                 self.saved_s += measured.saved_s
+        self._correct()
         self._notice()
         return tuple(known.columns.profile() for known, _ in each)
+
+    def _correct(self) -> None:
+        """Let first runs count where answers that an operator remembered did."""
+        for (print_, index), seconds, waited_s in self._walk.corrected():
+            for known in self._known.values():
+                prints = self._prints(known, (index, 0))
+                for o in (o for o, each in enumerate(prints) if each == print_):
+                    known.columns.correct(index, o, seconds, waited_s)
 
     def _notice(self) -> None:
         """Go on as declared where operators were seen to draw: what was measured is of draw 0."""

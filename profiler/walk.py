@@ -7,7 +7,7 @@ the jitter of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import repeat, starmap
 from math import nan
@@ -19,14 +19,18 @@ from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.judge import SCORING
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.operators import Operator
+from circinus.pipelines.payload import Payload, content_hash
 from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
 from circinus.pipelines.profile import Failure, Paid
 from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Completed, Executor, FailedRun, compared
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
+from circinus.profiler.repeats import Place, Repeats
 from circinus.profiler.scoring import Scoring
+
+_NOTHING = Paid()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,7 @@ class Walk:
         self._executor = executor
         self._cache = cache
         self._comparisons = Comparisons() if comparisons is None else comparisons
+        self.repeats = Repeats()
         # fingerprint -> index of input -> first measured. Outlives what the cache evicts.
         self._facts: dict[str, dict[int, _Facts]] = {}
         # The same of what failed: what failed once is not tried again for other configurations.
@@ -120,6 +125,9 @@ class Walk:
                     done = replace(done, varies=compared(operator, done, again).varies)
             if self._comparisons.learn(operator, done):
                 varied.append(operator.name)
+            place = (prints[position], prepared.index)
+            done, cost = self._as_first(place, operator, inputs, configuration, done)
+            paid = paid.plus(cost)
             outputs[operator.name] = done.output
             self._note(prints[position], prepared.index, done)
             if self._cache is not None:
@@ -127,6 +135,40 @@ class Walk:
             settled(prints[position])
         measured = self._scored(prints, prepared, outputs, paid)
         return replace(measured, varied=tuple(varied))
+
+    def _as_first(
+        self,
+        place: Place,
+        operator: Operator,
+        inputs: Payload,
+        configuration: Configuration,
+        done: Completed,
+    ) -> tuple[Completed, Paid]:
+        """Return a run as it counts, and what it cost to know."""
+        known = place[1] in self._facts.get(place[0], {})  # it counts already, as it was run first
+        if known or not self.repeats.concerns(operator.name, place, done):
+            return done, _NOTHING
+        content, again, cost = content_hash(inputs), done, _NOTHING
+        if done.first_s is None:
+            ran = self._executor.run(operator, inputs, configuration)
+            cost = _cost(ran)
+            if isinstance(ran, FailedRun):
+                return done, cost
+            again = ran
+            self.repeats.learn(operator.name, content, done, again)
+        return self.repeats.counted(operator.name, content, done, again), cost
+
+    def corrected(self) -> Iterator[tuple[Place, float, float]]:
+        """Yield where a remembered answer counted as a first run: its seconds, and waits."""
+        for place, seconds, waited_s in self.repeats.early():
+            print_, index = place
+            fact = self._facts[print_].get(index)
+            if fact is not None:
+                fact = fact._replace(
+                    seconds=fact.seconds + seconds, waited_s=fact.waited_s + waited_s
+                )
+                self._facts[print_][index] = fact
+                yield place, fact.seconds, fact.waited_s
 
     def learn(self, prints: Sequence[str], measured: MeasuredInput) -> None:
         """Take over the seconds and bytes of a measurement made earlier, which did not fail."""
@@ -206,9 +248,6 @@ def _cost(done: Completed | FailedRun) -> Paid:
 
 def _failure(prepared: PreparedInput, operator: str, cause: str) -> Failure:
     return Failure(input=prepared.index, draw=prepared.draw, operator=operator, cause=cause)
-
-
-_NOTHING = Paid()
 
 
 def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredInput:

@@ -117,7 +117,9 @@ def test_loading_on_the_first_call_is_paid_for_but_is_no_latency() -> None:
     executor: Executor = InProcess(clock)
     a, b = (Configuration((("op", "model", model),)) for model in "ab")
     # 12 s of warm-up and 2 s timed on the first call; `"abc"` as JSON is 5 bytes.
-    first = Completed(output="abc", output_bytes=5, seconds=2, spent_s=14, varies=False)
+    first = Completed(
+        output="abc", output_bytes=5, seconds=2, spent_s=14, varies=False, first_s=12
+    )
     later = Completed(output="abc", output_bytes=5, seconds=2, spent_s=2)
     assert executor.run(loader, 0, a) == first
     assert executor.run(loader, 1, a) == later

@@ -1,0 +1,101 @@
+"""Whether an operator answers inputs that it has met before more quickly: it remembers them.
+
+Libraries and clients keep answers by themselves. Requests bring new inputs, so the first run of
+each counts. An operator is suspected where an input takes much longer than one that was run twice;
+then it is run on that input again, which tells. One slow moment of the machine decides nothing.
+
+The one rule: what is run again only to know is never the run that counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from threading import Lock
+
+from circinus.profiler.execution import Completed
+
+_QUICKER = 0.5  # of the seconds of a first run, which a repeat takes at most
+_LEAST_S = 0.001  # that it saves: less is the machine's noise
+_SURE = 2  # inputs whose repeats were quicker
+
+Place = tuple[str, int]
+"""The fingerprint of an operator under its settings, and the index of an input."""
+
+
+@dataclass(slots=True)
+class Repeats:
+    """What is known of the operators of a pipeline. Threads may share it."""
+
+    _quick_s: dict[str, float] = field(default_factory=dict)  # by fingerprint, of a known input
+    _met: Counter[str] = field(default_factory=Counter)  # operator -> inputs it remembered
+    _plain: set[str] = field(default_factory=set)  # operators that remember nothing
+    # operator -> content of its inputs -> seconds that remembering saves, and waits among them
+    _saved: dict[str, dict[str, tuple[float, float]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _early: dict[str, set[Place]] = field(default_factory=lambda: defaultdict(set))
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def remembering(self) -> tuple[str, ...]:
+        """The operators that answer more quickly what they have met before, in order."""
+        return tuple(sorted(name for name, met in self._met.items() if met >= _SURE))
+
+    def concerns(self, name: str, place: Place, done: Completed) -> bool:
+        """Return whether it takes the content of its inputs to say what a run counts as."""
+        if name in self._plain or done.used.calls:
+            return False
+        if name in self.remembering:
+            return True
+        with self._lock:
+            if done.first_s is not None:
+                self._quick_s[place[0]] = done.seconds
+                if _quicker(done.seconds, done.first_s):  # it loaded something, or remembers
+                    self._early[name].add(place)
+                return False
+            quick_s = self._quick_s.get(place[0])
+            return quick_s is not None and _quicker(quick_s, done.seconds)
+
+    def learn(self, name: str, content: str, first: Completed, again: Completed) -> None:
+        """Take in two runs on the same inputs, of which the second may have been remembered."""
+        with self._lock:
+            if _quicker(again.seconds, first.seconds):
+                self._met[name] += 1
+                saved = first.seconds - again.seconds, first.waited_s - again.waited_s
+                self._saved[name].setdefault(content, saved)
+            elif self._met[name] < _SURE:
+                self._plain.add(name)
+
+    def counted(self, name: str, content: str, done: Completed, again: Completed) -> Completed:
+        """Return a run with the seconds of a first one on its inputs; `again` was made after it.
+
+        One that was no first one, or loaded something, takes what remembering saves besides: of
+        that input, else of others on average.
+        """
+        fresh = done.first_s is None and _quicker(again.seconds, done.seconds)
+        if name not in self.remembering or fresh:
+            return done
+        with self._lock:
+            known = self._saved[name]
+            saved = [known[content]] if content in known else list(known.values())
+        seconds, waited_s = (fmean(each) for each in zip(*saved, strict=True))
+        return replace(
+            done,
+            seconds=again.seconds + seconds,
+            waited_s=max(again.waited_s + waited_s, 0.0),
+        )
+
+    def early(self) -> Iterable[tuple[Place, float, float]]:
+        """Yield, once, what was taken for a first run before it was known: add these seconds."""
+        for name in self.remembering:
+            with self._lock:
+                places, known = self._early.pop(name, set()), list(self._saved[name].values())
+            seconds, waited_s = (fmean(each) for each in zip(*known, strict=True))
+            yield from ((place, seconds, waited_s) for place in sorted(places))
+
+
+def _quicker(again_s: float, first_s: float) -> bool:
+    return again_s <= _QUICKER * first_s and first_s - again_s >= _LEAST_S
