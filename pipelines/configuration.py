@@ -7,7 +7,7 @@ a planner can work on arrays of numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.graph import PipelineGraph, Slot
 from circinus.pipelines.operators import KnobValue
 
 IndexArray = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ IndexArray = npt.NDArray[np.int64]
 class Configuration:
     """One value for every knob of a pipeline."""
 
-    # (operator, knob, value) in the order of the graph's slots
+    # (operator, knob, value) in the order of the graph's `choosing`: shared knobs each
     values: tuple[tuple[str, str, KnobValue], ...]
 
     def of(self, operator: str) -> dict[str, KnobValue]:
@@ -73,40 +73,75 @@ class ConfigurationSpace:
         """Give the configuration of a number; InvalidInput if it is outside [0, size)."""
         rule = f"must be in [0, {self.size})"
         checks.require(0 <= number < self.size, "configuration number", rule, number)
-        values = []
-        for slot in reversed(self.graph.slots):
-            number, index = divmod(number, len(slot.knob.values))
-            values.append((slot.operator, slot.knob.name, slot.knob.values[index]))
-        return Configuration(tuple(values[::-1]))
+        indices = []
+        for radix in reversed(self.radices):
+            number, index = divmod(number, radix)
+            indices.append(index)
+        indices.reverse()
+        return Configuration(
+            tuple(
+                (slot.operator, slot.knob.name, slot.knob.values[indices[at]])
+                for slot, at in self.graph.choosing
+            )
+        )
 
     def number(self, configuration: Configuration) -> int:
         """Give the number of a configuration; InvalidInput if a value is none of its knob's."""
+        indices = [0] * len(self.radices)
+        for (slot, at), (_, _, value) in zip(
+            self.graph.choosing, configuration.values, strict=True
+        ):
+            indices[at] = slot.knob.position(value)
         total = 0
-        for slot, (_, _, value) in zip(self.graph.slots, configuration.values, strict=True):
-            total = total * len(slot.knob.values) + slot.knob.position(value)
+        for radix, index in zip(self.radices, indices, strict=True):
+            total = total * radix + index
         return total
 
     def parse(self, nested: Mapping[str, Mapping[str, KnobValue]]) -> Configuration:
         """Give the configuration written as {operator: {knob: value}}.
 
-        A knob with a single value may be left out. InvalidInput with all unknown or missing parts.
+        A knob with a single value may be left out, and a shared one where another of them is
+        given. InvalidInput with all unknown or missing parts, and shared ones that differ.
         """
         faults = _unknown(self.graph, nested)
         values = []
-        for operator, knob in self.graph.slots:
-            given = nested.get(operator, {})
-            if knob.name not in given and len(knob.values) > 1:
-                faults.append(Fault.of(f"{operator}.{knob.name}", "must be given", None))
-                continue
+        for slot, at in self.graph.choosing:
+            given = _given(self.graph, nested, at)
+            own = nested.get(slot.operator, {}).get(slot.knob.name, next(iter(given), None))
             try:
-                index = knob.position(given.get(knob.name, knob.values[0]))
+                values.append((slot.operator, slot.knob.name, _value(slot, own, given)))
             except InvalidInput as error:
-                faults += [Fault(f"{operator}.{knob.name}", f.rule, f.value) for f in error.faults]
-                continue
-            values.append((operator, knob.name, knob.values[index]))
+                faults += error.faults
         if faults:
             raise InvalidInput(faults)
         return Configuration(tuple(values))
+
+
+def _value(slot: Slot, own: KnobValue | None, given: Sequence[KnobValue]) -> KnobValue:
+    """Return a knob's value, `given` to all that share it; InvalidInput if it is none of them."""
+    values = slot.knob.values
+    if own is None:
+        checks.require(len(values) == 1, slot.key, "must be given", None)
+        return values[0]
+    try:
+        index = slot.knob.position(own)
+    except InvalidInput as error:
+        raise InvalidInput([Fault(slot.key, f.rule, f.value) for f in error.faults]) from error
+    rule = f"must be {given[0]!r}, as where {slot.knob.shared} is chosen, too"
+    checks.require(own == given[0], slot.key, rule, own)
+    return values[index]
+
+
+def _given(
+    graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]], at: int
+) -> list[KnobValue]:
+    """Return the values that are given for the knobs that one slot chooses for."""
+    slots = (slot for slot, k in graph.choosing if k == at)
+    return [
+        nested[slot.operator][slot.knob.name]
+        for slot in slots
+        if slot.knob.name in nested.get(slot.operator, {})
+    ]
 
 
 def _unknown(graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]]) -> list[Fault]:

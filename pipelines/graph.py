@@ -51,6 +51,10 @@ class PipelineGraph:
         object.__setattr__(self, "operators", _topological(where, self.operators))
         positions = {operator.name: i for i, operator in enumerate(self.operators)}
         object.__setattr__(self, "_position", positions)
+        for slot, at in self.choosing:
+            rule = f"must be those of {self.slots[at].key}, which shares {slot.knob.shared}"
+            alike = slot.knob.values == self.slots[at].knob.values
+            checks.require(alike, f"knob {slot.key}.values", rule, slot.knob.values)
 
     def position(self, operator: str) -> int:
         """Give the index of an operator in `operators`; InvalidInput if there is none such."""
@@ -95,8 +99,8 @@ class PipelineGraph:
     @cached_property
     def upstream_knobs(self) -> tuple[tuple[int, ...], ...]:
         """Positions in `slots` of the knobs of each operator's lineage."""
-        at = [self.position(slot.operator) for slot in self.slots]
-        return tuple(tuple(k for k, i in enumerate(at) if i in line) for line in self.lineages)
+        on = [(self.position(slot.operator), k) for slot, k in self.choosing]
+        return tuple(tuple(sorted({k for i, k in on if i in line})) for line in self.lineages)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -111,8 +115,21 @@ class PipelineGraph:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """Every knob, operators in topological order, knobs as declared."""
-        return tuple(Slot(op.name, knob) for op in self.operators for knob in op.knobs)
+        """Every knob, operators in topological order, knobs as declared; shared ones once."""
+        first = {at: slot for slot, at in reversed(self.choosing)}
+        return tuple(first[at] for at in sorted(first))
+
+    @cached_property
+    def choosing(self) -> tuple[tuple[Slot, int], ...]:
+        """Every knob of every operator, with the position in `slots` of what chooses its value."""
+        found: list[tuple[Slot, int]] = []
+        firsts: dict[tuple[str, ...], int] = {}
+        for operator in self.operators:
+            for knob in operator.knobs:
+                key = (knob.shared,) if knob.shared else (operator.name, knob.name)
+                at = firsts.setdefault(key, len(firsts))
+                found.append((Slot(operator.name, knob), at))
+        return tuple(found)
 
     def width(self, operators: Sequence[int]) -> int:
         """Give the largest number of the operators at some positions that can run at once.

@@ -47,6 +47,8 @@ class Knob:
     # whether neighbouring values are alike (a resolution is, a model is not). None takes numbers
     # as ordered and everything else as unordered
     ordered: bool | None = None
+    # knobs of several operators that share one name here have one value; empty: it stands alone
+    shared: str = ""
 
     def __post_init__(self) -> None:
         checks.name("knob.name", self.name)

@@ -67,8 +67,9 @@ def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> Pipeli
     faults: list[Fault] = []
     for operator in restrictions.knobs:
         faults += _unknown(f"{_FIELD}.knobs", operator, [op.name for op in graph.operators])
+    shared = _of_shared(graph, restrictions)
     operators = tuple(
-        _restricted(operator, restrictions.knobs.get(operator.name, {}), faults)
+        _restricted(operator, restrictions.knobs.get(operator.name, {}), shared, faults)
         for operator in graph.operators
     )
     if faults:
@@ -124,8 +125,21 @@ def words(restrictions: Restrictions) -> tuple[str, ...]:
     return tuple(told)
 
 
+def _of_shared(graph: PipelineGraph, restrictions: Restrictions) -> dict[str, list[Choice]]:
+    """Return what restricts knobs that several operators share, wherever it is said."""
+    found: dict[str, list[Choice]] = {}
+    for (operator, knob), _ in graph.choosing:
+        choice = restrictions.knobs.get(operator, {}).get(knob.name)
+        if knob.shared and choice is not None:
+            found.setdefault(knob.shared, []).append(choice)
+    return found
+
+
 def _restricted(
-    operator: OperatorSpec, choices: Mapping[str, Choice], faults: list[Fault]
+    operator: OperatorSpec,
+    choices: Mapping[str, Choice],
+    shared: Mapping[str, Sequence[Choice]],  # see `_of_shared`
+    faults: list[Fault],
 ) -> OperatorSpec:
     where = f"{_FIELD}.knobs.{operator.name}"
     for name in choices:
@@ -133,7 +147,8 @@ def _restricted(
     knobs = []
     for knob in operator.knobs:
         choice = choices.get(knob.name) or Choice(only=knob.values)
-        values = tuple(value for value in knob.values if choice.allows(value))
+        every = (choice, *shared.get(knob.shared, ()))
+        values = tuple(v for v in knob.values if all(one.allows(v) for one in every))
         found = _unknown_values(f"{where}.{knob.name}", choice, knob.values)
         if not values and not found:
             found = [Fault.of(f"{where}.{knob.name}", "must leave a value", [])]

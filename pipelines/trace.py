@@ -157,6 +157,8 @@ def _operator_to_dict(operator: OperatorSpec) -> dict[str, object]:
         "knobs": {knob.name: list(knob.values) for knob in operator.knobs},
         "ordered": {knob.name: bool(knob.ordered) for knob in operator.knobs},
     }
+    if shared := {knob.name: knob.shared for knob in operator.knobs if knob.shared}:
+        document["shared"] = shared
     if operator.batch_latency:
         document["batch_latency"] = dict(operator.batch_latency)
     if operator.calls:
@@ -174,9 +176,9 @@ def _operator_to_dict(operator: OperatorSpec) -> dict[str, object]:
 def _operator_from_dict(document: object) -> OperatorSpec:
     operator = _part("operator", document, dict)
     name = str(operator.get("name"))
-    knobs, ordered, curve = (
+    knobs, ordered, shared, curve = (
         _part(f"operator {name}.{key}", operator.get(key) or {}, dict)
-        for key in ("knobs", "ordered", "batch_latency")
+        for key in ("knobs", "ordered", "shared", "batch_latency")
     )
     scaling = str(operator.get("scaling", Scaling.PROPORTIONAL.value))
     rule = f"must be one of {', '.join(Scaling)}"
@@ -189,6 +191,7 @@ def _operator_from_dict(document: object) -> OperatorSpec:
                 name=str(knob),
                 values=tuple(_part(f"knob {name}.{knob}", values, list)),
                 ordered=None if ordered.get(knob) is None else bool(ordered[knob]),
+                shared=str(shared.get(knob, "")),
             )
             for knob, values in knobs.items()
         ),

@@ -159,13 +159,16 @@ class _Check:
 
     def idle_knobs(self, configurations: Sequence[Configuration]) -> list[str]:
         """Give the knobs that changed no output, each turned alone."""
-        return [
-            slot.key
-            for slot in self._pipeline.graph.slots
-            if slot.operator not in self.random and len(slot.knob.values) > 1
-            if not self._pipeline.by_name[slot.operator].spec.calls
-            if self._given[slot.operator] and not self._turns(slot, configurations)
-        ]
+        graph = self._pipeline.graph
+        busy = {at for slot, at in graph.choosing if not self._is_idle(slot, configurations)}
+        return [slot.key for at, slot in enumerate(graph.slots) if at not in busy]
+
+    def _is_idle(self, slot: Slot, configurations: Sequence[Configuration]) -> bool:
+        """Say whether a knob of an operator is known to change none of its outputs."""
+        name = slot.operator
+        is_known = name not in self.random and not self._pipeline.by_name[name].spec.calls
+        has_choice = bool(self._given[name]) and len(slot.knob.values) > 1
+        return is_known and has_choice and not self._turns(slot, configurations)
 
     def _turns(self, slot: Slot, configurations: Sequence[Configuration]) -> bool:
         """Say whether turning a knob changed an output, whatever the others stood at."""

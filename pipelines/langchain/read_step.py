@@ -33,7 +33,7 @@ def carried_by(output: Payload) -> Payload:
 
 
 def by_id(configuration: Mapping[str, Mapping[str, KnobValue]]) -> dict[str, KnobValue]:
-    """Give what is chosen for each id, as a chain takes it: an id configures one step."""
+    """Give what is chosen for each id, as a chain takes it: an id has one value everywhere."""
     return {knob: value for knobs in configuration.values() for knob, value in knobs.items()}
 
 

@@ -185,7 +185,8 @@ class _Reader:
         self.read: list[ReadStep] = []
         self.remarks: list[str] = []  # what was read otherwise than step by step
         self.hosted: list[HostedModel] = []
-        self.ids: dict[str, str] = {}  # configurable id -> operator
+        # configurable id -> the first operator that it configures, and its values
+        self.ids: dict[str, tuple[str, tuple[KnobValue, ...]]] = {}
         self._told = RunnableConfig()  # tags and metadata of what is being walked
         self._outputs: dict[str, Source] = {}
         self._carriers: set[str] = set()  # operators that hand the pipeline's input on, too
@@ -340,11 +341,12 @@ class _Reader:
             values = options(spec) or tuple(self._reading.choices.get(spec.id, ()))
             if not values:
                 continue
-            other = self.ids.setdefault(spec.id, operator)
-            rule = f"must configure one step, {other} has it already (as_one makes both one)"
-            checks.require(other == operator, f"configurable id of {operator}", rule, spec.id)
+            other, known = self.ids.setdefault(spec.id, (operator, values))
+            rule = f"must have the options that it has in {other}: {known}"
+            where = f"configurable id {spec.id} of {operator}"
+            checks.require(set(known) == set(values), where, rule, values)
             checks.name(f"configurable id of {operator}", spec.id)
-            knobs[spec.id] = Knob(name=spec.id, values=values)
+            knobs[spec.id] = Knob(name=spec.id, values=known, shared=spec.id)
         return tuple(knobs.values())
 
 

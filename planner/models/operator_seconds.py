@@ -309,8 +309,10 @@ class _OperatorCells:
             tuple(bool(slot.knob.ordered) for slot in slots),
         )
         self.cells, self.tables = cells, tables
-        self.own = cells[:, [j for j, slot in enumerate(slots) if slot.operator == name]]
-        self.chosen_own = [slot.operator == name for slot in chosen]
+        # Of shared knobs the slot is that of the first operator.
+        own = [graph.slots[k] for slot, k in graph.choosing if slot.operator == name]
+        self.own = cells[:, [slots.index(slot) for slot in own]]
+        self.chosen_own = [slot in own for slot in chosen]
         self.paid = np.zeros(int(self.paid_which.max()) + 1, dtype=np.int64)
         self._count = np.zeros(len(cells), dtype=np.int64)
         self._mean = np.zeros(len(cells))

@@ -751,7 +751,7 @@ CASES = [
     Case(
         "one id twice",
         lambda: scale() | part(str.strip) | scale(),
-        refused="must configure one step",
+        knobs=1,
     ),
     Case(
         "id that is no name",

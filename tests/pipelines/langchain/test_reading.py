@@ -66,9 +66,29 @@ def _agree_everywhere(chain: Runnable[Any, Any], pipeline: Pipeline, item: Paylo
     return outputs
 
 
-def test_one_id_for_two_steps_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"must configure one step, .* got 'factor'"):
-        _read(_scale() | _scale())
+def test_one_id_with_other_values_in_another_step_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"id factor of Scale-2 must have the options"):
+        _read(_scale() | _shift("factor"))
+
+
+def test_one_id_in_several_steps_is_one_knob() -> None:
+    chain = {"a": _scale(), "b": _shift()} | RunnableLambda(lambda d: d["a"] + d["b"]) | _scale()
+    pipeline = _read(chain)
+
+    assert [slot.key for slot in pipeline.graph.slots] == ["a.factor", "b.shift"]
+    assert ConfigurationSpace(pipeline.graph).size == 4
+    # doubled or not, (3 + 3) or (3 + 13), doubled or not with the first
+    assert sorted(_agree_everywhere(chain, pipeline, 3.0)) == [6.0, 16.0, 18.0, 38.0]
+    assert pipeline.remarks is not None
+    assert pipeline.remarks([3.0]) == ()
+
+
+def test_a_knob_that_only_a_later_step_heeds_is_not_called_idle() -> None:
+    chain = RunnableLambda(lambda x: x * 0) | _scale() | RunnableLambda(lambda x: x + 1) | _scale()
+    pipeline = _read(chain)
+
+    assert pipeline.remarks is not None
+    assert pipeline.remarks([3.0]) == ()
 
 
 def test_choices_for_an_unknown_id_are_refused() -> None:
