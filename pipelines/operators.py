@@ -10,6 +10,7 @@ from functools import partial
 from typing import cast
 
 from circinus.pipelines import checks
+from circinus.pipelines.awaiting import settled
 from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.payload import Payload
@@ -24,7 +25,7 @@ OperatorFunction = Callable[[Payload, Settings], Payload]
 `inputs` is the pipeline's input for a source operator, the parent's output when
 there is one parent, and a dict {parent: output} when there are several. A
 function is deterministic, keeps no state between calls and does not change
-what it is given: outputs are cached and shared between configurations.
+what it is given: outputs are cached and shared between configurations. An `async def` is awaited.
 """
 
 BatchFunction = Callable[[Sequence[Payload], Settings], Sequence[Payload]]
@@ -140,7 +141,7 @@ def _whole(output: Payload) -> Payload:
 
 
 def _run_alone(run_batch: BatchFunction, inputs: Payload, knobs: Settings) -> Payload:
-    (output,) = run_batch([inputs], knobs)
+    (output,) = settled(run_batch([inputs], knobs))
     return output
 
 

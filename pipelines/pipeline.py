@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.pipelines import checks
+from circinus.pipelines.awaiting import settled
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.connections import Watch
 from circinus.pipelines.dataset import Dataset
@@ -36,7 +37,7 @@ def score_by(score: Callable[..., float], *told: Payload, declared: bool = False
     """
     try:
         with copies_ended(), Watch(SCORING, declared=declared):
-            found = float(score(*told))
+            found = float(settled(score(*told)))
     except Unplannable as error:
         raise OperatorFailed(SCORING, str(error)) from error
     except Exception as error:  # the metric is the user's code: a border
@@ -160,7 +161,7 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
     """
     try:
         with copies_ended(), watch(operator, configuration):
-            return operator.run(inputs, configuration.of(operator.name))
+            return settled(operator.run(inputs, configuration.of(operator.name)))
     except InvalidInput as error:
         not_of_input = operator.spec.after or isinstance(error, Unplannable)
         faults = () if not_of_input else error.faults

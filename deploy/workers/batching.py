@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from circinus.pipelines.awaiting import settled
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
@@ -191,7 +192,7 @@ def _ran_together(
     try:
         # Before any call gets its output: too few or too many are wrong for all.
         with copies_ended(), watch(operator, configuration):
-            outputs = operator.run_batch(inputs, knobs)
+            outputs = settled(operator.run_batch(inputs, knobs))
         together = list(zip(batch, outputs, strict=True))
     except BaseException:  # noqa: BLE001 - the user's code: a border; no thread is interrupted
         _log.warning("batch_failed operator=%s size=%s", operator.name, len(batch), exc_info=True)

@@ -17,8 +17,6 @@ from functools import partial
 from itertools import product
 from typing import TypeAlias
 
-from langchain_core.runnables import RunnableConfig
-
 from circinus.pipelines import checks
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.connections import Watch, measured, remark_on
@@ -26,6 +24,7 @@ from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.graph import Slot
 from circinus.pipelines.langchain.overriding import uncached
 from circinus.pipelines.langchain.read_step import ReadStep, by_id
+from circinus.pipelines.langchain.settings import graphs_with_context, run_config
 from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
 from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
 from circinus.pipelines.operators import KnobValue
@@ -181,7 +180,7 @@ class _Check:
         )
 
     def _by_chain(self, item: Payload, chosen: Mapping[str, KnobValue]) -> _Make:
-        call = invoked(self._chain, RunnableConfig(configurable=dict(chosen)))
+        call = invoked(self._chain, run_config(chosen, graphs_with_context(self._chain)))
         return lambda: pack(call(unpack(item)))
 
     def _refuse_if_chain_runs(

@@ -5,7 +5,7 @@ operator takes what the operators of the superstep before gave, applies their wr
 with the graph's own channels, and runs its node if an edge that was taken leads there. So a node
 behind a condition costs what it did on each input, next to nothing where the condition went
 elsewhere. Every other graph (loops, nodes that send or command, states that are no dicts) is one
-operator, which is told; a graph that stops for people or keeps threads cannot be planned.
+operator, which is told; a graph that stops for people cannot be planned.
 
     state   {channel: what it holds}, packed; a channel without a value is left out
     ran     the nodes that have run so far, for edges that wait for several
@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
+from types import FunctionType
 from typing import Any, Protocol, TypeAlias
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.functions import names_in
 from circinus.pipelines.langchain.read_step import Source
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, Value
 from circinus.pipelines.langchain.values import NotCarried, pack, unpack
@@ -29,8 +31,7 @@ from circinus.pipelines.langchain.values import NotCarried, pack, unpack
 _Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over
 
 _START, _END = "__start__", "__end__"
-_SEND = "Send"
-_COMPILED = "langgraph.graph.state.CompiledStateGraph"
+_SEND, _COMMAND = "Send", "Command"
 _CHANNELS = ("LastValue", "BinaryOperatorAggregate")  # hold what was last written, or reduced
 
 
@@ -47,11 +48,6 @@ class Operators(Protocol):
         body: Callable[[Any, Call], Any] | None = None,
     ) -> Source:
         """Give where the output of a new operator is found."""
-
-
-def is_graph(step: Step) -> bool:
-    """Say whether a step is a compiled graph of LangGraph's."""
-    return f"{type(step).__module__}.{type(step).__name__}" == _COMPILED
 
 
 def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Source:
@@ -89,11 +85,10 @@ def _side_by_side(sources: Sequence[Source]) -> Source:
 
 
 def _refuse_what_cannot_run(graph: _Graph, label: str) -> None:
-    rule = "must be compiled without {}: it does not run from an input to an output by itself"
     interrupts = [*graph.interrupt_before_nodes, *graph.interrupt_after_nodes]
-    for what, value in (("a checkpointer", graph.checkpointer), ("interrupts", interrupts)):
-        if value:
-            raise InvalidInput.of(f"graph {label}", rule.format(what), value)
+    rule = "must be compiled without interrupts: it does not run from input to output by itself"
+    if interrupts:
+        raise InvalidInput.of(f"graph {label}", rule, interrupts)
 
 
 def _supersteps(graph: _Graph) -> list[list[str]]:
@@ -135,6 +130,8 @@ def _what_cannot_be_read(graph: _Graph) -> Iterator[str]:
             yield f"node {name} does more than give an update"
         if _wants_more(node.runnable):
             yield f"node {name} asks for the runtime, the store or the writer"
+        if _names(node.runnable, _COMMAND):
+            yield f"node {name} may command"
     for start, branches in graph.builder.branches.items():
         for name, branch in branches.items():
             where = f"condition {name} after {start}"
@@ -142,11 +139,14 @@ def _what_cannot_be_read(graph: _Graph) -> Iterator[str]:
                 yield f"{where} does not tell where it leads"
             if _wants_more(branch.path):
                 yield f"{where} asks for the runtime, the store or the writer"
+            if _names(branch.path, _SEND):
+                yield f"{where} may send"
 
 
 def _of_the_whole(graph: _Graph) -> Iterator[str]:
     has = {
         "a context": graph.builder.context_schema,
+        "a checkpointer (each run is given a thread of its own)": graph.checkpointer,
         "a store": graph.store,
         "a cache": graph.cache,
         "retries": graph.retry_policy,
@@ -167,6 +167,13 @@ def _of_its_state(graph: _Graph) -> Iterator[str]:
     for key, channel in graph.builder.channels.items():
         if type(channel).__name__ not in _CHANNELS:
             yield f"{key} of its state is kept in a {type(channel).__name__}"
+
+
+def _names(step: object, word: str) -> bool:
+    """Say whether the function of a step names a class of LangGraph's."""
+    functions = (getattr(step, name, None) for name in ("func", "afunc"))
+    codes = [one.__code__ for one in functions if isinstance(one, FunctionType)]
+    return any(word in names for code in codes for names in names_in(code))
 
 
 def _wants_more(function: object) -> bool:

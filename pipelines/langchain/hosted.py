@@ -21,7 +21,6 @@ from langchain_core.runnables import (
     Runnable,
     RunnableBinding,
     RunnableBranch,
-    RunnableConfig,
     RunnableParallel,
     RunnableSequence,
     RunnableWithFallbacks,
@@ -35,6 +34,7 @@ from langchain_core.runnables.retry import RunnableRetry
 
 from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.langchain.held import held_by
+from circinus.pipelines.langchain.settings import run_config
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.suggested import SuggestedEndpoint
 
@@ -212,7 +212,7 @@ class _Walk:
         if not isinstance(value.default, BaseChatModel):
             ids = []
         for options in self._chosen(at, ids):
-            made, _ = value.prepare(RunnableConfig(configurable=options))
+            made, _ = value.prepare(run_config(options, ()))
             yield at._replace(value=made, when={**at.when, **options})
 
     def _made_late(self, at: _Seen, value: _MadeLate) -> Iterator[_Seen]:
@@ -220,7 +220,7 @@ class _Walk:
         ids = [knob for knob in self._knobs if takes(value, knob)]
         for options in self._chosen(at, ids):
             with suppress(Exception):  # of whatever provider: what cannot be made is not called
-                made = value._model(RunnableConfig(configurable=dict(options)))
+                made = value._model(run_config(options, ()))
                 when, late = {**at.when, **options}, value._default_config
                 yield at._replace(value=made, when=when, late=late)
 

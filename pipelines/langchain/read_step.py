@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
+from circinus.pipelines.langchain.settings import run_config
 from circinus.pipelines.langchain.steps import Call, Step, Value
 from circinus.pipelines.langchain.values import pack, unpack
 from circinus.pipelines.operators import KnobValue
@@ -50,10 +51,11 @@ class ReadStep:
     # names of the operators that hand on the pipeline's input beside what they make; it grows
     # while the chain is read
     carriers: Collection[str] = ()
+    graphs: tuple[object, ...] = ()  # those it runs whose nodes read a context
 
     def configured(self, chosen: Mapping[str, KnobValue]) -> RunnableConfig:
         """Give what its steps are run with."""
-        return merge_configs(self.told, RunnableConfig(configurable=dict(chosen)))
+        return merge_configs(self.told, run_config(chosen, self.graphs))
 
     def output(self, inputs: Payload, call: Call) -> Payload:
         """Give the operator's output for what an operator's function is given."""

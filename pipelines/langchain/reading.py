@@ -31,9 +31,9 @@ from langchain_core.runnables.base import coerce_to_runnable
 from langchain_core.runnables.config import merge_configs
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.runnables.passthrough import RunnableAssign
-from langchain_core.runnables.utils import ConfigurableFieldSpec
 
 from circinus.pipelines import checks
+from circinus.pipelines.awaiting import settled
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.connections import add_model
 from circinus.pipelines.dataset import Dataset, Example
@@ -41,14 +41,16 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
 from circinus.pipelines.langchain.classes import carry_classes_of
-from circinus.pipelines.langchain.held import chat_models, options, parts, samples, specs_of
+from circinus.pipelines.langchain.held import chat_models, parts, samples
 from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
+from circinus.pipelines.langchain.knobs import Knobs
 from circinus.pipelines.langchain.overriding import uncached
 from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id, carried_by
 from circinus.pipelines.langchain.reporting import remarks_on, reported
+from circinus.pipelines.langchain.settings import graphs_with_context, is_graph, run_config
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
 from circinus.pipelines.langchain.values import comparable, pack, unpack
-from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec, Settings
+from circinus.pipelines.operators import KnobValue, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Checked, Pipeline, Score
 from circinus.pipelines.profile import FloatArray
@@ -68,8 +70,9 @@ class Reading:
     metric: str = "score"  # what the score means, in words
     features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
     examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
-    # values to try for configurable fields without options, by id
-    choices: Mapping[str, Sequence[KnobValue]] = field(default_factory=dict)
+    # values to try for configurable fields without options, and for what steps read of the
+    # configuration or the context of their run, by id; dicts and lists, too
+    choices: Mapping[str, Sequence[object]] = field(default_factory=dict)
     version: str = "1"  # change it when a step's code changes: cached outputs are keyed by it
     draws: tuple[str, ...] = ()  # operators that may answer equal inputs differently, by name
 
@@ -87,9 +90,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
         reader.add("output", (RunnablePassthrough(),), end)
     for name in reading.draws:
         checks.among("draws", name, [operator.name for operator in reader.operators])
-    for key in reading.choices:
-        known = ", ".join(reader.ids) or "none"
-        checks.require(key in reader.ids, "choices", f"must be among the ids {known}", key)
+    reader.knobs.require_all()
     score, features = reading.score, reading.features
     pipeline = Pipeline(
         name=reading.name,
@@ -153,7 +154,8 @@ def configured(
     """
     if isinstance(configuration, Configuration):
         configuration = configuration.as_dict()
-    return _runnable(chain).with_config(configurable=by_id(configuration))
+    step = _runnable(chain)
+    return step.with_config(run_config(by_id(configuration), graphs_with_context(step)))
 
 
 def runnable_of(pipeline: Pipeline, configuration: Configuration) -> Step:
@@ -169,7 +171,7 @@ def runnable_of(pipeline: Pipeline, configuration: Configuration) -> Step:
 
 def _step_of(operator: Operator, configuration: Configuration) -> Step:
     settings = configuration.of(operator.name)
-    return _named(operator.name, lambda item: operator.run(item, settings))
+    return _named(operator.name, lambda item: settled(operator.run(item, settings)))
 
 
 def _named(name: str, run: Callable[[Payload], Payload]) -> Step:
@@ -185,8 +187,7 @@ class _Reader:
         self.read: list[ReadStep] = []
         self.remarks: list[str] = []  # what was read otherwise than step by step
         self.hosted: list[HostedModel] = []
-        # configurable id -> the first operator that it configures, and its values
-        self.ids: dict[str, tuple[str, tuple[KnobValue, ...]]] = {}
+        self.knobs = Knobs(reading.choices)
         self._told = RunnableConfig()  # tags and metadata of what is being walked
         self._outputs: dict[str, Source] = {}
         self._carriers: set[str] = set()  # operators that hand the pipeline's input on, too
@@ -205,7 +206,7 @@ class _Reader:
             return self._keys(added, base=source)
         if passed := _passed(step, source):
             return passed
-        if graphs.is_graph(step):
+        if is_graph(step):
             with self._telling(cast(Any, step).config or RunnableConfig()):
                 return graphs.read(self, step, source, label or step.get_name())
         if isinstance(step, RunnableBinding):
@@ -232,13 +233,14 @@ class _Reader:
             source=source,
             told=self._told,
             carriers=self._carriers,
+            graphs=graphs_with_context(*steps),
         )
 
         @lru_cache(maxsize=_CONFIGURED_STEPS)
         def called(items: tuple[tuple[str, KnobValue], ...]) -> Call:
             return by_hand(read.configured(dict(items)))
 
-        knobs = self._knobs(name, steps)
+        knobs = self.knobs.of(name, steps)
         hosted = hosted_models(steps, {knob.name: knob.values for knob in knobs})
         models = [one for step in steps for one in chat_models(step)]
         self.remarks += remarks_on(name, steps, hosted)
@@ -334,28 +336,6 @@ class _Reader:
         base = (base if base[0].isalpha() else f"step-{base}")[:55]
         names = [base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))]
         return next(name for name in names if name not in taken)
-
-    def _knobs(self, operator: str, steps: Sequence[Step]) -> tuple[Knob, ...]:
-        knobs: dict[str, Knob] = {}
-        for spec in _specs(operator, steps):
-            values = options(spec) or tuple(self._reading.choices.get(spec.id, ()))
-            if not values:
-                continue
-            other, known = self.ids.setdefault(spec.id, (operator, values))
-            rule = f"must have the options that it has in {other}: {known}"
-            where = f"configurable id {spec.id} of {operator}"
-            checks.require(set(known) == set(values), where, rule, values)
-            checks.name(f"configurable id of {operator}", spec.id)
-            knobs[spec.id] = Knob(name=spec.id, values=known, shared=spec.id)
-        return tuple(knobs.values())
-
-
-def _specs(operator: str, steps: Sequence[Step]) -> list[ConfigurableFieldSpec]:
-    try:
-        return [spec for step in steps for spec in specs_of(step)]
-    except ValueError as error:
-        rule = "must have one set of options for each configurable id"
-        raise InvalidInput.of(f"operator {operator}", rule, str(error)) from error
 
 
 def _name_of(step: Step) -> str:

@@ -7,12 +7,8 @@ through LangChain with the configuration, which hands it on to whatever the step
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Callable, Coroutine
-from functools import lru_cache
+from collections.abc import Callable
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
-from threading import Thread
 from typing import Any, TypeAlias, cast
 
 from langchain_core.runnables import (
@@ -26,7 +22,9 @@ from langchain_core.runnables.config import ensure_config, set_config_context
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.tools import StructuredTool, Tool
 
+from circinus.pipelines.awaiting import wait_for
 from circinus.pipelines.langchain.held import parts, specs_of
+from circinus.pipelines.langchain.sessions import Sessions
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
 NAMES = {"run_name", "callbacks"}  # of a configuration: say nothing of what is done
@@ -61,6 +59,7 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
     inside = parts(step)
     needs_loop = any(map(_is_async_alone, inside))
     may_need_loop = any(map(_is_of_one_s_own, inside))
+    sessions = Sessions(step)
 
     def call(item: Value, config: RunnableConfig) -> Value:
         if not needs_loop:
@@ -69,13 +68,14 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
             except NotImplementedError:  # how a step of one's own says that it is async alone
                 if not may_need_loop:
                     raise
-        return _wait_for(step.ainvoke(item, config))
+        return wait_for(step.ainvoke(item, config))
 
     def in_context(item: Value) -> Value:
         # As in a sequence or a graph: whole, and found by functions that call without one.
-        whole = ensure_config(config)
-        with set_config_context(whole) as context:
-            return context.run(call, item, whole)
+        with sessions.opened(config) as own:
+            whole = ensure_config(own)
+            with set_config_context(whole) as context:
+                return context.run(call, item, whole)
 
     return in_context
 
@@ -90,7 +90,8 @@ def _function_of(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
         step, config = step.prepare(config)
     if hands_on(step):
         return lambda item: item
-    final, plain = step, None if _tells(config) else _plain_function(step)
+    is_read = _tells(config) or config.get("configurable")  # a function may ask for it
+    final, plain = step, None if is_read else _plain_function(step)
     if plain is None:
         return invoked(final, config)
     function = plain
@@ -141,15 +142,3 @@ def _is_async_alone(part: object) -> bool:
 
 def _is_of_one_s_own(part: Step) -> bool:
     return not type(part).__module__.startswith(("langchain", "langgraph"))
-
-
-def _wait_for(work: Coroutine[Value, Value, Value]) -> Value:
-    return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
-
-
-@lru_cache(maxsize=1)
-def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """Give the loop of this process, in a thread of its own: callers may have a loop running."""
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, name="async-steps", daemon=True).start()
-    return loop

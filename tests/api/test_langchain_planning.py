@@ -98,9 +98,13 @@ class State(TypedDict):
     text: str
 
 
-def _now_and_then(state: State) -> State | Command[str]:
+def _commanded(update: State) -> Command[str]:
+    return Command(update=update)
+
+
+def _now_and_then(state: State) -> object:
     update = State(text=state["text"].upper())
-    return Command(update=update) if state["text"].endswith("7") else update
+    return _commanded(update) if state["text"].endswith("7") else update
 
 
 def _commanding() -> Runnable[Any, Any]:

@@ -3,7 +3,7 @@ import pytest
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.operators import Knob, KnobValue, OperatorSpec
 from circinus.pipelines.restrictions import Choice, Restrictions, restricted_graph
 from circinus.pipelines.trace import graph_from_dict, graph_to_dict
 
@@ -26,7 +26,11 @@ def test_shared_knobs_of_unlike_values_are_refused() -> None:
 
 
 def test_a_configuration_whose_shared_knobs_differ_is_refused() -> None:
-    given = {"draft": {"model": "small"}, "check": {"size": 1}, "answer": {"model": "large"}}
+    given: dict[str, dict[str, KnobValue]] = {
+        "draft": {"model": "small"},
+        "check": {"size": 1},
+        "answer": {"model": "large"},
+    }
     with pytest.raises(InvalidInput, match=r"answer\.model must be 'small', as where model"):
         ConfigurationSpace(_graph()).parse(given)
 

@@ -80,15 +80,17 @@ def test_one_id_in_several_steps_is_one_knob() -> None:
     # doubled or not, (3 + 3) or (3 + 13), doubled or not with the first
     assert sorted(_agree_everywhere(chain, pipeline, 3.0)) == [6.0, 16.0, 18.0, 38.0]
     assert pipeline.remarks is not None
-    assert pipeline.remarks([3.0]) == ()
+    assert pipeline.remarks([3.0]).remarks == ()
 
 
 def test_a_knob_that_only_a_later_step_heeds_is_not_called_idle() -> None:
-    chain = RunnableLambda(lambda x: x * 0) | _scale() | RunnableLambda(lambda x: x + 1) | _scale()
+    chain: Runnable[Any, Any] = (
+        RunnableLambda(lambda x: x * 0) | _scale() | RunnableLambda(lambda x: x + 1) | _scale()
+    )
     pipeline = _read(chain)
 
     assert pipeline.remarks is not None
-    assert pipeline.remarks([3.0]) == ()
+    assert pipeline.remarks([3.0]).remarks == ()
 
 
 def test_choices_for_an_unknown_id_are_refused() -> None:
