@@ -142,7 +142,7 @@ def _awaited(
         raise _Ended(f"its process gave no answer ({error})") from error
     finally:
         kill_group(process)  # the programs that it called, too
-        wait(None)
+        wait(_END_S)
         channel.close()
     if answer.faults:
         raise InvalidInput(answer.faults)

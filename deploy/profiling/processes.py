@@ -249,7 +249,7 @@ class _Process:
 
     def end(self) -> None:
         kill_group(self.pid)  # the programs that it called, too
-        self.wait(None)
+        self.wait(_END_S)
         self.channel.close()
 
 

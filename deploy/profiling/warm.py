@@ -35,7 +35,8 @@ from circinus.pipelines.payload import Payload, decode, encode
 
 _START = b"+"
 _NUMBER = struct.Struct("!q")
-_COMES_UP_S = 120.0  # most until a process has started: the one that is copied imports before that
+_COMES_UP_S = 60.0  # most until a process has started: the one that is copied imports before that
+_END_S = 3.0  # most that it may take to end
 _LOOK_S = 1.0  # between two looks at whether the process that asks lives
 _PR_SET_PDEATHSIG = 1
 _OURS = ("circinus.deploy.profiling.processes", "circinus.deploy.profiling.checking")
@@ -74,6 +75,7 @@ class WarmStarter:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._started: list[WarmProcess] = []  # whose end nobody has heard of
         self._uses = 0
         os.register_at_fork(after_in_child=self._forget)
 
@@ -112,6 +114,8 @@ class WarmStarter:
         if pid is None:
             ours.close()
             end.close()
+            with self._lock:
+                self._end()  # the next start begins with another one
             raise OSError("no process could be started")
         told: dict[str, Payload] = {
             **asked,
@@ -122,7 +126,10 @@ class WarmStarter:
         }
         with suppress(OSError):  # it has ended: who reads its answer learns of it
             ours.ask(encode(told), _COMES_UP_S)
-        return WarmProcess(pid, end), ours
+        process = WarmProcess(pid, end)
+        with self._lock:
+            self._started = [one for one in self._started if not one.has_ended()] + [process]
+        return process, ours
 
     def _ask(self, descriptors: Sequence[int]) -> None:
         with self._lock:
@@ -156,8 +163,15 @@ class WarmStarter:
         if self._control is not None:
             self._control.close()
         if self._process is not None:
-            self._process.wait()
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:  # it stands still
+                self._process.kill()  # its copies end with it
+                self._process.wait()
         self._control = self._process = None
+        for started in self._started:
+            started.has_ended()  # which nobody tells any more
+        self._started.clear()
 
     def _forget(self) -> None:
         """Let go of the process in a copy of this one, which did not start it."""

@@ -63,3 +63,12 @@ def test_a_process_that_is_copied_and_was_killed_is_replaced_and_leaves_no_copy(
         assert isinstance(again, Completed)
         assert _copied() != first
     assert psutil.Process().children() == []
+
+
+def test_a_process_that_is_copied_and_stands_still_is_ended_with_its_copies() -> None:
+    with ProcessPool(EVERY, SystemClock()) as pool:
+        pool.run(every.by_name["echo"], 1, PLAIN)
+        first = _copied()
+        first.suspend()
+    assert psutil.Process().children() == []
+    assert not first.is_running()
