@@ -376,7 +376,8 @@ def test_killing_workers_at_random_loses_no_measurement_and_repeats_none() -> No
         nonlocal kills
         rng = np.random.default_rng(0)
         while not stop.wait(float(rng.uniform(0.3, 1.2))):
-            children = [one for one in me.children(recursive=True) if _is_worker(one)]
+            every_one = [*me.children(recursive=True)]
+            children = [one for one in every_one if one not in me.children() and _is_worker(one)]
             if children:
                 children[int(rng.integers(len(children)))].kill()
                 kills += 1
