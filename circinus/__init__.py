@@ -20,6 +20,7 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.set_metric import SetMetric
 from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ __all__ = [
     "RateLimits",
     "Reading",
     "Scaling",
+    "SetMetric",
     "Slo",
     "SloState",
     "Tier",

@@ -23,6 +23,7 @@ from circinus.pipelines.waiting import Waits
 from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.plans.auditing import Audit
+from circinus.planner.plans.measuring import PartScores
 from circinus.planner.search.bill import CallsCost, Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
@@ -90,6 +91,7 @@ class Planner:
         clock: Clock | None = None,
         history: Sequence[QueryRecord] = (),
         audit: Audit | None = None,
+        scores: PartScores | None = None,
         called: Callable[[], Sequence[CallsCost]] | None = None,
         waits: Waits | None = None,
     ) -> PlanningResult:
@@ -106,7 +108,7 @@ class Planner:
             infrastructure,
             evaluator,
             self.rule(drawing),
-            settings=settings,
+            settings=replace(settings, scores=scores),
             observer=observer,
             clock=clock,
             history=history,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from threading import current_thread, main_thread
@@ -24,10 +24,11 @@ from circinus.pipelines.needs import Need, missing, require
 from circinus.pipelines.operators import Operator
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.profile import FloatArray, Unplannable
+from circinus.pipelines.set_metric import SetMetric, positionals, within_range
 from circinus.pipelines.suggested import SuggestedEndpoint
 
-Score = Callable[[Payload, Payload], float]
-"""`score(output, expected)` in [0, 1]; higher is better."""
+Score = Callable[[Payload, Payload], float] | Callable[[Payload, Payload, Payload], float]
+"""`score(output, expected)`, or `score(output, expected, input)`, in [0, 1]; higher is better."""
 
 
 def score_by(score: Callable[..., float], *told: Payload, declared: bool = False) -> float:
@@ -42,9 +43,7 @@ def score_by(score: Callable[..., float], *told: Payload, declared: bool = False
         raise OperatorFailed(SCORING, str(error)) from error
     except Exception as error:  # the metric is the user's code: a border
         raise OperatorFailed(SCORING, words_of(error)) from error
-    if not 0 <= found <= 1:
-        raise OperatorFailed(SCORING, f"must give a score in [0, 1], got {found}")
-    return found
+    return within_range(found)
 
 
 class Checked(NamedTuple):
@@ -60,7 +59,8 @@ class Pipeline:
 
     name: str  # of the pipeline
     operators: tuple[Operator, ...]  # in any order; `graph` has them in topological order
-    score: Score | Judge  # the metric; a judge is one that may be wrong
+    # the metric; a judge is one that may be wrong, a set metric one of all outputs together
+    score: Score | Judge | SetMetric
     metric: str = "score"  # what the score means, in words
     unit: str = "1"  # unit of the score
     features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
@@ -82,7 +82,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         where = f"pipeline {self.name}.score"
-        good = callable(self.score) or isinstance(self.score, Judge)
+        good = callable(self.score) or isinstance(self.score, Judge | SetMetric)
         checks.require(good, where, "must be callable", self.score)
         _ = self.graph
 
@@ -125,15 +125,28 @@ class Pipeline:
         """The judge that scores its outputs; None: a metric does, which is right."""
         return self.score if isinstance(self.score, Judge) else None
 
+    @property
+    def over_set(self) -> SetMetric | None:
+        """The metric of all outputs together; None: each output has a score of its own."""
+        return self.score if isinstance(self.score, SetMetric) else None
+
     def score_of(self, output: Payload, expected: Payload, input: Payload = None) -> float:
         """Give the score of an output; OperatorFailed if the metric raises or is not in [0, 1].
 
-        The input is for a judge.
+        InvalidInput if only all outputs together have one. The input is for judges, and metrics
+        that take three arguments.
         """
-        judge = self.judge
-        told = (output, expected) if judge is None else (output, expected, input)
+        if isinstance(self.score, SetMetric):
+            rule = "must score single outputs, not all together"
+            raise InvalidInput.of(f"pipeline {self.name}.score", rule, self.score.name)
+        judge, told = self.judge, (output, expected, input)[: self._positionals]
         declared = judge is not None and bool(judge.operator.spec.calls)
         return score_by(self.score, *told, declared=declared)
+
+    @cached_property
+    def _positionals(self) -> int:
+        metric = self.score
+        return 2 if isinstance(metric, SetMetric) else 3 if self.judge else positionals(metric)
 
     def size_of(self, input: Payload) -> float:
         """Give the size of a request; OperatorFailed if `request_size` raises or gives no size.
@@ -152,6 +165,18 @@ class Pipeline:
         if not 0 < size < inf:
             raise OperatorFailed("request_size", f"must give a finite size > 0, got {size}")
         return size
+
+
+def scored_over_set(pipeline: Pipeline, metric: SetMetric | None, where: str) -> Pipeline:
+    """Return a pipeline with a metric of all outputs together; None: as it is.
+
+    InvalidInput about `where` if a judge scores it: people label single outputs.
+    """
+    if metric is None:
+        return pipeline
+    rule = f"must be left out: pipeline {pipeline.name} is scored by a judge, output by output"
+    checks.require(pipeline.judge is None, where, rule, metric.name)
+    return replace(pipeline, score=metric, metric=metric.name)
 
 
 def run_operator(operator: Operator, inputs: Payload, configuration: Configuration) -> Payload:

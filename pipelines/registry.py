@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import cast
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.needs import Need
 from circinus.pipelines.pipeline import Pipeline, Score
+from circinus.pipelines.set_metric import imported
 
 GROUP = "circinus.pipelines"
 
@@ -57,13 +57,8 @@ def load_metric(reference: str, field: str) -> Score:
     """
     well = all(reference.partition(":"))
     checks.require(well, field, "must be module:function", reference)
-    try:
-        found: object = _imported(reference)
-    except (Exception, SystemExit) as error:  # the code of whoever wrote it: a border
-        rule = f"must be importable ({type(error).__name__}: {error})"
-        raise InvalidInput.of(field, rule, reference) from error
-    checks.require(callable(found), field, "must name a function", reference)
-    return cast("Score", found)
+    module, _, path = reference.partition(":")
+    return imported(module, path, field, reference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class MeasuredInput(Paid):
     """One configuration on one draw of an input. When it failed, all measured values are NaN."""
 
     input: int  # index of the input in the data set
-    score: float  # in [0, 1]
+    score: float  # in [0, 1]; where all outputs are scored together, finite
     operator_s: FloatArray  # seconds of each operator in topological order, shape (operators,)
     output_bytes: FloatArray  # what each operator hands on, shape (operators,)
     input_bytes: float  # size of the input
@@ -47,7 +47,8 @@ class MeasuredInput(Paid):
     # what each operator used of endpoints, shape (operators, len(Usage)); None: nothing was called
     used: FloatArray | None = None
     draw: int = 0  # which draw of the input; others only where an operator draws
-    # what a judge scored, encoded as a payload, for people to label; None: a metric scored it
+    # what a judge scored, for people to label, or is scored with all others, encoded as a payload;
+    # None: a metric scored it alone
     output: bytes | None = None
     # operators that answered it differently when they ran once more, though nobody declared it
     varied: tuple[str, ...] = ()
@@ -66,8 +67,8 @@ class MeasuredInput(Paid):
             shape = (len(self.operator_s), USAGE_FIELDS)
             found = self.used.shape
             checks.require(found == shape, f"{where}, used", f"must have shape {shape}", found)
-        scored = 0 <= self.score <= 1 if self.failure is None else math.isnan(self.score)
-        rule = "must have either a score in [0, 1] or a failure and NaN"
+        scored = math.isfinite(self.score) != (self.failure is not None)
+        rule = "must have either a finite score or a failure and NaN"
         checks.require(scored, where, rule, (self.score, self.failure))
         for name in ("spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd"):
             checks.non_negative(f"{where}, {name}", getattr(self, name))

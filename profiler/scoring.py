@@ -21,6 +21,9 @@ from circinus.profiler.execution import FailedRun, handed_out, run_calling
 _NO_KNOBS = Configuration(())
 _NOTHING = Paid()
 _EVERY_OUTPUT = "the metric must score every output, 0 where nothing of it is right"
+_UNLIKE = 0.5
+"""What stands in for the score of an output that is not as expected, where only all outputs
+together have one. No figure rests on it but how far draws of an input differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,8 @@ class Scored:
     score: float = nan  # in [0, 1]; NaN: there is none
     cause: str = ""  # why there is none; empty: there is one
     paid: Paid = _NOTHING  # what a judge's calls cost
-    output: bytes | None = None  # what a judge scored, encoded; None: a metric did
+    # what a judge scored, or is scored with all others, encoded; None: a metric scored it alone
+    output: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,9 @@ class Scoring:
 
     def of(self, output: Payload, input: Payload, expected: Payload) -> Scored:
         """Give the score of an output of an input."""
+        if self.pipeline.over_set is not None:
+            made = encode(output)
+            return Scored(score=1.0 if made == encode(expected) else _UNLIKE, output=made)
         judge, given = self.pipeline.judge, handed_out(output)
         if judge is not None and judge.operator.spec.calls and self.caller is not None:
             asked = judge.asked(input, output, expected)

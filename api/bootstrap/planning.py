@@ -38,6 +38,7 @@ from circinus.profiler.journal import Journal, MemoryJournal
 from circinus.profiler.labelling import Labelling
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import EntryStore, PrefixCache
+from circinus.profiler.set_scores import set_scores_of
 from circinus.profiler.spending import Ledger
 
 MOST_EARLIER = 10
@@ -111,12 +112,13 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         executor.longest_s = min(executor.longest_s, query.limits.profiling_s)
     caller = calling_here(infrastructure, gate.leave, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
+    journal = kept.journal or MemoryJournal()
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
         order=drawing.order,
         executor=executor or InProcess(clock, caller, busy_s),
-        journal=kept.journal or MemoryJournal(),
+        journal=journal,
         cache=PrefixCache(store=kept.outputs),
         caller=caller,
         ran=gate.spending.ran,
@@ -135,6 +137,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         called=partial(calls_of, gate.spending),
         waits=waits,
         audit=labelling,
+        scores=set_scores_of(pipeline, dataset, journal),
     )
     plans = result.plans
     if isinstance(executor, WorkerPool):

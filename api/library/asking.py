@@ -22,8 +22,9 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.pipeline import Pipeline, scored_over_set
 from circinus.pipelines.query import Query
+from circinus.pipelines.set_metric import SetMetric, set_metric
 
 Plannable: TypeAlias = Any
 """A Pipeline, what names one, or what LangChain runs or makes a Runnable of."""
@@ -92,38 +93,47 @@ def asked_for(
     )
 
 
+Scored: TypeAlias = Callable[..., float] | SetMetric | str | Mapping[str, Any]
+"""A metric: of single outputs a function, of all together a `SetMetric` or what names one."""
+
+
 def handed_over(
     given: Plannable,
-    score: Callable[[Any, Any], float] | None,
+    score: Scored | None,
     choices: Mapping[str, Sequence[KnobValue]] | None,
     name: str | None,
 ) -> Handed:
     """Give the pipeline of what a program hands over.
 
     InvalidInput if there is no such pipeline, this machine lacks what it needs, it can be no
-    chain, a chain has no score, or a pipeline, which has all three by itself, is given another.
+    chain, a chain has no score, or a pipeline, which has all three by itself, is given another,
+    but for a metric over the set.
     """
+    if isinstance(score, str | Mapping):
+        score = set_metric(score, "score")
     if not isinstance(given, str | Pipeline):
         return _chain(given, score, choices or {}, name or CHAIN)
-    for field, value in (("score", score), ("choices", choices), ("name", name)):
+    over_set = score if isinstance(score, SetMetric) else None
+    told = score if over_set is None else None
+    for field, value in (("score", told), ("choices", choices), ("name", name)):
         rule = "must be left out: the pipeline says it, a chain does not"
         checks.require(value is None, field, rule, value)
-    if isinstance(given, str):
-        return Handed(pipeline=pipeline_here(given), reference=reference_here(given))
-    given.require_available()
-    return Handed(pipeline=given)
+    reference = reference_here(given) if isinstance(given, str) else ""
+    pipeline = pipeline_here(given) if isinstance(given, str) else given
+    pipeline.require_available()
+    return Handed(pipeline=scored_over_set(pipeline, over_set, "score"), reference=reference)
 
 
 def _chain(
     chain: Plannable,
-    score: Callable[[Any, Any], float] | None,
+    score: Callable[..., float] | SetMetric | None,
     choices: Mapping[str, Sequence[KnobValue]],
     name: str,
 ) -> Handed:
     # LangChain takes long to import: who plans a pipeline need not wait for it.
     from circinus.pipelines.langchain import Reading, pipeline_from_runnable
 
-    if not callable(score):
+    if not callable(score) and not isinstance(score, SetMetric):
         raise InvalidInput.of("score", "must be a function (output, expected) of a chain", score)
     # Whoever edits a chain in a notebook counts no versions: what was measured of it before, or
     # by another score, is another pipeline's.

@@ -21,7 +21,7 @@ from circinus.api.bootstrap.planning import (
     remembered,
 )
 from circinus.api.bootstrap.planning_here import plan_here
-from circinus.api.library.asking import AskedHere, Plannable, asked_for, handed_over
+from circinus.api.library.asking import AskedHere, Plannable, Scored, asked_for, handed_over
 from circinus.api.library.examples import Data
 from circinus.api.library.findings import PlannedFindings
 from circinus.api.library.planned import Planned
@@ -33,6 +33,7 @@ from circinus.api.store.measurement_lines import FileJournal
 from circinus.api.use_cases.knowledge import drawn
 from circinus.deploy.planning import planner_of
 from circinus.pipelines.code_digest import code_digest
+from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
@@ -42,6 +43,8 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import PlanningLimits
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
+from circinus.profiler.drawing import Drawing
+from circinus.profiler.set_scores import Recorded, set_scores_of
 
 _STOP: ContextVar[Event | None] = ContextVar("stop", default=None)
 """Ends the planning of this context when it is set; None: only Ctrl-C does."""
@@ -63,7 +66,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     throughput_per_s: float | None = None,
     latency_statistic: str = "mean",
     holds_for: str = "examples",
-    score: Callable[[Any, Any], float] | None = None,
+    score: Scored | None = None,
     choices: Mapping[str, Sequence[KnobValue]] | None = None,
     name: str | None = None,
     columns: tuple[str, str] = ("input", "expected"),
@@ -95,7 +98,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
             LangChain Runnable (or what LangChain makes one of), or a compiled LangGraph graph.
         data: pairs (input, expected), a data frame, a Dataset, the path of a file of JSON lines
             or of a folder, or how many examples the pipeline shall make.
-        accuracy: least mean score over the data, in [0, 1].
+        accuracy: least mean score over the data, or least score over the set, in [0, 1].
         latency_s: most seconds per request; may be left out with `throughput_per_s` only.
         cost_usd_per_hour: most US dollars per hour; None: any.
         cost_usd_per_1000_requests: most US dollars of machines and calls for 1,000 requests; None:
@@ -103,7 +106,10 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         throughput_per_s: least requests per second, for batch work; None: any.
         latency_statistic: which figure `latency_s` bounds: mean, p50, p90, p95 or p99.
         holds_for: `examples`, or `future`: with 95 % confidence for inputs of the same source.
-        score: of a chain: `score(output, expected)` in [0, 1]; higher is better.
+        score: of a chain: `score(output, expected)`, or `score(output, expected, input)`, in
+            [0, 1]; higher is better. Of a chain or a pipeline, a metric of all outputs together: a
+            SetMetric, its name (`sklearn.metrics.f1_score`), or a mapping with `function` and
+            `arguments`.
         choices: of a chain: values to try for configurable fields without options, by id.
         name: of a chain; None: `chain`.
         columns: of a data frame, those of inputs and expected outputs.
@@ -167,21 +173,32 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     interrupted = stop.is_set()
     kept = memory.keep(asked, result, interrupted=interrupted)
     remarks = (*asked.remarks, *memory.remarks, *result.remarks, *kept)
-    seed, planner = asked.query.seed, planner_of(asked.query.planning)
+    planner = planner_of(asked.query.planning)
+    drawing = drawn(planner, handed.pipeline, asked.dataset, asked.query.seed)
     return Planned(
         PlannedFindings(
             request=asked.request,
             query=asked.query,
             infrastructure=asked.infrastructure,
             graph=handed.pipeline.graph,
-            drawing=drawn(planner, handed.pipeline, asked.dataset, seed),
+            drawing=drawing,
             result=replace(result, remarks=remarks, configurations=()),
             trials=tuple(watching.trials.values()),
-            measured=tuple(memory.journal.everything()),
+            measured=_scored(handed.pipeline, asked.dataset, memory.journal, drawing),
             interrupted=interrupted,
         ),
         handed,
     )
+
+
+def _scored(
+    pipeline: Pipeline, dataset: Dataset, journal: FileJournal, drawing: Drawing
+) -> tuple[Recorded, ...]:
+    """Return what was measured, with scores that need no metric any more."""
+    measured, scores = tuple(journal.everything()), set_scores_of(pipeline, dataset, journal)
+    if scores is None:
+        return measured
+    return tuple(scores.scored(measured, drawing.order, len(pipeline.operators)))
 
 
 def _awaitable(function: Callable[P, Planned]) -> Callable[P, Coroutine[Any, Any, Planned]]:

@@ -21,6 +21,7 @@ from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import insertion, reading, rows, writing
 from circinus.api.store.queue import require_claim
 from circinus.api.store.tables import CheckpointRow, MeasurementRow
+from circinus.pipelines.code_digest import code_digest
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.pipeline import Pipeline
@@ -112,6 +113,8 @@ def edition_of(pipeline: Pipeline) -> str:
         for o in pipeline.by_name.values()
         if o.spec.calls or o.spec.draws
     ]
+    if (metric := pipeline.over_set) is not None:  # others score no earlier output
+        parts.append(code_digest(metric.function, metric.arguments))
     return blake2b(repr((pipeline.name, parts)).encode(), digest_size=4).hexdigest()
 
 

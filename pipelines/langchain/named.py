@@ -1,7 +1,8 @@
 """Chains by name: a module with a chain, and beside it what a chain does not say of itself.
 
     chain      a Runnable, or a function without arguments that gives one
-    metric     function (output, expected) -> score in [0, 1]
+    metric     function (output, expected) -> score in [0, 1]; of all outputs together
+               "sklearn.metrics.f1_score", or {"function": ..., "arguments": {...}}
     examples   if wanted: pairs (input, expected), dicts {input, expected}, or a function
                (count, seed) that gives some
     choices    if wanted: {id: values} of configurable fields without options
@@ -27,6 +28,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.reading import Reading, pipeline_from_runnable
 from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.set_metric import SetMetric, set_metric
 
 _CHAIN = "chain"
 
@@ -46,7 +48,9 @@ def named_chain(reference: str, chain: object) -> Pipeline:
     name, _, attribute = reference.partition(":")
     module = sys.modules[name]
     metric = getattr(module, "metric", None)
-    if not callable(metric):
+    if isinstance(metric, str | Mapping):
+        metric = set_metric(metric, "metric")
+    elif not callable(metric) and not isinstance(metric, SetMetric):
         rule = f"must be a function (output, expected) in module {name}, beside the chain"
         raise InvalidInput.of("metric", rule, metric)
     choices = getattr(module, "choices", {})

@@ -55,6 +55,7 @@ from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Checked, Pipeline, Score
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.set_metric import SetMetric, positionals
 
 _CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
 _GETTERS = (itemgetter, attrgetter)  # pick a part of what they are given, and do nothing else
@@ -66,7 +67,7 @@ class Reading:
     """What a chain does not say of itself."""
 
     name: str  # name of the pipeline
-    score: Score  # the metric
+    score: Score | SetMetric  # the metric, of single outputs or of all together
     metric: str = "score"  # what the score means, in words
     features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
     examples: Callable[[int, int], Dataset] | None = None  # `(count, seed)`: data of its own
@@ -95,7 +96,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
     pipeline = Pipeline(
         name=reading.name,
         operators=tuple(reader.operators),
-        score=lambda output, expected: score(unpack(output), unpack(expected)),
+        score=_of_payloads(score),
         metric=reading.metric,
         features=features and (lambda item: features(unpack(item))),
         examples=reading.examples and partial(_examples, reading.examples),
@@ -109,6 +110,16 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
         return shown._replace(remarks=told + shown.remarks)
 
     return replace(pipeline, remarks=remarks)
+
+
+def _of_payloads(score: Score | SetMetric) -> Score | SetMetric:
+    """Return the metric for values as they travel: the author's sees what the chain gives."""
+    if isinstance(score, SetMetric):
+        return replace(score, read=unpack)
+    plain: Callable[..., float] = score
+    if positionals(score) > 2:
+        return lambda output, expected, given: plain(*map(unpack, (output, expected, given)))
+    return lambda output, expected: plain(unpack(output), unpack(expected))
 
 
 def _runnable(chain: object) -> Step:

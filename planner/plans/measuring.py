@@ -13,13 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.draws import units_of
+from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.judge import SCORING
 from circinus.pipelines.latency import Work
-from circinus.pipelines.profile import Evaluator, Failure, Profile, StoppingRule, Verdict
+from circinus.pipelines.profile import (
+    UNPLANNABLE,
+    BoolArray,
+    Evaluator,
+    Failure,
+    FloatArray,
+    Profile,
+    StoppingRule,
+    Verdict,
+)
 from circinus.pipelines.slo import Estimate
 from circinus.planner.deployment.prediction import (
     effective_latency,
@@ -28,7 +40,7 @@ from circinus.planner.deployment.prediction import (
 )
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
 from circinus.planner.plans.auditing import Audit, audited
-from circinus.planner.plans.failing import standing_on
+from circinus.planner.plans.failing import standing, standing_on
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100
@@ -38,6 +50,10 @@ beyond, every hundredth of what is measured, because every look reads all of it.
 _PICKED = 0.998
 """Confidence of intervals where operators draw, of a configuration by itself. It is looked at and
 picked for its lucky draws: of a 95 % interval's, 2 of 40 plans shown as met were not."""
+
+_FIRST_OF_SET = 32
+"""Inputs of which a metric of all outputs is computed first; then of twice as many."""
+_TOO_FEW = "a metric over the set says nothing of so few outputs"
 
 MustStop = Callable[[int], bool]
 """Asked after every step, with the inputs met so far of what is being measured: whether a limit or
@@ -70,6 +86,18 @@ class FailedMeasurement:
     profile: Profile  # all that is known of it
 
 
+class PartScores(Protocol):
+    """Knows what single inputs add to a metric of all outputs together."""
+
+    def of(self, profile: Profile, counts: BoolArray, *, whole: bool) -> FloatArray | None:
+        """Return a score for each measurement of a profile that counts, at least one.
+
+        Their mean is the metric's figure and their spread tells how far it may be off. None: of so
+        few outputs it says nothing yet, which of the `whole` set it does. OperatorFailed if the
+        metric is at fault.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
     """What measurements are judged by, the same for all configurations of a search."""
@@ -78,6 +106,8 @@ class Bench:
     rule: StoppingRule | None  # decides on accuracy; None: nothing does before all inputs are met
     looks: LatencyLooks = field(default_factory=LatencyLooks)
     audit: Audit | None = None  # knows better than scores; None: scores are right
+    # scores inputs by all outputs of a configuration; None: each output has a score of its own
+    scores: PartScores | None = None
 
     def accuracy(self, profile: Profile) -> Estimate:
         """Give the mean score of a counted profile with its interval, or what the audit says."""
@@ -85,6 +115,38 @@ class Bench:
         if self.audit is not None:
             return audited(self.audit, profile, population, None)
         return _accuracy(self.setting, profile)
+
+    def goal(self, inputs: int | None) -> int:
+        """Return on how many inputs to measure where so many are wanted; None: on all.
+
+        A metric of all outputs is computed at few numbers of inputs, and says little of few.
+        """
+        most = self.setting.measurable
+        if inputs is None:
+            return most
+        if self.scores is not None:
+            inputs = max(_FIRST_OF_SET, 1 << (inputs - 1).bit_length())
+        return min(max(inputs, 1), most)
+
+    def scored(self, profile: Profile) -> Profile | None:
+        """Return a counted profile with the scores that count; None: it has none yet.
+
+        A failed input takes its part of the value away. OperatorFailed if the metric is at fault.
+        """
+        if self.scores is None:
+            return profile
+        kept = standing(profile)
+        counts = kept & (profile.score > 0)
+        score = np.zeros(len(profile.inputs))
+        if counts.any():
+            whole = len(profile.inputs) >= self.setting.measurable
+            parts = self.scores.of(profile, counts, whole=whole)
+            if parts is None:
+                return None
+            score[counts] = parts
+        if kept.any():
+            score[~kept] = score[kept].mean()
+        return replace(profile, score=score)
 
 
 def measured(
@@ -100,17 +162,25 @@ def measured(
     with as many inputs as are wanted, decided or not. As many measurements are made at once as the
     evaluator makes, and limits are looked at after each time: what is left is cut off.
     """
-    if proposals[0].inputs is None:
+    if proposals[0].inputs is None and bench.scores is None:
         return (_until_decided(bench, evaluator, proposals[0].number, must_stop),)
-    space, most = bench.setting.space, bench.setting.measurable
-    wanted = {p.number: min(max(p.inputs or 1, 1), most) for p in proposals}
+    space = bench.setting.space
+    wanted = {proposal.number: bench.goal(proposal.inputs) for proposal in proposals}
     profiles: dict[int, Profile] = {}
-    while goals := _goals(wanted, profiles, met, evaluator.width):
-        asked = [(space.configuration(number), inputs) for number, inputs in goals.items()]
-        profiles.update(zip(goals, evaluator.measure_each(asked), strict=True))
-        if must_stop(sum(len(profile.inputs) for profile in profiles.values())):
-            break
-    return tuple(ended(bench, number, profiles[number], wanted[number]) for number in wanted)
+    results: dict[int, Measured | FailedMeasurement] = {}
+    stopped = False
+    while len(results) < len(wanted):
+        while not stopped and (goals := _goals(wanted, profiles, met, evaluator.width)):
+            asked = [(space.configuration(number), inputs) for number, inputs in goals.items()]
+            profiles.update(zip(goals, evaluator.measure_each(asked), strict=True))
+            stopped = must_stop(sum(len(profile.inputs) for profile in profiles.values()))
+        for number in [number for number in wanted if number not in results]:
+            one = ended(bench, number, profiles[number], wanted[number], stopped=stopped)
+            if one is None:
+                wanted[number] = bench.goal(2 * wanted[number])
+            else:
+                results[number] = one
+    return tuple(results[number] for number in wanted)
 
 
 def _goals(
@@ -134,15 +204,39 @@ def _goals(
 
 
 def ended(
-    bench: Bench, number: int, profile: Profile, wanted: int
-) -> Measured | FailedMeasurement:
-    """Give what a profile says of a configuration of which so many inputs were wanted."""
+    bench: Bench,
+    number: int,
+    profile: Profile,
+    wanted: int,
+    *,
+    stopped: bool,  # whether a limit ends the search
+) -> Measured | FailedMeasurement | None:
+    """Give what a profile says of a configuration of which so many inputs were wanted.
+
+    None: so few outputs have no score yet, and more may be measured.
+    """
     if (failed := failure_of(number, profile)) is not None:
         return failed
+    scored = _scored(bench, number, profile)
+    if isinstance(scored, FailedMeasurement):
+        return None if scored.failure.cause == _TOO_FEW and not stopped else scored
     ending = Ending.CUT_OFF
     if len(profile.inputs) >= wanted:
-        ending = judged(bench, profile) or Ending.PARTIAL
-    return _measured(bench, number, profile, ending)
+        ending = judged(bench, scored) or Ending.PARTIAL
+    return _measured(bench, number, scored, ending)
+
+
+def _scored(bench: Bench, number: int, profile: Profile) -> Profile | FailedMeasurement:
+    cause = _TOO_FEW
+    try:
+        if (scored := bench.scored(profile)) is not None:
+            return scored
+    except OperatorFailed as error:
+        cause = f"{UNPLANNABLE}{error.cause}"
+    failure = Failure(input=int(profile.inputs[-1]), operator=SCORING, cause=cause)
+    told = replace(profile, failures=(*profile.failures, failure))
+    inputs = len(profile.inputs)
+    return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=told)
 
 
 def counted_anew(
@@ -154,10 +248,13 @@ def counted_anew(
         return one
     if (failed := failure_of(one.number, profile)) is not None:
         return failed
+    scored = _scored(bench, one.number, profile)
+    if isinstance(scored, FailedMeasurement):
+        return scored
     ending = one.ending
     if ending not in (Ending.SLOW, Ending.CUT_OFF):
-        ending = judged(bench, profile) or Ending.PARTIAL
-    return _measured(bench, one.number, profile, ending)
+        ending = judged(bench, scored) or Ending.PARTIAL
+    return _measured(bench, one.number, scored, ending)
 
 
 def _until_decided(

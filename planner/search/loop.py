@@ -36,6 +36,7 @@ from circinus.planner.plans.measuring import (
     Bench,
     FailedMeasurement,
     LatencyLooks,
+    PartScores,
     counted_anew,
     measured,
 )
@@ -93,6 +94,8 @@ class SearchSettings:
     forecast: Forecast | Probes | None = None
     # Says what accuracies are where scores may be wrong; None: these are right.
     audit: Audit | None = None
+    # Scores inputs by all outputs of a configuration; None: each output has a score of its own.
+    scores: PartScores | None = None
     # Gives what calls cost until now, by operator, whatever was lost included; None: nothing calls
     called: Callable[[], Sequence[CallsCost]] | None = None
     # What is waited for while it measures, which is no work; None: nothing is
@@ -137,7 +140,13 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
         most_placements=settings.most_placements,
         history=history,
     )
-    bench = Bench(setting=setting, rule=rule, looks=settings.looks, audit=settings.audit)
+    bench = Bench(
+        setting=setting,
+        rule=rule if settings.scores is None else None,  # rules are for scores in [0, 1]
+        looks=settings.looks,
+        audit=settings.audit,
+        scores=settings.scores,
+    )
     return _Search(bench, evaluator, settings, observer, clock or SystemClock()).run()
 
 
@@ -300,6 +309,8 @@ class _Search:
         if isinstance(one, FailedMeasurement):
             self._findings.fail(one)
             self._strategy.observe(one.number, None)
+            if one.failure.ends_planning:
+                self._evaluator.learn([one.profile])
             self._try(one.profile.configuration, one.inputs, TrialState.FAILED, None)
             return
         if one.ending is not Ending.CUT_OFF:

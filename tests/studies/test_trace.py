@@ -76,7 +76,7 @@ class World:
                 operator(self.right, "scale", shift=(False, True)),
                 operator(self.join, "left", "right"),
             ),
-            score=lambda output, expected: 1.0 / (1.0 + abs(output - expected)),  # type: ignore[operator]  # both are floats here
+            score=lambda output, expected: 1.0 / (1.0 + abs(output - expected)),
             features=lambda item: np.array([item, 1.0]),
         )
 

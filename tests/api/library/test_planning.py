@@ -513,3 +513,63 @@ print(plan(where, 10, accuracy=0.5, latency_s=1.0, infrastructure="one-tier").ou
     )
 
     assert done.stdout.split() == ["planning", "feasible"], done.stderr
+
+
+# --- Metrics over the set ---------------------------------------------------------------
+
+
+def _flagging() -> Pipeline:
+    spec = OperatorSpec(name="flag", knobs=(Knob(name="cut", values=(0.5, 2.0, 99.0)),))
+    run = Operator(spec=spec, run=lambda x, knobs: int(float(str(x)) > float(knobs["cut"])))
+    return Pipeline(name="rare", operators=(run,), score=exact)
+
+
+RARE = [(float(x), int(x >= 2)) for x in np.linspace(0, 2.2, 100).round(2)]
+"""One in ten is positive, from 2.0 on: cut 2.0 misses what lies on it, 0.5 flags three in four."""
+
+
+def test_f1_over_the_set_is_what_is_planned_for() -> None:
+    result = circinus.plan(_flagging(), RARE, **EASY | {"accuracy": 0.6}, score=F1)
+    # Everything is negative for cut 99, which is right for nine in ten.
+    assert result.best is not None
+    assert result.best.configuration == {"flag": {"cut": 2.0}}
+    flagged = [x > 2.0 for x, _ in RARE]
+    both = sum(f and y for f, (_, y) in zip(flagged, RARE, strict=True))
+    f1 = 2 * both / (sum(flagged) + sum(y for _, y in RARE))
+    assert result.best.accuracy.value == pytest.approx(f1)
+    assert result.best.accuracy.low == result.best.accuracy.high  # all inputs are met
+    assert result.best.future is not None
+    ahead = result.best.future.accuracy
+    assert ahead.low < 0.9 < ahead.high  # ten positive inputs
+    assert result.whatif(accuracy=0.7).after[0].accuracy.value == pytest.approx(f1)
+
+
+def test_a_set_metric_outside_its_range_is_refused_before_anything_runs() -> None:
+    def percent(outputs: list[int], expected: list[int]) -> float:
+        return 100.0 * float(np.mean(np.equal(outputs, expected)))
+
+    score = circinus.SetMetric(function=percent)
+    with pytest.raises(InvalidInput, match="divide it by 100 if it goes from 0 to 100"):
+        circinus.plan(_flagging(), RARE, **EASY, score=score)
+
+
+def test_a_set_metric_that_fails_ends_planning_with_its_cause() -> None:
+    def broken(outputs: list[int], expected: list[int]) -> float:
+        raise KeyError("label")
+
+    result = circinus.plan(_flagging(), RARE, **EASY, score=circinus.SetMetric(function=broken))
+    assert result.outcome == "failed"
+    assert "KeyError: 'label'" in result.failures[0].cause
+    assert result.best is None
+
+
+def test_a_chain_is_planned_for_f1_over_the_set() -> None:
+    result = circinus.plan(
+        cased(), PAIRS, **EASY, score={"function": "sklearn.metrics.f1_score", "arguments": MICRO}
+    )
+    assert result.best is not None
+    assert result.best.accuracy.value == 1.0
+
+
+F1 = "sklearn.metrics.f1_score"
+MICRO = {"average": "micro"}

@@ -17,7 +17,7 @@ from circinus.pipelines.catalog.digits import (
     three_quarter_light,
 )
 from circinus.pipelines.catalog.digits.definition import FULL_GRID, SMALL_GRID
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import KnobValue, Scaling, Settings
 from circinus.pipelines.payload import Payload, decode, encode
 from circinus.pipelines.pipeline import Pipeline
@@ -59,8 +59,8 @@ def mean_score(knobs: Knobs) -> float:
 
 @pytest.mark.parametrize("reading", [407, "40", "4071", "4o7", None])
 def test_a_reading_that_is_not_three_digits_is_refused(reading: Payload) -> None:
-    with pytest.raises(InvalidInput, match=r"output must be a text of 3 digits, got"):
-        pipeline().score(reading, "407")
+    with pytest.raises(OperatorFailed, match=r"output must be a text of 3 digits, got"):
+        pipeline().score_of(reading, "407")
 
 
 def test_a_voter_rule_that_does_not_exist_is_refused() -> None:
@@ -117,7 +117,7 @@ def test_the_classifier_has_a_version_that_follows_its_models() -> None:
 
 @pytest.mark.parametrize(("reading", "score"), [("407", 1.0), ("417", 2 / 3), ("740", 0.0)])
 def test_the_score_is_the_share_of_digits_in_their_place(reading: str, score: float) -> None:
-    assert pipeline().score(reading, "407") == pytest.approx(score)
+    assert pipeline().score_of(reading, "407") == pytest.approx(score)
 
 
 def test_every_hand_over_survives_the_wire() -> None:

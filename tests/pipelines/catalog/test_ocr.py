@@ -20,7 +20,7 @@ from circinus.pipelines.catalog.ocr.page import (
 )
 from circinus.pipelines.catalog.ocr.reading import ENGINES, read
 from circinus.pipelines.catalog.ocr.scans import FONTS, MARGIN, all_lines, draw_scan
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.payload import Payload
 
 pytestmark = pytest.mark.skipif(
@@ -97,13 +97,13 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 7, ["text"], "x" * 100_001])
 def test_a_reading_that_is_no_text_of_some_length_is_refused(wrong: Payload) -> None:
-    with pytest.raises(InvalidInput, match="output must be text of at most 100000 characters"):
-        pipeline().score(wrong, "text")
+    with pytest.raises(OperatorFailed, match="output must be text of at most 100000 characters"):
+        pipeline().score_of(wrong, "text")
 
 
 def test_nothing_to_read_cannot_be_scored() -> None:
-    with pytest.raises(InvalidInput, match="expected must not be blank"):
-        pipeline().score("text", " \n")
+    with pytest.raises(OperatorFailed, match="expected must not be blank"):
+        pipeline().score_of("text", " \n")
 
 
 def test_the_grid_has_80_configurations() -> None:
@@ -123,7 +123,7 @@ def test_the_grid_has_80_configurations() -> None:
     ],
 )
 def test_the_score_is_one_less_the_edits_per_character(output: str, score: float) -> None:
-    assert pipeline().score(output, "abcd\nefghi") == pytest.approx(score)
+    assert pipeline().score_of(output, "abcd\nefghi") == pytest.approx(score)
 
 
 @given(st.lists(st.integers(0, 255), min_size=4, max_size=4))
@@ -180,7 +180,7 @@ def test_non_local_means_take_noise_from_paper_and_leave_edges() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_reads_a_page_without_flaws(engine: str) -> None:
     page = drawn(*LINES, size=30)
-    assert pipeline().score(read(page, engine=engine), "\n".join(LINES)) > 0.95
+    assert pipeline().score_of(read(page, engine=engine), "\n".join(LINES)) > 0.95
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -191,7 +191,7 @@ def test_on_an_empty_page_there_is_nothing_to_read(engine: str, shape: tuple[int
 
 def test_an_enlarged_page_lets_tesseract_read_small_letters() -> None:
     page = resized(drawn(*LINES, size=16), scale=0.5)
-    score = pipeline().score
+    score = pipeline().score_of
     text = "\n".join(LINES)
     assert score(read(page, engine="tess6x2"), text) >= score(read(page, engine="tess6"), text)
 
@@ -246,7 +246,7 @@ def test_larger_and_cleaner_pages_are_read_better_than_small_ones() -> None:
             for page, _ in pages
         ]
         scored = zip(texts, pages, strict=True)
-        return float(np.mean([pipeline().score(text, shown) for text, (_, shown) in scored]))
+        return float(np.mean([pipeline().score_of(text, shown) for text, (_, shown) in scored]))
 
     # About .8 and .05 over many pages; at 12 the standard error of the difference is about .1.
     assert mean_score(0.75, "nlm", "tess6") > mean_score(0.5, "median", "ocrad") + 0.3

@@ -34,7 +34,7 @@ from circinus.pipelines.catalog.speech.utterances import (
     recording_features,
 )
 from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import Settings
 from circinus.pipelines.payload import Payload
 
@@ -116,8 +116,8 @@ def test_what_is_no_transcript_is_refused(wrong: Payload, message: str) -> None:
 
 
 def test_a_score_without_expected_words_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="expected must have a word, got ' '"):
-        pipeline().score("call mary", " ")
+    with pytest.raises(OperatorFailed, match="expected must have a word, got ' '"):
+        pipeline().score_of("call mary", " ")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_there_are_108_configurations_in_a_chain() -> None:
     ],
 )
 def test_the_score_is_one_minus_the_word_error_rate(heard: str, score: float) -> None:
-    assert pipeline().score(heard, "turn on the light") == pytest.approx(score)
+    assert pipeline().score_of(heard, "turn on the light") == pytest.approx(score)
 
 
 def test_half_of_the_rate_keeps_a_low_tone_and_drops_a_high_one() -> None:
@@ -230,7 +230,7 @@ def test_decoders_hear_words_of_the_house_and_more_of_them_with_more_effort(lm: 
             recording = example.input.view(np.int16)
             heard = decoded(Sound(rate=RATE, samples=recording), lm=lm, effort=effort)
             assert set(heard.split()) <= set(vocabulary())
-            scores.append(pipeline().score(heard, example.expected))
+            scores.append(pipeline().score_of(heard, example.expected))
         return float(np.mean(scores))
 
     assert mean_score("mid") > mean_score("fast") + 0.1

@@ -38,7 +38,7 @@ from circinus.pipelines.catalog.tracking.tracking import (
     motion_of,
     tracked,
 )
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.operators import Settings
 from circinus.pipelines.payload import Payload
 
@@ -147,13 +147,13 @@ def test_detections_of_another_form_are_refused(wrong: dict[str, Payload], messa
 
 @pytest.mark.parametrize("wrong", [None, np.zeros((3, 5), np.int16), np.ones((3, 6))])
 def test_tracks_of_another_form_are_refused(wrong: Payload) -> None:
-    with pytest.raises(InvalidInput, match="output must be a int16 array of at most"):
-        pipeline().score(wrong, tracks((0, 0, 1, 1, 5, 5)))
+    with pytest.raises(OperatorFailed, match="output must be a int16 array of at most"):
+        pipeline().score_of(wrong, tracks((0, 0, 1, 1, 5, 5)))
 
 
 def test_a_track_without_size_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="expected must have sizes >= 1"):
-        pipeline().score(tracks(), tracks((0, 0, 1, 1, 0, 5)))
+    with pytest.raises(OperatorFailed, match="expected must have sizes >= 1"):
+        pipeline().score_of(tracks(), tracks((0, 0, 1, 1, 0, 5)))
 
 
 @pytest.mark.parametrize("operator", ["denoiser", "detector"])
@@ -322,7 +322,7 @@ def test_nothing_is_found_where_nothing_moves() -> None:
     still = sampled(np.full((8, 64, 96), 90, np.uint8), stride=1)
     output = tracked(detected(still, method="medbg"), method="app")
     assert output.shape == (0, 6)
-    assert pipeline().score(output, tracks((0, 0, 1, 1, 5, 5))) == 0.0
+    assert pipeline().score_of(output, tracks((0, 0, 1, 1, 5, 5))) == 0.0
 
 
 def test_the_truth_of_a_clip_lies_in_its_frames_and_scores_1() -> None:
@@ -334,4 +334,4 @@ def test_the_truth_of_a_clip_lies_in_its_frames_and_scores_1() -> None:
     assert rows[:, 2:4].min() >= 0
     assert (rows[:, 2] + rows[:, 4]).max() <= 480
     assert (rows[:, 3] + rows[:, 5]).max() <= 270
-    assert pipeline().score(rows, rows) == 1.0
+    assert pipeline().score_of(rows, rows) == 1.0

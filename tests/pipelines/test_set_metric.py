@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.judge import Judge
+from circinus.pipelines.operators import Operator, OperatorSpec
+from circinus.pipelines.payload import Payload
+from circinus.pipelines.pipeline import Pipeline, Score, scored_over_set
+from circinus.pipelines.set_metric import SetMetric, named, set_metric
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("os.system", r"metric\.function must be sklearn\.metrics\.NAME, or module:function"),
+        ("sklearn.metrics.no_such", r"metric\.function must be importable \(AttributeError"),
+        ("sklearn.metrics._base", r"must be sklearn\.metrics\.NAME"),
+        ("sklearn.metrics.log_loss", "must be better where it is more"),
+        ("sklearn.metrics.mean_squared_error", "must be better where it is more"),
+        ("no_such_module:f1", r"must be importable \(ModuleNotFoundError"),
+        ({"arguments": {}}, r"metric must have a function, and may have arguments"),
+        ({"function": "sklearn.metrics.f1_score", "keywords": {}}, "metric must have a function"),
+        (
+            {"function": "sklearn.metrics.f1_score", "arguments": {"mean": "macro"}},
+            r"metric\.arguments must be keyword arguments of f1_score",
+        ),
+    ],
+)
+def test_what_names_no_metric_is_refused(given: str | Mapping[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        set_metric(given, "metric")
+
+
+def test_a_name_from_over_a_network_runs_no_code_but_of_the_library() -> None:
+    with pytest.raises(InvalidInput, match=r"metric must be sklearn\.metrics\.NAME, got 'os:sys"):
+        named("os:system", "metric", anywhere=False)
+
+
+@pytest.mark.parametrize(
+    ("figure", "hint"),
+    [
+        (83.0, "divide it by 100 if it goes from 0 to 100"),
+        (-0.5, r"take \(1 \+ score\) / 2 if it goes from -1 to 1"),
+        (float("nan"), "higher is better"),
+    ],
+)
+def test_a_score_outside_its_range_is_told_with_a_way_to_scale_it(
+    figure: float, hint: str
+) -> None:
+    with pytest.raises(OperatorFailed, match=rf"must give a score in \[0, 1\], got .*: {hint}"):
+        _pipeline(lambda output, expected: figure).score_of(1, 1)
+
+
+@pytest.mark.parametrize(("figure", "score"), [(1.0000000002, 1.0), (-1e-10, 0.0)])
+def test_a_sum_that_is_rounded_beyond_its_range_is_a_score(figure: float, score: float) -> None:
+    assert _pipeline(lambda output, expected: figure).score_of(1, 1) == score
+
+
+def test_a_metric_of_three_arguments_is_given_the_input_last() -> None:
+    def alike(output: Payload, expected: Payload, given: Payload) -> float:
+        return float([output, expected, given] == ["out", "want", "in"])
+
+    assert _pipeline(alike).score_of("out", "want", "in") == 1.0
+
+
+def test_a_third_argument_with_a_default_is_no_input() -> None:
+    def near(output: float, expected: float, within: float = 0.5) -> float:
+        return float(abs(output - expected) <= within)
+
+    assert _pipeline(near).score_of(1.0, 1.4, "in") == 1.0  # type: ignore[arg-type]
+
+
+def test_a_metric_of_the_library_is_given_what_was_expected_first() -> None:
+    # Of outputs 1 1 0 one of the two positives found is one of the one expected: P = 1/2, R = 1.
+    metric = set_metric("sklearn.metrics.precision_score", "metric")
+    assert metric.of([1, 1, 0], [1, 0, 0], [0, 0, 0]) == 0.5
+    recall = set_metric("sklearn.metrics.recall_score", "metric")
+    assert recall.of([1, 1, 0], [1, 0, 0], [0, 0, 0]) == 1.0
+
+
+def test_keyword_arguments_reach_the_metric() -> None:
+    # Class 1: P = 1/2, R = 1, F1 = 2/3. Class 0: P = 1, R = 1/2, F1 = 2/3.
+    named_so = {"function": "sklearn.metrics.f1_score", "arguments": {"average": "macro"}}
+    metric = set_metric(named_so, "metric")
+    assert metric.of([1, 1, 0], [1, 0, 0], [0] * 3) == pytest.approx(2 / 3)
+
+
+def test_the_area_under_a_curve_of_one_class_is_nothing_yet() -> None:
+    metric = set_metric("sklearn.metrics.roc_auc_score", "metric")
+    assert metric.of([0.1, 0.7], [1, 1], [0, 0]) is None
+    assert metric.of([0.1, 0.7, 0.3], [0, 1, 1], [0] * 3) == 1.0
+    with pytest.raises(OperatorFailed):
+        metric.of([0.1, 0.7], [1, 1], [0, 0], whole=True)
+
+
+def test_what_no_few_outputs_explain_is_a_fault_of_the_metric() -> None:
+    def wrong(outputs: list[int], expected: list[int]) -> float:
+        raise KeyError("label")
+
+    with pytest.raises(OperatorFailed, match="operator score failed: KeyError: 'label'"):
+        SetMetric(function=wrong).of([1], [1], [0])
+
+
+def test_inputs_reach_a_metric_that_takes_them() -> None:
+    def weighted(outputs: list[int], expected: list[int], inputs: list[int]) -> float:
+        right = [w * (o == e) for o, e, w in zip(outputs, expected, inputs, strict=True)]
+        return sum(right) / sum(inputs)
+
+    assert SetMetric(function=weighted).of([1, 0], [1, 1], [3, 1]) == 0.75
+
+
+def test_a_single_output_has_no_score_of_its_own_under_a_metric_of_all() -> None:
+    pipeline = _pipeline(SetMetric(function="sklearn.metrics.f1_score"))
+    with pytest.raises(InvalidInput, match=r"pipeline p\.score must score single outputs"):
+        pipeline.score_of(1, 1)
+
+
+def test_a_judge_scores_output_by_output() -> None:
+    judged = _pipeline(Judge(judge=lambda given, output, expected: 1.0))
+    with pytest.raises(InvalidInput, match="metric must be left out: pipeline p is scored by a j"):
+        scored_over_set(judged, SetMetric(function="sklearn.metrics.f1_score"), "metric")
+
+
+def _pipeline(score: Score | Judge | SetMetric) -> Pipeline:
+    operator = Operator(spec=OperatorSpec(name="echo"), run=lambda inputs, knobs: inputs)
+    return Pipeline(name="p", operators=(operator,), score=score)
