@@ -78,6 +78,8 @@ def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
     data, pipeline = request.data, parts.pipeline(request.pipeline)
     rule = "must be scored by a metric: a judge needs labels, which `circinus plan` takes"
     checks.require(pipeline.judge is None, "pipeline", rule, pipeline.name)
+    rule = "must score single outputs: `circinus plan` and `circinus.plan` take metrics over a set"
+    checks.require(pipeline.over_set is None, "pipeline", rule, pipeline.name)
     if data.dataset is None:
         parts.require_few(data.examples or 0, "data.examples")
         rule = "must bring examples: hand over data of your own, and name its data set"

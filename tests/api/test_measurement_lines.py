@@ -131,7 +131,7 @@ def test_a_file_cut_off_anywhere_gives_what_was_whole_and_goes_on(tmp_path: Path
 def test_lines_that_are_no_measurements_were_not_measured(tmp_path: Path) -> None:
     path = begun(tmp_path).path
     line = json.loads(path.read_text().splitlines()[1])
-    wrong = [{**line, "score": 2.0}, {**line, "input": -1}, {**line, "extra": 1}, [1], "x"]
+    wrong = [{**line, "score": None}, {**line, "input": -1}, {**line, "extra": 1}, [1], "x"]
     with path.open("a") as file:
         file.writelines(f"{json.dumps(each)}\n" for each in wrong)
 

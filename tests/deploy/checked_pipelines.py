@@ -6,11 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.operators import Operator, OperatorSpec
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Checked, Pipeline
+from circinus.pipelines.set_metric import SetMetric
 
 
 def _pipeline(
@@ -48,3 +50,5 @@ refused = _pipeline(_refuse)
 hanging = _pipeline(_hang)
 exiting = _pipeline(lambda inputs: os._exit(7))
 raising = _pipeline(lambda inputs: Checked((str(1 / 0),)))
+raising = _pipeline(lambda inputs: (str(1 / 0),))
+over_set = replace(plain, score=SetMetric(function="sklearn.metrics.f1_score"))

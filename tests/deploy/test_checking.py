@@ -81,3 +81,7 @@ def test_an_example_that_runs_leaves_the_remarks() -> None:
 def test_a_pipeline_that_has_to_be_prepared_first_is_checked_but_not_run() -> None:
     found = tried(_reference("prepared"), checked_pipelines.prepared, EXAMPLES[2:])
     assert found == ("no example was run: the pipeline has to be prepared first", "saw 2 inputs")
+
+
+def test_an_example_is_run_though_only_all_together_have_a_score() -> None:
+    assert tried(_reference("over_set"), checked_pipelines.over_set, EXAMPLES) == ()
