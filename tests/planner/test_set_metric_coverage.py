@@ -13,7 +13,7 @@ from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.operators import Knob, OperatorSpec
 from circinus.pipelines.payload import encode
-from circinus.pipelines.profile import BoolArray, FloatArray, Profile
+from circinus.pipelines.profile import BoolArray, FloatArray, IntArray, Profile
 from circinus.pipelines.query import Query
 from circinus.pipelines.set_metric import SetMetric
 from circinus.pipelines.slo import Slo, SloState
@@ -61,15 +61,16 @@ class Rare:
         self.noise = rng.normal(size=(len(DETECTORS) + 1, SOURCE))
         self.metric = SetMetric(function=f1)
 
-    def flagged(self, configuration: Configuration, count: int) -> np.ndarray:
+    def flagged(self, configuration: Configuration, count: int) -> IntArray:
         knobs = configuration.of("flag")
         which = DETECTORS.index(float(knobs["detector"]))
         shared, own = self.noise[-1, :count], self.noise[which, :count]
         signal = 2 * DETECTORS[which] * self.positive[:count]
-        return (0.7 * shared + 0.7 * own + signal > float(knobs["cut"])).astype(int)
+        return np.asarray(0.7 * shared + 0.7 * own + signal > float(knobs["cut"]), dtype=np.int64)
 
     def true(self, configuration: Configuration, count: int) -> float:
-        return f1(self.flagged(configuration, count), self.positive[:count].astype(int))
+        flagged = self.flagged(configuration, count).tolist()
+        return f1(flagged, self.positive[:count].astype(int).tolist())
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         n = self.met[configuration] = max(self.met.get(configuration, 0), inputs)
