@@ -540,7 +540,8 @@ def test_f1_over_the_set_is_what_is_planned_for() -> None:
     assert result.best.accuracy.low == result.best.accuracy.high  # all inputs are met
     assert result.best.future is not None
     ahead = result.best.future.accuracy
-    assert ahead.low is not None and ahead.high is not None
+    assert ahead.low is not None
+    assert ahead.high is not None
     assert ahead.low < 0.9 < ahead.high  # ten positive inputs
     assert result.whatif(accuracy=0.7).after[0].accuracy.value == pytest.approx(f1)
 
