@@ -71,8 +71,8 @@ def run(work: Callable[[], object], **declared: bool | tuple[str, ...]) -> None:
     run_operator(operator, None, Configuration(()))
 
 
-def touch(listener: Listener) -> object:
-    return socket.create_connection(("127.0.0.1", listener.port)).close()
+def touch(listener: Listener) -> None:
+    socket.create_connection(("127.0.0.1", listener.port)).close()
 
 
 async def _awaited(url: str) -> None:

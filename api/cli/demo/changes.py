@@ -63,7 +63,7 @@ def thin_link(client: Client, query_id: str, clock: Clock) -> ThinnedLink:
     (link,) = (e for e in client.emulation().links if set(e.between) == set(THINNED))
     stated = link.bandwidth_bytes_per_s / BYTES_PER_MBIT
     answered = client.request(query_id, example_body(0, EXAMPLES, seed=HELD_OUT_SEED))
-    first = client.plan(answered.plan_id)
+    first = client.plan(answered.plan_id or "")
     _imitate(client, link, THIN_MBIT_PER_S)
     try:
         requests, after = _until_another_answers(client, query_id, first.id, clock)
