@@ -12,6 +12,7 @@ from circinus.deploy.local.cgroups import Cgroups, available
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec, opened
 from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.process import processor_seconds
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.graph import PipelineGraph
@@ -21,14 +22,13 @@ from circinus.pipelines.payload import encode
 from circinus.pipelines.plan import Deployment
 from circinus.profiler.execution import Completed
 from tests.deploy.serving import DUTY_CYCLES, launcher
-from tests.deploy.waiting_pipelines import COMPUTES_S, PIPELINE, WAITS_S
+from tests.deploy.waiting_pipelines import COMPUTES_S, PIPELINE, PROGRAM_S, WAITS_S
 
 TIER = Tier(name="here")
 SHAPES = (
     ("w1",),
     ("c1",),
     ("b1",),
-    ("p1",),
     ("t1",),
     ("w1", "c3"),
     ("c1", "w3"),
@@ -36,7 +36,8 @@ SHAPES = (
     ("c1", "c2"),
     ("w1", "c1"),
 )
-RUNS, REQUESTS = 12, 6
+RUNS, REQUESTS = 12, 12
+SLACK_MS = 5  # a call, and waits that end late
 REFERENCE = "tests.deploy.waiting_pipelines:PIPELINE"
 CONFIGURATION = ConfigurationSpace(PIPELINE.graph).configuration(0)
 
@@ -57,40 +58,61 @@ def profiled() -> dict[str, Completed]:
 def test_the_profile_tells_waiting_from_computing(profiled: dict[str, Completed]) -> None:
     computed = {name: run.seconds - run.waited_s for name, run in profiled.items()}
     assert computed["w1"] < 0.2 * WAITS_S
-    for name in ("c1", "t1"):
-        assert COMPUTES_S <= computed[name] == pytest.approx(profiled[name].seconds, rel=0.2)
-    assert computed["p1"] == pytest.approx(profiled["p1"].seconds, rel=0.3)
-    assert COMPUTES_S <= computed["b1"] < 2 * COMPUTES_S
+    for name in ("c1", "t1", "b1"):
+        assert computed[name] >= COMPUTES_S
+    assert computed["p1"] >= PROGRAM_S
+    for name in ("w1", "b1"):
+        assert profiled[name].waited_s == pytest.approx(WAITS_S, rel=0.2)
+
+
+@pytest.fixture(scope="module")
+def work_of() -> dict[str, tuple[float, float]]:
+    """What each operator computes and waits, without what else a busy machine does meanwhile."""
+    clock, found = SystemClock(), {}
+    for operator in PIPELINE.operators:
+        each = []
+        for _ in range(RUNS):
+            before, began = processor_seconds(), clock.now()
+            operator.run(1, {})
+            elapsed_s = clock.now() - began
+            used = processor_seconds().since(before)
+            each.append((used.cpu_s, used.waited_s(elapsed_s)))
+        found[operator.name] = min(each)
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quotas", [True, False], ids=["quota", "waits"])
 @pytest.mark.parametrize("share", [0.1, 0.3, 1.0])
 def test_requests_take_what_is_predicted(
-    profiled: dict[str, Completed], share: float, quotas: bool, tmp_path: Path
+    work_of: dict[str, tuple[float, float]], share: float, quotas: bool, tmp_path: Path
 ) -> None:
     cgroups = available() if quotas else DUTY_CYCLES
     if quotas and not isinstance(cgroups, Cgroups):
         pytest.skip(f"no quotas: {cgroups}")
     served = asyncio.run(_served(share, cgroups, tmp_path))
     off = {
-        shape: (round(served[shape] * 1e3), round(_predicted(shape, share, profiled) * 1e3))
+        shape: (round(served[shape] * 1e3), round(_predicted(shape, share, work_of) * 1e3))
         for shape in SHAPES
     }
-    wrong = {s: each for s, each in off.items() if abs(each[0] - each[1]) > 0.15 * each[1] + 3}
+    wrong = {
+        s: each for s, each in off.items() if abs(each[0] - each[1]) > 0.15 * each[1] + SLACK_MS
+    }
     assert not wrong, off
 
 
-def _predicted(shape: tuple[str, ...], share: float, profiled: dict[str, Completed]) -> float:
+def _predicted(
+    shape: tuple[str, ...], share: float, work_of: dict[str, tuple[float, float]]
+) -> float:
     """Predict a plan whose slice, of all that can run at once, has the share."""
     graph = PipelineGraph(
         name="shape", operators=tuple(PIPELINE.by_name[name].spec for name in shape)
     )
-    runs = [profiled[name] for name in shape]
+    each = np.array([work_of[name] for name in shape])  # (O, 2)
     work = Work(
-        operator_s=np.array([[run.seconds] for run in runs]),
-        waited_s=np.array([[run.waited_s] for run in runs]),
-        output_bytes=np.zeros((len(runs), 1)),
+        operator_s=each.sum(axis=1, keepdims=True),
+        waited_s=each[:, [1]],
+        output_bytes=np.zeros((len(shape), 1)),
         input_bytes=np.zeros(1),
     )
     width = graph.width(range(len(shape)))

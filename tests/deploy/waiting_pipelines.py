@@ -11,8 +11,8 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Operator, OperatorSpec
 from circinus.pipelines.pipeline import Pipeline
 
-WAITS_S, COMPUTES_S = 0.06, 0.006
-_BURN = "import time\nwhile time.process_time() < 0.06: pass"
+WAITS_S, COMPUTES_S, PROGRAM_S = 0.06, 0.006, 0.06
+_BURN = f"import time\nwhile time.process_time() < {PROGRAM_S}: pass"
 
 
 def burn(seconds: float) -> None:
