@@ -138,7 +138,9 @@ class ShareMeter:
         """
         before = self.due_s
         waited_s = self._waited(operator, elapsed_s, used)
-        own_s = max(elapsed_s - (used.lost_s or 0.0) - waited_s, 0.0)
+        # No less than it computed: a neighbour may come between two readings, and l has more then.
+        computed_s = min(used.cpu_s, elapsed_s)
+        own_s = max(elapsed_s - (used.lost_s or 0.0) - waited_s, computed_s)
         self.elapsed_s += elapsed_s
         self.waited_s += waited_s
         self._own_s += own_s

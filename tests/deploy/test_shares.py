@@ -140,3 +140,9 @@ def test_where_the_kernel_does_not_tell_everything_counts_as_computing() -> None
 def test_a_batch_may_have_waited_for_its_device() -> None:
     meter = ShareMeter(Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25))
     assert meter.ran(BATCHED, 2.0, ProcessorSeconds(0.2, lost_s=0.0)) == pytest.approx(3.2)
+
+
+def test_what_a_neighbour_takes_between_two_readings_leaves_what_was_computed() -> None:
+    meter = ShareMeter(Pace(enforcement=Enforcement.DUTY_CYCLE, share=0.25))
+    used = ProcessorSeconds(0.2, lost_s=0.15)  # 0.1 of which came before or after the operator
+    assert meter.ran(PLAIN, 0.25, used) == pytest.approx(0.8)
