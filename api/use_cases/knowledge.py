@@ -37,6 +37,7 @@ from circinus.pipelines.query import Query
 from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known
+from circinus.planner.search.result import undecided_words
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.journal import MeasuredInput, profiles_of
 
@@ -130,7 +131,7 @@ class Knowledge:
         changed, there = changed_query(query, change), changed_infrastructure(here, change)
         before, after = now or self.answer(query, here), self.answer(changed, there)
         return WhatIfView(
-            words=_words(before.plans, after.plans),
+            words="; ".join((_words(before.plans, after.plans), *_undecided(after))),
             before=[plan_view(plan, query.slo, here) for plan in before.plans],
             after=[plan_view(plan, changed.slo, there) for plan in after.plans],
             shortfall=shortfall_view(after.shortfall, changed.slo, there),
@@ -222,6 +223,13 @@ def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:
     if new.configuration != old.configuration:
         parts.append(f"be configured {_changes(old, new)}")
     return ", ".join(parts)
+
+
+def _undecided(after: Answer) -> tuple[str, ...]:
+    """Return how much of the answer a replan would measure, in words."""
+    if after.plans or not after.undecided:
+        return undecided_words(after.undecided)
+    return (f"a replan measures {after.undecided} configurations that may still do",)
 
 
 def _changes(old: Plan, new: Plan) -> str:

@@ -43,6 +43,8 @@ def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBo
     if data is None:
         found = Knowledge.of(parts, record).answer(wanted, parts.infrastructure)
     _store(parts, record, replan, found)
+    if found is not None and found.plans and found.undecided:
+        _search_for_better(parts, record, found, parts.infrastructure)
     return parts.store.query(record.id)
 
 
@@ -81,7 +83,11 @@ def replan_for_drift(
     if not found.plans:
         return f"no measured plan would do: {_search_on(parts, record, drift.words, observed)}"
     _store(parts, record, replan, found)
-    return "replaced by plans that were measured earlier"
+    told = "replaced by plans that were measured earlier"
+    if not found.undecided:
+        return told
+    _search_for_better(parts, record, found, observed)
+    return f"{told}; {found.undecided} configurations that may be better are searched"
 
 
 def _search_on(
@@ -94,6 +100,16 @@ def _search_on(
     if not parts.store.search_on(record.id, search):
         return "the query changed meanwhile, nothing was changed"
     return "it is searched on while the old one serves"
+
+
+def _search_for_better(
+    parts: ServiceParts, record: StoredQuery, found: Answer, infrastructure: Infrastructure
+) -> None:
+    """Ask for a search among what is undecided, while plans that were measured earlier serve."""
+    why = f"{found.undecided} configurations may be cheaper or more accurate"
+    at = parts.clock.timestamp()
+    search = Search(why=why, infrastructure=to_document(infrastructure), at=at)
+    parts.store.search_on(record.id, search)  # a query that is in planning again needs none
 
 
 def _store(

@@ -28,6 +28,7 @@ from circinus.planner.deployment.endpoint_limits import tightest
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, mean_work, predict
 from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.search.at_most import is_crowded
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 _USD = Usage._fields.index("usd")
@@ -47,7 +48,7 @@ class OperatorPart:
     # Mean seconds until the data of its parents, or the input, has arrived from other tiers, the
     # slowest of them.
     transfer_s: float
-    cost_usd_per_hour: float  # its part of the price of its slices, by seconds
+    cost_usd_per_hour: float  # its part of the price of its slices, by seconds, and its calls
     usd_per_request: float = 0.0  # mean US dollars of its calls for one request
 
 
@@ -66,7 +67,9 @@ class Alternative:
 class RuledOut:
     """Configurations that are no plan, by what rules them out."""
 
-    by: str  # `accuracy`, `latency`, `cost`, `failure`, `undecided`, `restriction` or `unmeasured`
+    # `accuracy`, `latency`, `machines`, `cost`, `failure`, `undecided`, `restriction` or
+    # `unmeasured`
+    by: str
     configurations: int  # how many
     nearest: str  # what the nearest of them gives, in words; empty where nothing is known
 
@@ -112,6 +115,8 @@ def _operators(
     work = mean_work(measured.work)
     busy = busy_seconds(graph, infrastructure, work, placement, shares)[0, :, 0]
     names = [infrastructure.tiers[t].name for t in placement[0]]
+    usd = np.zeros(len(names)) if work.used is None else work.used[:, _USD, 0]
+    calls_usd = plan.calls_usd_per_hour * usd / usd.sum() if usd.any() else usd
     price, total = defaultdict[str, float](float), defaultdict[str, float](float)
     for tier, share in plan.demand:
         price[tier] += share * infrastructure.tier(tier).price_usd_per_hour
@@ -134,8 +139,8 @@ def _operators(
                 knobs=plan.configuration.of(operator.name),
                 seconds=float(busy[o]),
                 transfer_s=max(r.delay_s + r.s_per_byte * size for r, size in routes),
-                cost_usd_per_hour=price[names[o]] * part,
-                usd_per_request=0.0 if work.used is None else float(work.used[o, _USD, 0]),
+                cost_usd_per_hour=price[names[o]] * part + float(calls_usd[o]),
+                usd_per_request=float(usd[o]),
             )
         )
     return tuple(parts)
@@ -218,6 +223,7 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
         "accuracy": lambda m: (m.accuracy.value, _scored(m)),
         "undecided": lambda m: (m.accuracy.value, f"{_scored(m)} so far"),
         "latency": lambda m: (-m.latency_s, f"{units.seconds(m.latency_s)} on whole machines"),
+        "machines": lambda m: (-m.latency_s, "they do not hold the copies that the rate needs"),
         "cost": lambda m: (m.accuracy.value, f"{_scored(m)}, but beaten"),
     }
     result = [
@@ -246,7 +252,7 @@ def _scored(measured: Measured) -> str:
 def _reason(measured: Measured, found: Answer) -> str:
     slo = found.setting.slo
     if measured.latency_s > slo.latency_s:
-        return "latency"
+        return "machines" if is_crowded(found.setting, measured) else "latency"
     if measured.configuration in found.accurate:
         return "cost"
     return "accuracy" if measured.accuracy.value < slo.accuracy else "undecided"

@@ -25,7 +25,12 @@ from circinus.planner.answers.recollection import Recalled, Recollection
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.plans.measuring import Bench, FailedMeasurement
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE, announced, merged
-from circinus.planner.search.result import PlanningOutcome, PlanningResult, Shortfall
+from circinus.planner.search.result import (
+    PlanningOutcome,
+    PlanningResult,
+    Shortfall,
+    undecided_words,
+)
 from circinus.planner.search.shortfall import shortfall
 from circinus.planner.strategy.protocol import Measured, SearchSetting, Strategy, StrategyFactory
 
@@ -56,6 +61,9 @@ class Answer:
     accurate: frozenset[Configuration]  # those of them that are accurate enough
     failed: tuple[FailedMeasurement, ...]
     shortfall: Shortfall | None  # why there is no plan; None when there is one
+    # Configurations that may belong to the front, but were not measured enough to say; None: the
+    # strategy cannot say.
+    undecided: int | None = None
 
 
 def answer(
@@ -77,13 +85,15 @@ def answer(
     good, tail = recalled.measured, recalled.tail
     evidence = f"{len(good)} configurations measured earlier, none anew"
     lacking = None if plans else shortfall(setting, good, tail, margin_confidence, evidence)
+    front = merged(setting.context, plans, _MOST_PLANS)
     return Answer(
         setting=setting,
-        plans=merged(setting.context, plans, _MOST_PLANS),
+        plans=front,
         measured=good,
         accurate=frozenset(accurate),
         failed=recalled.failed,
         shortfall=lacking,
+        undecided=recalled.judge.undecided(front),
     )
 
 
@@ -156,6 +166,7 @@ def result_of(found: Answer) -> PlanningResult:
         saved_s=0.0,
         stopped_because=f"{len(every)} configurations measured earlier were enough",
         shortfall=found.shortfall,
+        remarks=undecided_words(found.undecided if found.plans else None),
         configurations=tuple(
             ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in found.measured
         ),

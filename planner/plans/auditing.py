@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import BoolArray, FloatArray, Profile
 from circinus.pipelines.slo import Estimate
 from circinus.planner.plans.failing import standing
@@ -117,6 +118,16 @@ class Audited:
         good = known.low >= bound or (worth and known.value >= bound)
         (self._good.add if good else self._good.discard)(number)
         return Judgement(enough=good, accuracy=known)
+
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        """See `Strategy.finishing`: labels are people's work, so none are asked for that."""
+        return None
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        """See `Strategy.undecided`."""
+        return self._strategy.undecided(plans)
 
     def under(self, setting: SearchSetting) -> Audited:
         """See `Strategy.under`: asked for judgements only, it asks nobody for more."""

@@ -259,14 +259,20 @@ def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[
     """Give the Pareto set of plans in (cost, latency, accuracy, demand per shared tier).
 
     At most `most`: the cheapest, the least demanding per tier, and then what is unlike them.
-    Cheapest first, see `PlanningContext.by_request`; where costs by the hour and by the request
-    say unlike things, both count.
+    Cheapest first, see `PlanningContext.by_request`, of those the most accurate, then the fastest;
+    where costs by the hour and by the request say unlike things, both count.
     """
     if not plans:
         return ()
     ordered = sorted(
         plans,  # of equal plans the one with the fewest items counts
-        key=lambda p: (ranked_by(context, p), p.latency_s.value, len(p.demand), p.id),
+        key=lambda p: (
+            round(ranked_by(context, p), 9),  # sums of shares are rounded
+            -p.accuracy.value,
+            p.latency_s.value,
+            len(p.demand),
+            p.id,
+        ),
     )
     names = [context.infrastructure.tiers[i].name for i in _shared(context)]
     objectives = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -9,6 +11,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import Estimate
 from circinus.planner.deployment.costs import hourly, ranked_by
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
+from circinus.planner.plans.failing import FailureCount
 from circinus.planner.plans.measuring import FailedMeasurement
 from circinus.planner.plans.plans import announced, merged
 from circinus.planner.strategy.protocol import Judgement, Measured, SearchSetting
@@ -29,6 +32,7 @@ class Findings:
         self._most_plans = most_plans  # of the Pareto set, `>= 1`
         self._confidence = margin_confidence  # see `planner.plans.plans.upper_ratio`
         self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
+        self._announced: dict[int, tuple[Plan, ...]] = {}  # by number, beaten ones included
         self.tail = LatencyTail()  # of operators' seconds, over all configurations
         self.measured: dict[int, Measured] = {}  # by number, without those that failed
         self.failed: list[FailedMeasurement] = []
@@ -55,6 +59,7 @@ class Findings:
         self.failed.append(failed)
         withdrawn = self.measured.pop(failed.number, None)
         if withdrawn is not None:
+            self._announced.pop(failed.number, None)
             self.plans = self._without(withdrawn)
 
     def observed(self, measured: Measured) -> Measured:
@@ -77,19 +82,36 @@ class Findings:
         is_good = judgement.enough and in_time
         found = self._feasible(measured, judgement.accuracy) if is_good else ()
         self.newest = (*self.newest, *found)
+        self._announced[measured.number] = found
         both = (*self._without(measured), *found)
         self.plans = merged(self._setting.context, both, self._most_plans)
         self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
         return found
+
+    def failures_bind(self, failures: Sequence[FailureCount], left_out: Collection[int]) -> bool:
+        """Return whether, but for a failure, a configuration might have been enough."""
+        if not self.measured:  # a limit may come before any configuration was found to fail
+            return bool(self.failed or failures)
+        slo = self._setting.slo
+        for one in self.measured.values():
+            failed = {failure.input for failure in one.profile.failures} - set(left_out)
+            at_best = one.accuracy.value + len(failed) / one.inputs
+            if failed and at_best >= slo.accuracy and one.latency_s <= slo.latency_s:
+                return True
+        return False
 
     @property
     def _cheapest(self) -> float:
         return ranked_by(self._setting.context, self.plans[0]) if self.plans else inf
 
     def _without(self, measured: Measured) -> tuple[Plan, ...]:
-        """Give the plans of all others."""
+        """Return the plans of all others; where none of its own beats any, those of the front."""
         mine = measured.configuration
-        return tuple(plan for plan in self.plans if plan.configuration != mine)
+        if all(plan.configuration != mine for plan in self.plans):
+            return self.plans
+        others = (plans for number, plans in self._announced.items() if number != measured.number)
+        every = tuple(itertools.chain.from_iterable(others))
+        return merged(self._setting.context, every, self._most_plans)
 
     def _feasible(self, measured: Measured, accuracy: Estimate | None) -> tuple[Plan, ...]:
         """Tighten a configuration's plans as far as the interval of its latency allows.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ from circinus.planner.plans.measuring import (
 from circinus.planner.plans.plans import MARGIN_CONFIDENCE
 from circinus.planner.search.bill import Bill, Budget, CallsCost, Forecast, Tally
 from circinus.planner.search.findings import Findings
+from circinus.planner.search.finishing import Finishing
 from circinus.planner.search.forecasting import Probes, from_probes, probed, with_waits
 from circinus.planner.search.result import (
     DRAWS,
@@ -51,7 +53,9 @@ from circinus.planner.search.result import (
     PlanningPhase,
     PlanningProgress,
     PlanningResult,
+    undecided_words,
 )
+from circinus.planner.search.rounds import proposed
 from circinus.planner.search.shortfall import shortfall
 from circinus.planner.search.trials import Trial, TrialState, fastest_plan, state_of
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
@@ -184,6 +188,7 @@ class _Search:
         self._ended: Stopped | None = None  # when what was running was told to stop
         self._trials: list[Trial] = []  # not told of yet
         self._waited_told_s = 0.0  # when progress was reported last
+        self._finishing = Finishing()
 
     def _begin(self) -> None:
         setting, settings = self._bench.setting, self._settings
@@ -205,9 +210,7 @@ class _Search:
             self._probe()
             stop = self._limit()
         while stop is None:
-            findings, most = self._findings, self._budget.limits.configurations or inf
-            width, new = self._evaluator.width, most - findings.count
-            proposals = proposed(self._strategy, findings.inputs_of, width=width, new=new)
+            proposals = self._proposals()
             stop = self._settled(proposals[0] if proposals else None)
             if proposals and stop is None:
                 self._take(proposals)
@@ -253,6 +256,25 @@ class _Search:
             self._forecast = with_waits(self._forecast, setting.space, population, tiers, limit_s)
         if probes is not None:
             self._report(PlanningPhase.PROBING)
+
+    def _proposals(self) -> list[Proposal]:
+        """Return what to measure next: for a cheaper plan, and then to know the front."""
+        findings, strategy = self._findings, self._strategy
+        new = (self._budget.limits.configurations or inf) - findings.count
+        choose = partial(proposed, met=findings.inputs_of, width=self._evaluator.width, new=new)
+        if not (findings.plans and self._finishing.has_begun):
+            if proposals := choose(strategy.propose):
+                return proposals
+            self._finishing.begin(self._evaluator.calls_usd)
+        chosen = choose(partial(strategy.finishing, findings.plans)) if findings.plans else []
+        if chosen and not self._finishing.may_go_on(
+            calls_usd=self._evaluator.calls_usd,
+            own_s=self._elapsed_s - self._evaluator.spent_s,
+            response_s=self._budget.limits.response_s,
+        ):
+            return []
+        self._finishing.make(len(chosen))
+        return chosen
 
     def _take(self, proposals: Sequence[Proposal]) -> None:
         findings = self._findings
@@ -362,8 +384,11 @@ class _Search:
             if isinstance(self._ended, Unaffordable):
                 because = "limit profiling_usd reached"
             return _Stop(PlanningOutcome.EXHAUSTED, f"{because or told}; {self._ended}")
-        if because is None and findings.plans and findings.fruitless >= self._settings.patience:
-            because = f"no cheaper plan in {findings.fruitless} more configurations"
+        fruitless = findings.fruitless
+        patient = fruitless < self._settings.patience or self._finishing.has_begun
+        if findings.plans and not patient:
+            told = f"no cheaper plan in {fruitless} more configurations"
+            self._finishing.begin(self._evaluator.calls_usd, told)
         failures = len(findings.failed)
         if failures and self._bench.setting.context.query.on_failure is OnFailure.STOP:
             return _Stop(PlanningOutcome.FAILED, str(self._evaluator.failures[0]))
@@ -372,27 +397,33 @@ class _Search:
         return None if because is None else _Stop(PlanningOutcome.EXHAUSTED, because)
 
     def _settled(self, proposal: Proposal | None) -> _Stop | None:
-        count, size = self._findings.count, self._bench.setting.space.size
-        if proposal is None and count < size:
-            nothing = f"nothing more worth measuring after {count} of {size} configurations"
-            return _Stop(PlanningOutcome.EXHAUSTED, self._reached() or nothing)
         if proposal is None:
-            failures = len(self._findings.failed)
-            failed = f", {failures} of them failed" if failures else ""
-            because = f"all {count} configurations measured{failed}"
-            return _Stop(PlanningOutcome.INFEASIBLE, because)
+            return self._nothing_left()
         is_new = proposal.number not in self._findings.measured
         # More inputs of a configuration that was met do not count against this limit.
         if is_new and (reached := self._reached()) is not None:
             return _Stop(PlanningOutcome.EXHAUSTED, reached)
         chance, hopeless = proposal.chance, self._settings.hopeless
-        if count < self._settings.minimum or chance is None or not chance < hopeless:
+        count = self._findings.count
+        early = count < self._settings.minimum and chance != 0
+        if early or chance is None or not chance < hopeless:
             return None
         return _Stop(
             PlanningOutcome.INFEASIBLE,
             f"{count} configurations measured, and the models give less than a "
             f"{hopeless:.2g} chance that any other one meets the SLOs",
         )
+
+    def _nothing_left(self) -> _Stop:
+        count, size = self._findings.count, self._bench.setting.space.size
+        failures = len(self._findings.failed)
+        failed = f", {failures} of them failed" if failures else ""
+        if count < size:
+            nothing = f"nothing more worth measuring after {count} of {size} configurations"
+            because = self._finishing.because or self._reached() or nothing
+            return _Stop(PlanningOutcome.EXHAUSTED, because)
+        because = self._finishing.because or f"all {count} configurations measured{failed}"
+        return _Stop(PlanningOutcome.INFEASIBLE, because)
 
     @property
     def _elapsed_s(self) -> float:
@@ -480,7 +511,7 @@ class _Search:
         every = tuple(findings.measured.values())
         because, failures = stop.because, self._evaluator.failures
         if outcome in (PlanningOutcome.INFEASIBLE, PlanningOutcome.EXHAUSTED):
-            if self._failures_bind():
+            if findings.failures_bind(failures, self._left_out):
                 because = f"{because}; {failures[0]}"
                 outcome = outcome if every else PlanningOutcome.FAILED
             confidence = self._settings.margin_confidence
@@ -500,12 +531,16 @@ class _Search:
             bill=bill,
             failures=failures,
             left_out=tuple(sorted(self._evaluator.left_out)),
-            remarks=tuple(f"{name} {DRAWS}" for name in self._seen_to_draw),
+            remarks=(*(f"{name} {DRAWS}" for name in self._seen_to_draw), *self._undecided(plans)),
             seen_to_draw=tuple(self._seen_to_draw),
             configurations=tuple(
                 ConfigurationRecord.of(m.configuration, m.expected, m.work) for m in every
             ),
         )
+
+    def _undecided(self, plans: Sequence[Plan]) -> tuple[str, ...]:
+        """Return how much of the front is not known, in words."""
+        return undecided_words(self._strategy.undecided(plans) if plans else None)
 
     def _too_late(self) -> Callable[[], bool]:
         """Give what says whether the answer has to be given."""
@@ -516,41 +551,6 @@ class _Search:
         end_s = elapsed_s + max(left_s, _LEAST_REPORT_S)
         return lambda: self._elapsed_s > end_s
 
-    def _failures_bind(self) -> bool:
-        """Say whether there is a failure without which a configuration might have been enough."""
-        findings, slo = self._findings, self._bench.setting.slo
-        if not findings.measured:  # a limit may come before any configuration was found to fail
-            return bool(findings.failed or self._evaluator.failures)
-        for one in findings.measured.values():
-            failed = {failure.input for failure in one.profile.failures} - self._left_out
-            at_best = one.accuracy.value + len(failed) / one.inputs
-            if failed and at_best >= slo.accuracy and one.latency_s <= slo.latency_s:
-                return True
-        return False
-
 
 def _drawing(graph: PipelineGraph) -> set[str]:
     return {operator.name for operator in graph.operators if operator.draws}
-
-
-def proposed(
-    strategy: Strategy,
-    met: Callable[[int], int],  # how many inputs a configuration has met, by number
-    *,
-    width: int,  # how many measurements are made at once, `>= 1`
-    new: float,  # configurations that have met none that limits allow; the first may be one anyway
-) -> list[Proposal]:
-    """Give proposals to measure at once, together enough to keep all busy; none: none are left.
-
-    What only a rule ends is measured alone: nobody knows how long it will take.
-    """
-    found: list[Proposal] = []
-    while width > 0 and (proposal := strategy.propose(tuple(found))) is not None:
-        before = met(proposal.number)
-        alone = proposal.inputs is None
-        if found and (alone or (before == 0 and new < 1)):
-            break
-        found.append(proposal)
-        new -= before == 0
-        width = 0 if proposal.inputs is None else width - (proposal.inputs - before)
-    return found

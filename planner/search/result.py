@@ -152,3 +152,13 @@ class PlanningSummary:
         told = {each.name: getattr(result, each.name, None) for each in fields(cls)}
         best = next(iter(result.plans), None)
         return cls(**{**told, "plans": len(result.plans), "best": best})  # type: ignore[arg-type]  # by name
+
+
+def undecided_words(count: int | None) -> tuple[str, ...]:
+    """Return a remark on configurations of which nobody knows whether they belong to the front."""
+    if not count:
+        return ()
+    many = "1 configuration was" if count == 1 else f"{count} configurations were"
+    return (
+        f"{many} not measured enough to say: it may be cheaper or more accurate than these plans",
+    )

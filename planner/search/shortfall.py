@@ -8,28 +8,29 @@ never relaxed here: relaxations are told, not taken.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from circinus.pipelines import units
-from circinus.pipelines.latency import TierArray
 from circinus.pipelines.plan import Plan
-from circinus.pipelines.shares import FULL_STEPS
-from circinus.pipelines.slo import ANY_LATENCY_S, SURE, HoldsFor, Slo, SloState
+from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.slo import SURE, HoldsFor, Slo, SloState
 from circinus.planner.deployment.endpoint_limits import tightest
-from circinus.planner.deployment.placement import Placements
-from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, copies_held, predict
-from circinus.planner.deployment.shares import MOST_ROWS, allocations
+from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.planner.models.ahead import accuracy_shown, would_show
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.plans import estimated, feasible_plans, stricter, upper_ratio
+from circinus.planner.search.at_most import (
+    is_crowded,
+    least_latency_within,
+    most_rate,
+    most_throughput,
+)
 from circinus.planner.search.cost_bounds import (
     COSTS,
     at_any_cost,
@@ -57,6 +58,7 @@ class _Option:
     made: Callable[[], Plan]  # gives `plan`
     accurate: bool  # whether it counts as accurate enough, or is not decided
     in_time: bool
+    crowded: bool  # whether it would be, on machines that held all copies
     slo: Slo  # what it is measured by
 
     @cached_property
@@ -116,7 +118,7 @@ def shortfall(
     return Shortfall(
         binding=binding,
         closest=plan,
-        sentence=_sentence(setting.asked, binding, plan, relaxed, evidence)
+        sentence=_sentence(setting.context, binding, plan, relaxed, evidence)
         + _crowded(setting, closest.measured),
         relaxations={name: one.value for name, one in relaxed.items()},
         sure_relaxations={name: one.sure for name, one in relaxed.items()},
@@ -178,6 +180,7 @@ def _option(
         made=(lambda: plan) if ahead else made,
         accurate=accurate or undecided,
         in_time=in_time,
+        crowded=not in_time and is_crowded(setting, measured),
         slo=slo,
     )
 
@@ -209,8 +212,8 @@ def _dearer(slo: Slo, plan: Plan) -> float:
 
 
 def _missed(slo: Slo, measured: Measured) -> float:
-    """Give the sum of the relative misses of accuracy and latency."""
-    inaccurate = max(slo.accuracy - measured.accuracy.value, 0.0) / max(slo.accuracy, _SMALL)
+    """Return the sum of the relative misses of accuracy, as far as it is known, and latency."""
+    inaccurate = max(slo.accuracy - measured.accuracy.low, 0.0) / max(slo.accuracy, _SMALL)
     return inaccurate + max(measured.latency_s / slo.latency_s - 1, 0.0)
 
 
@@ -222,8 +225,9 @@ def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
     Late configurations meet few inputs: beside a latency that nothing keeps, accuracy is told
     only where none of them may have it.
     """
-    # Of batch work that bounds no latency, what machines do not hold is told as latency.
-    speed = "throughput" if slo.latency_s >= ANY_LATENCY_S else "latency"
+    # What would be in time, but for machines that do not hold its copies, misses the rate.
+    load = "request_rate" if slo.throughput_per_s is None else "throughput"
+    speed = load if any(option.crowded for option in options) else "latency"
     accurate, in_time = any(o.accurate for o in options), any(o.in_time for o in options)
     if not in_time:
         known = accurate or any(o.measured.accuracy.high >= slo.accuracy for o in options)
@@ -238,12 +242,13 @@ def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
 
 
 def _sentence(
-    slo: Slo,
+    context: PlanningContext,
     binding: tuple[str, ...],
     closest: Plan,
     relaxed: dict[str, Relaxation],
     evidence: str,
 ) -> str:
+    slo, rate = context.slo, context.requests_per_s
     ahead = closest.future if slo.holds_for is HoldsFor.FUTURE else None
     asked = {
         "accuracy": f"accuracy >= {slo.accuracy:.15g}",
@@ -253,6 +258,7 @@ def _sentence(
             for name, bound in cost_bounds(slo).items()
         },
         "throughput": f"throughput >= {slo.throughput_per_s} requests per second",
+        "request_rate": f"{rate or 0:.4g} requests per second on the machines that there are",
     }
     words, future = " with ".join(asked[name] for name in binding), ""
     told = f"No measured plan is confirmed to reach {words}"
@@ -270,7 +276,7 @@ def _sentence(
     ]
     if relaxed:
         enough = " or ".join(
-            f"{name} {_figure(name, one.value)} ({_sure_figure(name, one)}"
+            f"{name.replace('_', ' ')} {_figure(name, one.value)} ({_sure_figure(name, one)}"
             f"with {CONFIDENCE:.0%} confidence)"
             for name, one in relaxed.items()
         )
@@ -301,6 +307,8 @@ def _sure_figure(name: str, one: Relaxation) -> str:
 def _figure(name: str, value: float) -> str:
     if name in COSTS:
         return cost_in_words(name, value)
+    if name == "request_rate":
+        return f"{value:.4g} per second"
     return units.seconds(value) if name == "latency" else f"{value:.4g}"
 
 
@@ -323,7 +331,7 @@ def _relaxations(
     latencies = [
         Relaxation(least, least * slower)
         for o, slower in _until(late, enough)
-        if (least := _least_latency(setting, o)) < inf
+        if (least := least_latency_within(setting, o.measured)) < inf
     ]
     # Ahead, plans are as cheap as they may be already.
     in_time = [(o, 1.0 if ahead else slower) for o, slower in enough if o.in_time]
@@ -336,15 +344,25 @@ def _relaxations(
         for name in cost_bounds(slo)
     }
     throughputs = [
-        Relaxation(most := _most_throughput(setting, o), most / slower)
+        Relaxation(most := most_throughput(setting, o.measured), most / slower)
         for o, slower in enough
         if slo.throughput_per_s is not None
+    ]
+    rates = [
+        Relaxation(most := most_rate(setting, o.measured), most / slower)
+        for o, slower in _until(late, ((o, slower) for o, slower in enough if o.crowded))
+        if setting.context.query.request_rate_per_s is not None
     ]
     if ahead:  # nothing but what is shown is announced
         latencies = [Relaxation(one.sure, one.sure) for one in latencies]
         throughputs = [Relaxation(one.sure, one.sure) for one in throughputs]
+        rates = [Relaxation(one.sure, one.sure) for one in rates]
     found: dict[str, tuple[Relaxation | None, Callable[[float], bool]]] = {
-        "accuracy": (max(accuracies, default=None), lambda value: value < setting.asked.accuracy),
+        # The one that is surely the most accurate: a few inputs with good scores show nothing.
+        "accuracy": (
+            max(accuracies, key=attrgetter("sure", "value"), default=None),
+            lambda value: value < setting.asked.accuracy,
+        ),
         "latency": (min(latencies, default=None), lambda value: value > slo.latency_s),
         **{
             name: (min(found, default=None), partial(_is_above, cost_bounds(slo)[name]))
@@ -354,6 +372,7 @@ def _relaxations(
             max(throughputs, default=None),
             lambda value: 0 < value < (slo.throughput_per_s or 0.0),
         ),
+        "request_rate": (max(rates, default=None), lambda value: value > 0),
     }
     told = {name: _told(one, beyond) for name, (one, beyond) in found.items() if one is not None}
     return {name: one for name, one in told.items() if one is not None}
@@ -388,46 +407,3 @@ def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | No
     if beyond(found.value):
         return found
     return Relaxation(found.sure, found.sure) if beyond(found.sure) else None
-
-
-def _least_latency(setting: SearchSetting, option: _Option) -> float:
-    """Give the least latency within the cost SLO on the machines; inf: there is none.
-
-    Under a cost SLO over all shares of all tiers where they are few enough to try, otherwise over
-    equal shares on all tiers: a bound that unlike shares might still improve on.
-    """
-    least, slo = inf, setting.slo
-    placements = setting.placements_of(option.measured.configuration)
-    for rows, steps in _tried(setting, placements):
-        at = allocations(setting.context, placements.take(rows), option.measured.work, steps)
-        holds = at.fits & (at.cost_usd_per_hour <= cost_bounds(slo).get("cost", inf))
-        if at.cost_usd_per_1000_requests is not None:
-            holds &= at.cost_usd_per_1000_requests <= cost_bounds(slo).get("cost_per_1000", inf)
-        least = min(least, float(at.latency_s[holds].min(initial=inf)))
-    return least
-
-
-def _tried(setting: SearchSetting, placements: Placements) -> list[tuple[TierArray, TierArray]]:
-    full, every = placements.full_steps, np.arange(len(placements))
-    if not cost_bounds(setting.slo):
-        return [(every, full)]
-    used = np.flatnonzero((placements.widths > 0).any(axis=0)).tolist()
-    if len(every) * FULL_STEPS ** len(used) > MOST_ROWS:
-        return [(every, np.minimum(full, k)) for k in range(1, FULL_STEPS + 1)]
-    vectors = np.full((FULL_STEPS ** len(used), full.shape[1]), FULL_STEPS)
-    each = list(itertools.product(range(1, FULL_STEPS + 1), repeat=len(used)))
-    vectors[:, used] = np.array(each, dtype=np.int64).reshape(len(vectors), len(used))
-    rows = np.repeat(every, len(vectors))
-    return [(rows, np.minimum(full[rows], np.tile(vectors, (len(every), 1))))]
-
-
-def _most_throughput(setting: SearchSetting, option: _Option) -> float:
-    """Give the most requests per second that all machines finish, at full shares."""
-    context, work = setting.context, option.measured.work
-    placements = setting.placements_of(option.measured.configuration)
-    full = predict(context, placements, work, placements.full_steps)
-    held = copies_held(context.infrastructure, placements, placements.full_steps)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(full.service_s > 0, held / full.service_s, inf).min(axis=1)
-    use = tightest(context, placements.called, work)
-    return min(float(each.max()), inf if use is None else use.most_per_s)

@@ -157,9 +157,9 @@ class Acquisition:
             _then(seconds.log_variance, np.array(0.5 * predictions.spread2), runs),
             self.z_latency,
         )
-        return accurate + fast - np.log(self._cost(n, predictions) + _DECISION_S), n
+        return accurate + fast - np.log(self.seconds_to(n, predictions) + _DECISION_S), n
 
-    def _cost(self, inputs: IndexArray, predictions: Predictions) -> FloatArray:
+    def seconds_to(self, inputs: IndexArray, predictions: Predictions) -> FloatArray:
         """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
         left, total = inputs - predictions.met, np.zeros(inputs.shape)
         for hoped_s, paid in zip(

@@ -4,7 +4,8 @@ Every proposal is the one with the largest chance per second: the chance that th
 will have been shown to meet the SLOs once it has met n' inputs, over the seconds that this takes
 beyond what a prefix cache holds, n' chosen with it (`planner.strategy.acquisition`). So a bad
 region is left after a few inputs, and only what is about to be announced is measured on many.
-After the first plan the chance is weighted by what a cheaper plan would save.
+After the first plan the chance is weighted by what a cheaper plan would save; once nothing is
+worth that, what may belong to the front is finished (`planner.strategy.front`).
 """
 
 from __future__ import annotations
@@ -19,19 +20,26 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from circinus.pipelines.configuration import IndexArray
+from circinus.pipelines.latency import Work
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
-from circinus.planner.deployment.costs import usual_rate
+from circinus.planner.deployment.costs import hourly
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import recalled
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.models.operator_seconds import SecondsModel, usd_per_s
+from circinus.planner.models.operator_seconds import Seconds, SecondsModel, usd_per_s
 from circinus.planner.strategy.acquisition import Acquisition, MultiFidelitySettings, Predictions
+from circinus.planner.strategy.affordable import least_costs, log_affordable
+from circinus.planner.strategy.front import Candidate, Openness, openness
 from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
 from circinus.planner.strategy.space import candidates, indices_of
 
 _STEP_PART = 8  # of the inputs met: what is known well takes more to move
+_FINISHING_PART = (
+    2  # the same while the front is finished: what is left may well be measured whole
+)
+_DECISION_S = 2e-3  # about what weighing candidates anew takes
 _HARDLY = 0.01  # chance at which the last configurations that may be measured are left
-_COST_DEVIATION = 0.4  # of the log of costs: shares come in steps, and caution raises them
 _TINY = 1e-12
 _SECONDS_PER_HOUR = 3600.0
 
@@ -58,14 +66,7 @@ class MultiFidelity:
             paired=settings.paired,
             draws=setting.draws,
         )
-        self._seconds = SecondsModel(
-            setting.context,
-            setting.placements,
-            self._pool.knobs,
-            setting.runs,
-            structured=settings.structured,
-            callers=setting.callers,
-        )
+        self._seconds = self._seconds_model()
         self._tail = LatencyTail()
         self._acquisition = Acquisition(
             slo=setting.slo, population=setting.measurable, settings=settings
@@ -77,6 +78,19 @@ class MultiFidelity:
         self._refit_at = 2
         self._predictions: Predictions | None = None
         self._best_cost: float | None = None
+        self._works: dict[int, Work] = {}  # by row, as observed
+        self._elsewhere = False  # whether they were observed in another setting
+
+    def _seconds_model(self) -> SecondsModel:
+        setting = self._setting
+        return SecondsModel(
+            setting.context,
+            setting.placements,
+            self._pool.knobs,
+            setting.runs,
+            structured=self._settings.structured,
+            callers=setting.callers,
+        )
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         """Give the configuration and the inputs with the largest value per second.
@@ -90,25 +104,51 @@ class MultiFidelity:
         if not self._accuracy.observations and not len(pool.recalled):
             return Proposal(number=pool.numbers[pool.first(left)], inputs=1)
         predictions = self._predicted(under_way)
-        weight = self._log_affordable(predictions) + self._log_saving(predictions)
+        weight = log_affordable(self._setting.context, predictions.seconds) + self._log_saving(
+            predictions
+        )
         utility, inputs = self._acquisition.valued(predictions, np.flatnonzero(left), weight)
         if self._best_cost is not None:
             utility = np.where(utility > self._log_price, utility, -inf)
         best = int(np.argmax(utility))
-        if utility[best] == -inf:
+        if utility[best] == -inf and self._best_cost is not None:
             return None
+        if utility[best] == -inf:  # no bound on cost that no deployment keeps is worth measuring
+            return Proposal(number=pool.numbers[best], inputs=int(pool.met[best]) + 1, chance=0.0)
         # The last configurations that may be measured are left where they are hardly worth it.
         if self._limited and self._chance_of(self._open(), predictions, widened=1.0) < _HARDLY:
             return None
         goal = self._next_inputs(best, int(inputs[best]))
         return Proposal(number=pool.numbers[best], inputs=goal, chance=self._chance(predictions))
 
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        """See `Strategy.finishing`: what tells most of the front per second of measuring."""
+        left, predictions = self._open(under_way), self._predicted(under_way)
+        worth = np.where(left, self._openness(plans, predictions).worth, 0.0)
+        if not worth.any():
+            return None
+        goals = self._whole(predictions)
+        best = int(np.argmax(worth / (self._acquisition.seconds_to(goals, predictions) + _TINY)))
+        inputs = self._next_inputs(best, int(goals[best]), _FINISHING_PART)
+        return Proposal(number=self._pool.numbers[best], inputs=inputs)
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        """See `Strategy.undecided`."""
+        if not self._pool.met.any():
+            return None
+        predictions = self._predicted()
+        if self._elsewhere and self._pool.unknown.any():
+            predictions = replace(predictions, seconds=self._seconds_there())
+        return int(self._openness(plans, predictions).undecided.sum())
+
     def observe(self, number: int, seen: Measured | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         pool, context = self._pool, self._setting.context
         row = pool.position[number]
         is_new = not pool.met[row]
-        pool.observe(row, None if seen is None else seen.inputs)
+        pool.observe(row, None if seen is None else seen.scores)
         if seen is None:
             return
         self._predictions = None
@@ -118,6 +158,7 @@ class MultiFidelity:
         if is_new:  # more inputs seldom change where a configuration is best
             self._seconds.consider(seen.work, configuration)
         self._seconds.observe(row, seen.work, seen.latency_s)
+        self._works[row] = seen.work
         drawn = seen.profile.inputs if self._setting.draws else None
         self._accuracy.observe(row, seen.scores, drawn)
         if self._accuracy.observations >= self._refit_at or self._accuracy.is_out_of_date:
@@ -140,8 +181,23 @@ class MultiFidelity:
         if self._accuracy.observations:
             self._predicted()  # once for all
         other = copy(self)
-        other._setting = setting
+        other._setting, other._elsewhere = setting, True
         return other
+
+    def _seconds_there(self) -> Seconds:
+        """Return what was observed of seconds, where objectives or machines are others."""
+        setting, rows = self._setting, list(self._works)
+        model = self._seconds_model()
+        configurations = [setting.space.configuration(self._pool.numbers[row]) for row in rows]
+        works = [self._works[row] for row in rows]
+        latencies = setting.least_latencies(configurations, works).tolist()
+        for row, configuration, work, latency_s in zip(
+            rows, configurations, works, latencies, strict=True
+        ):
+            model.consider(work, configuration)
+            model.observe(row, work, latency_s)
+        model.refit()
+        return model.predict()
 
     def _enough(self, row: int, seen: Measured, known: Accuracies) -> bool:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population
@@ -171,6 +227,27 @@ class MultiFidelity:
         left = pool.unknown & pool.tried if self._limited else pool.unknown.copy()
         left[[pool.position[proposal.number] for proposal in under_way]] = False
         return left
+
+    def _openness(self, plans: Sequence[Plan], predictions: Predictions) -> Openness:
+        setting, pool = self._setting, self._pool
+        known = Candidate(
+            mean=predictions.accuracies.mean,
+            variance=predictions.accuracies.variance,
+            least_cost=least_costs(setting.context, predictions.seconds),
+            allowed=np.exp(self._log_allowed(predictions)),
+            unknown=pool.unknown,
+            met=pool.met.astype(float),
+            scored=pool.scored,
+            population=setting.measurable,
+        )
+        rows = [pool.position[setting.space.number(plan.configuration)] for plan in plans]
+        costs = [hourly(setting.context, plan) for plan in plans]
+        return openness(known, plans, costs, rows, setting.slo.accuracy)
+
+    def _whole(self, predictions: Predictions) -> IndexArray:  # (C,)
+        """Return how many inputs finish each; then, where operators draw, further draws."""
+        once, every = self._setting.population, self._setting.measurable
+        return np.where(predictions.met < once, once, every)
 
     def _predicted(self, under_way: Sequence[Proposal] = ()) -> Predictions:
         if self._predictions is None:
@@ -202,12 +279,21 @@ class MultiFidelity:
         """Log of US dollars per second of profiling."""
         return log(usd_per_s(self._setting.context))
 
-    def _next_inputs(self, row: int, wanted: int) -> int:
+    def _next_inputs(self, row: int, wanted: int, part: int = _STEP_PART) -> int:
         settings, met = self._settings, int(self._pool.met[row])
         if not settings.fidelities:
             return max(wanted, met + 1)
-        step = settings.first if met == 0 else max(settings.step, met // _STEP_PART)
-        return max(min(wanted, met + step), met + 1)
+        if met == 0:
+            return min(wanted, settings.first)
+        # Of few inputs every one may tell; fewer would take longer to weigh than to run.
+        least = max(1, met // _STEP_PART, self._quick(row))
+        step = max(settings.step, met // part, least)
+        return min(max(min(wanted, met + step), met + least), self._setting.measurable)
+
+    def _quick(self, row: int) -> int:
+        """Return how many inputs of a configuration are run while one decision is made."""
+        input_s = float(self._predicted().seconds.hoped_s[row].sum())
+        return int(_DECISION_S / max(input_s, _TINY))
 
     def _chance(self, predictions: Predictions) -> float | None:
         """Give a bound on the chance of any other; None before every knob value was met.
@@ -216,7 +302,8 @@ class MultiFidelity:
         """
         if not self._pool.whole or not self._pool.all_values_met:
             return None
-        return self._chance_of(self._pool.unknown, predictions, widened=2.0)
+        # None is ruled out by the models alone, however little they give it.
+        return max(self._chance_of(self._pool.unknown, predictions, widened=2.0), _TINY)
 
     def _chance_of(
         self, rows: npt.NDArray[np.bool_], predictions: Predictions, *, widened: float
@@ -224,34 +311,18 @@ class MultiFidelity:
         known, slo = predictions.accuracies, self._setting.slo
         above = known.mean - slo.accuracy
         accurate = log_ndtr(above / (widened * np.sqrt(known.variance)))
-        ahead = log(slo.latency_s) - predictions.seconds.log_latency
-        fast = log_ndtr(ahead / (widened * np.sqrt(predictions.seconds.log_variance + _TINY)))
-        cheap = self._log_affordable(predictions, widened=widened)
-        return min(float(np.exp((accurate + fast + cheap)[rows]).sum()), 1.0)
+        allowed = self._log_allowed(predictions, widened=widened)
+        return min(float(np.exp((accurate + allowed)[rows]).sum()), 1.0)
 
-    def _log_affordable(
+    def _log_allowed(
         self, predictions: Predictions, *, widened: float = 1.0
     ) -> FloatArray:  # (C,)
-        """Give the log of the chance that the cheapest deployment meets the cost SLOs."""
-        bound, cost = self._most_usd_per_hour, predictions.seconds.share_cost
-        tiers = self._setting.context.infrastructure.tiers
-        priced = any(tier.price_usd_per_hour > 0 or tier.remote for tier in tiers)
-        if bound == inf or not priced:
-            return np.zeros(len(cost))
-        # Where latency is likely missed there is no cost: the latency SLO says so already.
-        finite = np.isfinite(cost)
-        deviation = np.sqrt(predictions.seconds.log_variance + _COST_DEVIATION**2)
-        with np.errstate(divide="ignore"):
-            ahead = np.log(bound) - np.log(np.where(finite, np.maximum(cost, _TINY), 1.0))
-        return np.where(finite, log_ndtr(ahead / (widened * deviation)), 0.0)
-
-    @property
-    def _most_usd_per_hour(self) -> float:
-        """What the cost SLOs allow at the rate of `costs.usual_rate`; inf: anything."""
-        slo, rate = self._setting.slo, usual_rate(self._setting.context)
-        hour = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
-        thousand = slo.cost_usd_per_1000_requests
-        return hour if thousand is None else min(hour, thousand / 1000 * rate * _SECONDS_PER_HOUR)
+        """Return the log of the chance that a deployment meets the SLOs of latency and cost."""
+        seconds, bound_s = predictions.seconds, self._setting.slo.latency_s
+        deviation = widened * np.sqrt(seconds.log_variance + _TINY)
+        fast = log_ndtr((log(bound_s) - seconds.log_latency) / deviation)
+        cheap = log_affordable(self._setting.context, seconds, widened=widened)
+        return np.asarray(fast + cheap)
 
 
 class _Pool:
@@ -271,6 +342,7 @@ class _Pool:
         self.recalled = np.array([self.position[number] for number in earlier], dtype=np.int64)
         size = len(self.numbers)
         self.met: IndexArray = np.zeros(size, dtype=np.int64)  # inputs
+        self.scored = np.zeros(size)  # sum of their scores
         self.unknown = np.ones(size, dtype=np.bool_)  # neither failed nor measured on all inputs
         self.tried = np.zeros(size, dtype=np.bool_)  # measured at all
         self._order = rng.permutation(size)
@@ -281,12 +353,12 @@ class _Pool:
         """Give the first row in a random order among those left, shape (C,), at least one."""
         return next(int(row) for row in self._order if left[row])
 
-    def observe(self, row: int, inputs: int | None) -> None:
-        """Take in how many inputs a row has met in all; None: it failed."""
+    def observe(self, row: int, scores: FloatArray | None) -> None:
+        """Take in the scores on all inputs that a row has met; None: it failed."""
         self.tried[row] = True
-        self.unknown[row] = inputs is not None and inputs < self._measurable
-        if inputs is not None:
-            self.met[row] = inputs
+        self.unknown[row] = scores is not None and len(scores) < self._measurable
+        if scores is not None:
+            self.met[row], self.scored[row] = len(scores), scores.sum()
 
     @property
     def all_values_met(self) -> bool:

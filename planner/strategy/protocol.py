@@ -15,6 +15,7 @@ from circinus.pipelines.draws import means_of_inputs, measurable
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.latency import Work
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray, Profile
 from circinus.pipelines.query import PlanningContext, Query, fitted
 from circinus.pipelines.slo import Estimate, HoldsFor, Slo
@@ -221,6 +222,21 @@ class Strategy(Protocol):
         stopping rule said. The configuration did not fail, and this is the latest of it.
         """
 
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        """Return what to measure to know the front, none of what is under way, with its inputs.
+
+        The plans are all that were announced. None: the front is known, or the strategy ends with
+        the cheapest plan.
+        """
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        """Return how many configurations may belong to the front, or may not, by what is known.
+
+        None: the strategy cannot say.
+        """
+
     def under(self, setting: SearchSetting) -> Strategy:
         """Give one that judges by all that was observed, where objectives or machines are others.
 
@@ -234,6 +250,16 @@ class Ruled:
     def judged(self, number: int, seen: Measured) -> Judgement:
         """See `Strategy.judged`."""
         return Judgement(enough=seen.ending is Ending.ACCURATE)
+
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        """See `Strategy.finishing`: the cheapest plan is all that is searched for."""
+        return None
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        """See `Strategy.undecided`: a stopping rule knows of one configuration only."""
+        return None
 
     def under(self, setting: SearchSetting) -> Self:
         """See `Strategy.under`."""

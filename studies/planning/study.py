@@ -20,6 +20,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.replay import TraceEvaluator
 from circinus.pipelines.slo import LatencyStatistic
@@ -278,6 +279,14 @@ class _Timed:
         judgement = self._inner.judged(number, seen)
         self._learning_s += self._clock.now() - start
         return judgement
+
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        return self._inner.finishing(plans, under_way)
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        return self._inner.undecided(plans)
 
     def under(self, setting: SearchSetting) -> Strategy:
         return self._inner.under(setting)

@@ -307,6 +307,8 @@ def test_alternatives_of_a_caller_are_told_apart() -> None:
     assert plan.calls is not None
     assert parts["search"] == 0.0
     assert sum(parts.values()) == pytest.approx(plan.calls.usd_per_request.value)
+    hourly = sum(part.cost_usd_per_hour for part in told.operators)
+    assert hourly == pytest.approx(plan.cost_usd_per_hour)
 
 
 def measured_of_reading(model: str) -> tuple[SearchSetting, Measured]:

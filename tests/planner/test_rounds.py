@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import PlanningLimits, Query
 from circinus.pipelines.slo import Slo
 from circinus.planner.plans.measuring import Bench, FailedMeasurement, measured
-from circinus.planner.search.loop import SearchSettings, proposed, search
+from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
+from circinus.planner.search.rounds import proposed
 from circinus.planner.strategy.cmbo import Cmbo
 from circinus.planner.strategy.in_order import random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
@@ -63,7 +65,7 @@ class Script:
 def _ask(*proposals: tuple[int, int | None], width: int, new: float = np.inf) -> list[int]:
     """Give the numbers that are measured at once; those above 9 have met two inputs."""
     script = Script(*(Proposal(number=number, inputs=inputs) for number, inputs in proposals))
-    found = proposed(script, lambda n: 2 if n > 9 else 0, width=width, new=new)
+    found = proposed(script.propose, lambda n: 2 if n > 9 else 0, width=width, new=new)
     return [proposal.number for proposal in found]
 
 
@@ -226,6 +228,17 @@ class Noting:
 
     def judged(self, number: int, seen: Measured) -> Judgement:
         return self._inner.judged(number, seen)
+
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        proposal = self._inner.finishing(plans, under_way)
+        if proposal is not None:
+            self._log.append(("asked", proposal.number))
+        return proposal
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        return self._inner.undecided(plans)
 
     def under(self, setting: SearchSetting) -> Strategy:
         return self._inner.under(setting)

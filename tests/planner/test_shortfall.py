@@ -16,9 +16,10 @@ from circinus.planner.answers.known import Known, answer
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.measuring import Bench, measured
 from circinus.planner.search.loop import SearchSettings, search
-from circinus.planner.search.result import PlanningResult
+from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.search.shortfall import shortfall
 from circinus.planner.strategy.in_order import exhaustive_search
+from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import Measured, Proposal, SearchSetting
 from circinus.profiler.stopping import TTest
 from tests.oracles.brute_force import deployments
@@ -178,3 +179,70 @@ def test_beside_a_hopeless_latency_accuracy_binds_only_where_it_is_known_to(
     why = answer(query, TWO, known, exhaustive_search, TTest()).shortfall
     assert why is not None
     assert why.binding == binding
+
+
+def _at_30_ms(machines: int, rate: float, latency_s: float = 0.1) -> PlanningResult:
+    tiers = (Tier(name="t", price_usd_per_hour=1.0, machines=machines),)
+    evaluator = SyntheticEvaluator(chain(2), lambda _: 0.9, lambda _: 0.03)
+    slo = Slo(accuracy=0.8, latency_s=latency_s)
+    query = Query(pipeline="synthetic", slo=slo, request_rate_per_s=rate)
+    return search(query, Infrastructure(name="some", tiers=tiers), evaluator, TTest())
+
+
+def test_a_rate_that_machines_do_not_bear_binds_and_is_told_with_what_they_bear() -> None:
+    why = _at_30_ms(machines=2, rate=93.0).shortfall
+    assert why is not None
+    assert why.binding == ("request_rate",)
+    # Two copies of 30 ms that are busy for 0.7 of the time: 2 * 0.7 / 0.03 = 46.67 a second.
+    assert why.relaxations["request_rate"] == pytest.approx(46.667, abs=0.01)
+    assert "93 requests per second on the machines that there are" in why.sentence
+    assert "request rate 46.67 per second" in why.sentence
+    assert "latency" not in why.relaxations
+
+
+@pytest.mark.parametrize(("rate", "feasible"), [(46.6, True), (46.7, False)])
+def test_the_rate_that_is_told_is_borne(rate: float, feasible: bool) -> None:
+    assert bool(_at_30_ms(machines=2, rate=rate).plans) is feasible
+
+
+def test_a_latency_that_no_machine_keeps_binds_whatever_the_rate() -> None:
+    why = _at_30_ms(machines=2, rate=93.0, latency_s=0.01).shortfall
+    assert why is not None
+    assert why.binding == ("latency",)
+
+
+def test_two_lucky_inputs_are_no_closest_plan_and_no_relaxation() -> None:
+    """One configuration is known whole, at 0.96; of the other two inputs were met, both right."""
+    evaluator = SyntheticEvaluator(
+        chain(2), lambda row: (0.96, 1.0)[int(row[0])], lambda _: 0.01, noise=0.0
+    )
+    space = ConfigurationSpace(evaluator.graph)
+    profiles = [
+        evaluator.measure(space.configuration(0), evaluator.population),
+        evaluator.measure(space.configuration(1), 2),
+    ]
+    known = Known(graph=evaluator.graph, profiles=profiles, population=60, trusted={})
+    query = Query(pipeline="synthetic", slo=Slo(accuracy=0.99, latency_s=1.0))
+    one = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=1.0),))
+    found = answer(query, one, known, MultiFidelity, None)
+    assert found.shortfall is not None
+    assert found.shortfall.closest is not None
+    assert found.shortfall.closest.accuracy.value == pytest.approx(0.96)
+    assert found.shortfall.relaxations["accuracy"] == pytest.approx(0.96)
+    assert found.undecided == 1
+
+
+@pytest.mark.parametrize("price", [1.0, 0.0])
+def test_a_cost_bound_of_nothing_is_kept_by_free_machines_only(price: float) -> None:
+    tiers = (Tier(name="t", price_usd_per_hour=price),)
+    slo = Slo(accuracy=0.5, latency_s=1.0, cost_usd_per_hour=0.0)
+    evaluator = SyntheticEvaluator(chain(2), lambda _: 0.9, lambda _: 0.001)
+    settings = SearchSettings(strategy=MultiFidelity)
+    query = Query(pipeline="synthetic", slo=slo)
+    result = search(query, Infrastructure(name="n", tiers=tiers), evaluator, settings=settings)
+    if price:
+        assert result.outcome is PlanningOutcome.INFEASIBLE
+        assert result.shortfall is not None
+        assert result.shortfall.binding == ("cost",)
+    else:
+        assert result.outcome is PlanningOutcome.FEASIBLE

@@ -14,7 +14,7 @@ from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.plan import cost_usd_per_hour
+from circinus.pipelines.plan import Plan, cost_usd_per_hour
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.profile import Failure, Profile
 from circinus.pipelines.query import PlanningLimits, Query
@@ -106,6 +106,14 @@ class Spy:
 
     def judged(self, number: int, seen: Measured) -> Judgement:
         return self._inner.judged(number, seen)
+
+    def finishing(
+        self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
+    ) -> Proposal | None:
+        return self._inner.finishing(plans, under_way)
+
+    def undecided(self, plans: Sequence[Plan]) -> int | None:
+        return self._inner.undecided(plans)
 
     def under(self, setting: SearchSetting) -> Strategy:
         return self._inner.under(setting)
