@@ -19,6 +19,7 @@ class Finishing:
 
     because: str = ""  # why the search ended, in words; empty: it has not, or found nothing more
     _calls_usd: float | None = None  # what calls had cost when it began; None: it has not
+    _own_s: float = 0.0  # what other work than running operators had taken then
     _made: int = 0  # measurements
 
     @property
@@ -26,9 +27,9 @@ class Finishing:
         """Whether the cheapest plan is no longer searched for."""
         return self._calls_usd is not None
 
-    def begin(self, calls_usd: float, because: str = "") -> None:
+    def begin(self, *, calls_usd: float, own_s: float, because: str = "") -> None:
         """Go on to the front; empty: nothing else was worth measuring."""
-        self._calls_usd, self.because = calls_usd, because
+        self._calls_usd, self._own_s, self.because = calls_usd, own_s, because
 
     def may_go_on(self, *, calls_usd: float, own_s: float, response_s: float | None) -> bool:
         """Return whether more may be measured for the front, and note why not."""
@@ -36,7 +37,7 @@ class Finishing:
         if calls_usd > _CALLS * before:
             self.because = f"calls for the front have cost as much as those before, ${before:.4f}"
             return False
-        if self._made >= _MOST or own_s > (response_s or inf) / _OWN_PART:
+        if self._made >= _MOST or own_s - self._own_s > (response_s or inf) / _OWN_PART:
             self.because = "what else there is of the front takes long to choose"
             return False
         return True

@@ -265,11 +265,11 @@ class _Search:
         if not (findings.plans and self._finishing.has_begun):
             if proposals := choose(strategy.propose):
                 return proposals
-            self._finishing.begin(self._evaluator.calls_usd)
+            self._finishing.begin(calls_usd=self._evaluator.calls_usd, own_s=self._own_s)
         chosen = choose(partial(strategy.finishing, findings.plans)) if findings.plans else []
         if chosen and not self._finishing.may_go_on(
             calls_usd=self._evaluator.calls_usd,
-            own_s=self._elapsed_s - self._evaluator.spent_s,
+            own_s=self._own_s,
             response_s=self._budget.limits.response_s,
         ):
             return []
@@ -388,7 +388,9 @@ class _Search:
         patient = fruitless < self._settings.patience or self._finishing.has_begun
         if findings.plans and not patient:
             told = f"no cheaper plan in {fruitless} more configurations"
-            self._finishing.begin(self._evaluator.calls_usd, told)
+            self._finishing.begin(
+                calls_usd=self._evaluator.calls_usd, own_s=self._own_s, because=told
+            )
         failures = len(findings.failed)
         if failures and self._bench.setting.context.query.on_failure is OnFailure.STOP:
             return _Stop(PlanningOutcome.FAILED, str(self._evaluator.failures[0]))
@@ -433,6 +435,10 @@ class _Search:
     def _waited_s(self) -> float:
         waits = self._settings.waits
         return 0.0 if waits is None else waits.seconds
+
+    @property
+    def _own_s(self) -> float:
+        return self._elapsed_s - self._evaluator.spent_s
 
     def _is_cancelled(self) -> bool:
         """Give whether the observer ever said so."""
