@@ -16,9 +16,11 @@ from operator import attrgetter
 from typing import Any, cast
 
 from circinus.pipelines import checks
+from circinus.pipelines.connections import Watch
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.judge import SCORING
 from circinus.pipelines.payload import Payload
+from circinus.pipelines.profile import Unplannable
 
 LIBRARY = "sklearn.metrics"
 _WORSE = ("_loss", "_error", "_deviance")  # how its functions end of which less is better
@@ -89,14 +91,16 @@ class SetMetric:
         each = [[self.read(value) for value in values] for values in (outputs, expected, inputs)]
         if _expected_first(self.call):
             each[0], each[1] = each[1], each[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # metrics warn of few outputs, which we handle
-            try:
+        try:
+            with warnings.catch_warnings(), Watch(SCORING, declared=False):
+                warnings.simplefilter("ignore")  # metrics warn of few outputs, which we handle
                 figure = float(self.call(*each[: positionals(self.call)], **self.arguments))
-            except Exception as error:  # the metric is the user's code: a border
-                if isinstance(error, _UNDEFINED) and not whole:
-                    return None
-                raise OperatorFailed(SCORING, words_of(error)) from error
+        except Unplannable as error:
+            raise OperatorFailed(SCORING, str(error)) from error
+        except Exception as error:  # the metric is the user's code: a border
+            if isinstance(error, _UNDEFINED) and not whole:
+                return None
+            raise OperatorFailed(SCORING, words_of(error)) from error
         return within_range(figure) if isfinite(figure) or whole else None
 
 

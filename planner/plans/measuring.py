@@ -232,7 +232,7 @@ def _scored(bench: Bench, number: int, profile: Profile) -> Profile | FailedMeas
         if (scored := bench.scored(profile)) is not None:
             return scored
     except OperatorFailed as error:
-        cause = f"{UNPLANNABLE}{error.cause}"
+        cause = f"{UNPLANNABLE}{error.cause.removeprefix(UNPLANNABLE)}"
     failure = Failure(input=int(profile.inputs[-1]), operator=SCORING, cause=cause)
     told = replace(profile, failures=(*profile.failures, failure))
     inputs = len(profile.inputs)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_what_no_few_outputs_explain_is_a_fault_of_the_metric() -> None:
 
     with pytest.raises(OperatorFailed, match="operator score failed: KeyError: 'label'"):
         SetMetric(function=wrong).of([1], [1], [0])
+
+
+def test_a_metric_of_all_outputs_calls_no_model_that_nobody_pays_for() -> None:
+    def asks(outputs: list[str], expected: list[str]) -> float:
+        with socket.create_connection(("api.openai.com", 443), timeout=1):
+            return 1.0
+
+    with pytest.raises(OperatorFailed, match=r"api\.openai\.com"):
+        SetMetric(function=asks).of(["a"], ["b"], ["c"])
 
 
 def test_inputs_reach_a_metric_that_takes_them() -> None:
