@@ -38,6 +38,7 @@ Sets = Annotated[
     ),
 ]
 _SET_RULE = "must be NAME=VALUE, as slo.accuracy=0.8"
+_LEAST_USD_PER_MILLION = 0.001  # the cheapest that genai-prices lists is 0.003
 _SOURCES = ("examples", "folder", "jsonl", "dataset")
 
 
@@ -70,7 +71,25 @@ def completed(
     """
     called = [name for operator in pipeline.graph.operators for name in operator.endpoints]
     today = datetime.fromtimestamp((clock or SystemClock()).timestamp(), UTC).date().isoformat()
-    return with_suggested(infrastructure, called, pipeline.suggested, today)
+    whole, notes = with_suggested(infrastructure, called, pipeline.suggested, today)
+    return whole, (*notes, *_odd_prices(whole))
+
+
+def _odd_prices(infrastructure: Infrastructure) -> list[str]:
+    """Return what looks like a slip in prices: one left out beside others, one of a token."""
+    shared = [tier for tier in infrastructure.tiers if not (tier.dedicated or tier.endpoints)]
+    priced = any(tier.price_usd_per_hour for tier in shared)
+    free = [tier.name for tier in shared if not tier.price_usd_per_hour and priced]
+    small = [
+        f"endpoint {one.name}: {name} is {value:g} a million, below any listed price: it must be "
+        "per million tokens, not per token"
+        for tier in infrastructure.tiers
+        for one in tier.endpoints
+        for name in ("input_usd_per_million", "output_usd_per_million")
+        if 0 < (value := getattr(one.price, name)) < _LEAST_USD_PER_MILLION
+    ]
+    words = "price_usd_per_hour is 0 or left out (default 0), so plans there cost nothing"
+    return [*(f"tier {name}: {words}" for name in free), *small]
 
 
 def _with(document: Mapping[str, Any], text: str) -> dict[str, Any]:

@@ -11,7 +11,11 @@ import pytest
 
 from circinus.api.cli.told import completed, query_told
 from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.operators import Operator, OperatorSpec
+from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.registry import load_pipeline
 from tests.api.cli.commands import adder_query, invoke
@@ -131,6 +135,32 @@ def test_a_provider_s_own_model_is_priced_as_of_today(folder: Path) -> None:
 
     assert [each.name for each in tiers.endpoints] == ["gpt-4o-mini"]
     assert "on 2026-01-15)" in notes[0]
+
+
+def test_prices_that_look_like_slips_are_told() -> None:
+    tiers = Infrastructure(
+        name="lab",
+        tiers=(
+            Tier(name="own", dedicated=True),
+            Tier(name="paid", machines=2, price_usd_per_hour=1.0),
+            Tier(name="free", machines=2),
+            Tier(name="api", endpoints=(endpoint("a", 1.5e-7), endpoint("b", 0.15))),
+        ),
+        links=(),
+    )
+    operator = Operator(spec=OperatorSpec(name="same"), run=lambda inputs, knobs: inputs)
+    pipeline = Pipeline(name="same", operators=(operator,), score=lambda output, expected: 1.0)
+
+    _, notes = completed(tiers, pipeline)
+    assert notes == (
+        "tier free: price_usd_per_hour is 0 or left out (default 0), so plans there cost nothing",
+        "endpoint a: input_usd_per_million is 1.5e-07 a million, below any listed price: it must "
+        "be per million tokens, not per token",
+    )
+
+
+def endpoint(name: str, usd: float) -> Endpoint:
+    return Endpoint(name=name, price=CallPrice(input_usd_per_million=usd))
 
 
 def test_the_library_plans_a_chain_by_name_with_the_same_parts(folder: Path) -> None:
