@@ -13,7 +13,7 @@ from circinus.api.cli.told import completed, query_told
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.operators import Operator, OperatorSpec
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.presets import PRESETS
@@ -146,7 +146,10 @@ def test_prices_that_look_like_slips_are_told() -> None:
             Tier(name="free", machines=2),
             Tier(name="api", endpoints=(endpoint("a", 1.5e-7), endpoint("b", 0.15))),
         ),
-        links=(),
+        links=[
+            Link(between=both, bandwidth_bytes_per_s=1e9, delay_s=0.0)
+            for both in (("own", "paid"), ("paid", "free"), ("paid", "api"))
+        ],
     )
     operator = Operator(spec=OperatorSpec(name="same"), run=lambda inputs, knobs: inputs)
     pipeline = Pipeline(name="same", operators=(operator,), score=lambda output, expected: 1.0)
