@@ -68,7 +68,7 @@ def listed_price(
         faults.append(Fault.of("provider", f"must be among {known}", provider))
     found = None if offers is None else offers.find_model(model, all_providers=providers)
     if offers is not None and found is None:
-        rule = f"must be a model of {provider} that genai-prices {_edition()} knows"
+        rule = f"must be a model of {provider} that genai-prices {_edition()} knows on {day}"
         if near := get_close_matches(model, [each.id for each in offers.models], cutoff=0.5):
             rule += f" (near: {', '.join(near)})"
         faults.append(Fault.of("model", rule, model))

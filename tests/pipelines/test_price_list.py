@@ -103,7 +103,7 @@ def test_a_day_before_any_model_and_a_model_that_is_not_there_are_told_at_once()
 
     assert [fault.field for fault in raised.value.faults] == ["date", "model"]
     raised.match("must be 2020-06-11 or later: no model was hosted before")
-    raised.match(r"knows \(near: gpt-4-turbo")
+    raised.match(r"knows on 2019-01-01 \(near: gpt-4-turbo")
 
 
 def test_the_first_day_of_a_hosted_model_has_a_price() -> None:
