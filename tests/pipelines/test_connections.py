@@ -161,8 +161,12 @@ def test_the_model_of_a_chain_is_known_to_its_other_operators(
 
 
 def test_anything_else_is_noted_once_where_it_is_measured(other: Listener) -> None:
+    def touch_often() -> None:
+        for _ in range(3):
+            touch(other)
+
     with measured() as hosts:
-        run(lambda: [touch(other) for _ in range(3)])
+        run(touch_often)
 
     assert list(hosts) == [f"localhost:{other.port}"]
     assert other.was_reached

@@ -146,10 +146,10 @@ def test_prices_that_look_like_slips_are_told() -> None:
             Tier(name="free", machines=2),
             Tier(name="api", endpoints=(endpoint("a", 1.5e-7), endpoint("b", 0.15))),
         ),
-        links=[
+        links=tuple(
             Link(between=both, bandwidth_bytes_per_s=1e9, delay_s=0.0)
             for both in (("own", "paid"), ("paid", "free"), ("paid", "api"))
-        ],
+        ),
     )
     operator = Operator(spec=OperatorSpec(name="same"), run=lambda inputs, knobs: inputs)
     pipeline = Pipeline(name="same", operators=(operator,), score=lambda output, expected: 1.0)
