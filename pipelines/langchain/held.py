@@ -107,6 +107,16 @@ def options(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
     return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))
 
 
+def identity(value: object) -> tuple[int, ...]:
+    """Return what a value is known by, as long as somebody keeps it.
+
+    A method is made anew whenever it is asked for: it is known by what it is made of.
+    """
+    if isinstance(value, MethodType):
+        return id(value.__self__), id(value.__func__)
+    return (id(value),)
+
+
 def everything_of(value: object) -> list[object]:
     """Return a value and all that it holds and names, at any depth, each once."""
     return _reached(value, held_by)
@@ -117,11 +127,13 @@ def _found(step: _Step, inside: Callable[[object], Iterable[object]]) -> list[_S
 
 
 def _reached(value: object, inside: Callable[[object], Iterable[object]]) -> list[object]:
-    waiting, seen = deque[object]([value]), dict[int, object]()  # kept: an id stays one value's
+    waiting = deque[object]([value])
+    seen = dict[tuple[int, ...], object]()  # kept: an id stays one value's
     while waiting and len(seen) < _MOST:
         value = waiting.popleft()
-        if id(value) not in seen:
-            seen[id(value)] = value
+        key = identity(value)
+        if key not in seen:
+            seen[key] = value
             waiting.extend(each for each in inside(value) if not _is_data(each))
     return list(seen.values())
 

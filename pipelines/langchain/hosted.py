@@ -33,7 +33,7 @@ from langchain_core.runnables.passthrough import RunnableAssign
 from langchain_core.runnables.retry import RunnableRetry
 
 from circinus.pipelines.endpoints import EndpointCall
-from circinus.pipelines.langchain.held import held_by
+from circinus.pipelines.langchain.held import held_by, identity
 from circinus.pipelines.langchain.settings import run_config
 from circinus.pipelines.operators import KnobValue
 from circinus.pipelines.suggested import SuggestedEndpoint
@@ -157,7 +157,7 @@ class _Walk:
 
     def __init__(self, knobs: Knobs) -> None:
         self._knobs = knobs
-        self._seen: dict[tuple[int, frozenset[tuple[str, KnobValue]]], object] = {}
+        self._seen: dict[tuple[tuple[int, ...], _Chosen], object] = {}
 
     def models(self, step: object) -> Iterator[HostedModel]:
         waiting = deque([_Seen(step, {}, {}, 1, is_known=True)])
@@ -169,7 +169,7 @@ class _Walk:
                 waiting.extend(self._inside(at))
 
     def _is_new(self, at: _Seen) -> bool:
-        key = (id(at.value), frozenset(at.when.items()))
+        key = (identity(at.value), frozenset(at.when.items()))
         if isinstance(at.value, str | bytes | int | float | None) or key in self._seen:
             return False
         self._seen[key] = at.value  # kept: an id stays one value's
