@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Repeats:
+class RememberedInputs:
     """What is known of the operators of a pipeline. Threads may share it."""
 
     _quick_s: dict[str, float] = field(default_factory=dict)  # by fingerprint, of a known input

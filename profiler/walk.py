@@ -27,7 +27,7 @@ from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Completed, Executor, FailedRun, compared
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
-from circinus.profiler.repeats import Place, Repeats
+from circinus.profiler.repeats import Place, RememberedInputs
 from circinus.profiler.scoring import Scoring
 
 _NOTHING = Paid()
@@ -75,7 +75,7 @@ class Walk:
         self._executor = executor
         self._cache = cache
         self._comparisons = Comparisons() if comparisons is None else comparisons
-        self.repeats = Repeats()
+        self.repeats = RememberedInputs()
         # fingerprint -> index of input -> first measured. Outlives what the cache evicts.
         self._facts: dict[str, dict[int, _Facts]] = {}
         # The same of what failed: what failed once is not tried again for other configurations.
