@@ -23,6 +23,7 @@ differs in 9.75 %, and 0.9025 ** 30 is 4.6 %. They cost a fifth of the first 150
 class Comparisons:
     """What is known of the operators of one version of a pipeline. Threads may share it."""
 
+    most: int = MOST_COMPARED  # measurements whose operators run once more
     alike: set[str] = field(default_factory=set)  # operators that answered alike
     unlike: set[str] = field(default_factory=set)  # those that were seen to draw
 
@@ -42,7 +43,6 @@ class Comparisons:
         (self.unlike if done.varies else self.alike).add(operator.name)
         return done.varies
 
-
-def is_compared(number: int) -> bool:
-    """Say whether the operators that run for the measurement of that number are compared."""
-    return number % _EVERY == 0 and number < _EVERY * MOST_COMPARED
+    def is_compared(self, number: int) -> bool:
+        """Say whether the operators that run for the measurement of that number are compared."""
+        return number % _EVERY == 0 and number < _EVERY * self.most

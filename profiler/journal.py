@@ -67,8 +67,11 @@ class MeasuredInput(Paid):
             shape = (len(self.operator_s), USAGE_FIELDS)
             found = self.used.shape
             checks.require(found == shape, f"{where}, used", f"must have shape {shape}", found)
-        scored = math.isfinite(self.score) != (self.failure is not None)
-        rule = "must have either a finite score or a failure and NaN"
+        alone = self.output is None
+        known = 0 <= self.score <= 1 if alone else math.isfinite(self.score)
+        scored = known != (self.failure is not None) and (known or math.isnan(self.score))
+        number = "score in [0, 1]" if alone else "finite score"
+        rule = f"must have either a {number} or a failure and NaN"
         checks.require(scored, where, rule, (self.score, self.failure))
         for name in ("spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd"):
             checks.non_negative(f"{where}, {name}", getattr(self, name))

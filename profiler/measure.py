@@ -25,7 +25,7 @@ from circinus.pipelines.payload import content_hash, payload_bytes
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Failure, IntArray, Profile
 from circinus.pipelines.scatter import Scatter
-from circinus.profiler.comparing import Comparisons, is_compared
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Executor, handed_out
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair
 from circinus.profiler.prefix_cache import PrefixCache, fingerprints
@@ -126,7 +126,7 @@ class Profiler:
         missing: list[_Missing] = []
         for known, pairs in each:
             for pair in pairs:
-                compares = is_compared(self._wanted)
+                compares = self.comparisons.is_compared(self._wanted)
                 self._wanted += 1
                 if pair in known.recalled:
                     self._walk.learn(self._prints(known, pair), known.recalled[pair])

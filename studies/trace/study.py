@@ -224,7 +224,8 @@ def _measure(
             store.arrays["latency_s"][number, :, columns] = profile.operator_s
             store.arrays["output_bytes"][number, :, columns] = profile.output_bytes
             if profile.waited_s is not None:
-                store.arrays["waited_s"][number, :, columns] = profile.waited_s
+                known = np.where(np.isnan(profile.operator_s), np.nan, profile.waited_s)
+                store.arrays["waited_s"][number, :, columns] = known
             meter.pair(profile.failures[0] if profile.failures else None)
         store.save(index)
         spent_s, saved_s = spent_s + profiler.spent_s, saved_s + profiler.saved_s
@@ -245,7 +246,9 @@ class _Profilers:
     clock: Clock
     _executor: InProcess = field(init=False)
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False)
-    _comparisons: Comparisons = field(default_factory=Comparisons, init=False)
+    # A trace has every draw of what is declared to draw, and says what runs cost: none is repeated
+    # but where settings are made warm.
+    _comparisons: Comparisons = field(default_factory=lambda: Comparisons(most=0), init=False)
 
     def __post_init__(self) -> None:
         self._executor = InProcess(self.clock, busy_s=busy_s)

@@ -113,7 +113,7 @@ def test_a_rate_that_doubles_is_followed_and_given_up_again_a_minute_after(
     shown = ShownSchedule(Service(watched.rescheduler.parts, deployer))
     assert b'"extras":[{"tier":"cloud","machine":0,"share":0.2' in shown.read()[2]
     deployer.arrivals = {"q-1": 4.0}
-    run(watched, clock, 60)
+    run(watched, clock, 59)
     assert extras(deployer) == 1
     run(watched, clock, 2)
     assert extras(deployer) == 0

@@ -22,6 +22,7 @@ from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.profile import Evaluator
 from circinus.pipelines.replay import TraceEvaluator
 from circinus.pipelines.trace import Trace
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler
@@ -103,6 +104,7 @@ def over_operators(cache: PrefixCache | None, *, width: int = 1) -> Evaluator:
         executor=InProcess(clock) if width == 1 else Wide(width),
         journal=MemoryJournal(),
         cache=cache,
+        comparisons=Comparisons(most=0),
     )
 
 

@@ -28,6 +28,7 @@ from circinus.planner.strategy.cmbo import Cmbo
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import StrategyFactory
 from circinus.planner.strategy.space import indices_of
+from circinus.profiler.comparing import Comparisons
 from circinus.profiler.prefix_cache import PrefixCache
 from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -153,7 +154,9 @@ def test_no_input_of_a_configuration_is_measured_twice(
     pipeline = Pipeline(name="counted", operators=(first, second), score=_sum_of_knobs)
     examples = tuple(Example(input=float(i), expected=None) for i in range(40))
     dataset = Dataset(name="d", examples=examples)
-    profiler = bench.profiler(pipeline, dataset, cache=PrefixCache())
+    profiler = bench.profiler(
+        pipeline, dataset, cache=PrefixCache(), comparisons=Comparisons(most=1)
+    )
     slo = Slo(accuracy=0.7, latency_s=10.0)
     query = Query(pipeline="counted", slo=slo, seed=seed, limits=PlanningLimits(profiling_s=1e4))
     result = search(query, TIERS, profiler, TTest(), settings=SearchSettings(strategy=strategy))

@@ -117,7 +117,7 @@ def test_a_metric_that_gives_no_score_is_a_failure_of_the_metric(
     profile = Bench().profiler(pipeline, numbers(1)).measure(NOTHING_TO_SET, 1)
     (failure,) = profile.failures
     assert (failure.operator, failure.ends_planning) == ("score", True)
-    assert failure.cause.endswith(f"score every output, 0 where nothing of it is right ({cause})")
+    assert f"score every output, 0 where nothing of it is right ({cause}" in failure.cause
 
 
 def test_a_failed_measurement_is_nan_in_all_that_was_measured() -> None:

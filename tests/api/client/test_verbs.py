@@ -216,7 +216,7 @@ def test_a_file_of_data_is_handed_over(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "mine.jsonl").write_text('{"input": 1, "expected": 2}\n')
     file = tmp_path / "query.yaml"
     file.write_text(as_yaml({**query(), "data": {"jsonl": "mine.jsonl"}}))
-    theirs = {"dataset": "d-" + "0" * 32, "on_failure": "drop"}
+    theirs = {"dataset": "d-" + "0" * 32, "on_failure": "score_zero"}
     assert submitted(file)["data"] == theirs
     monkeypatch.chdir(tmp_path)
     assert submitted(query(), data="mine.jsonl")["data"] == theirs
