@@ -43,7 +43,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contender:
+class FrontCandidate:
     """What is known of candidates, shape (C,) each."""
 
     mean: FloatArray  # mu
@@ -65,7 +65,7 @@ class Openness:
 
 
 def openness(
-    known: Contender,
+    known: FrontCandidate,
     plans: Sequence[Plan],
     costs: Sequence[float],  # of the plans
     rows: Sequence[int],  # candidates that the plans are of
@@ -100,7 +100,7 @@ def openness(
     return Openness(undecided=undecided, worth=worth)
 
 
-def _own(known: Contender, bound: FloatArray) -> FloatArray:
+def _own(known: FrontCandidate, bound: FloatArray) -> FloatArray:
     """Return the chance, by their own scores, that accuracies are above a bound, shape (C,)."""
     n, left = known.met, np.maximum(known.population - known.met, _TINY)
     needed = np.clip((bound * known.population - known.scored) / left, 0.0, 1.0)

@@ -30,7 +30,7 @@ from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.models.operator_seconds import Seconds, SecondsModel, usd_per_s
 from circinus.planner.strategy.acquisition import Acquisition, MultiFidelitySettings, Predictions
 from circinus.planner.strategy.affordable import least_costs, log_affordable
-from circinus.planner.strategy.front import Contender, Openness, openness
+from circinus.planner.strategy.front import FrontCandidate, Openness, openness
 from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
 from circinus.planner.strategy.space import candidates, indices_of
 
@@ -230,7 +230,7 @@ class MultiFidelity:
 
     def _openness(self, plans: Sequence[Plan], predictions: Predictions) -> Openness:
         setting, pool = self._setting, self._pool
-        known = Contender(
+        known = FrontCandidate(
             mean=predictions.accuracies.mean,
             variance=predictions.accuracies.variance,
             least_cost=least_costs(setting.context, predictions.seconds),

@@ -130,7 +130,14 @@ def test_dollars_ahead_are_shown_and_survive_the_way_to_a_plan_file_and_back(
     assert told == (
         None
         if usd is None
-        else {"value": 0.0006, "low": 0.0003, "high": None, "confidence": 0.95, "inputs": 20}
+        else {
+            "value": 0.0006,
+            "low": 0.0003,
+            "high": None,
+            "confidence": 0.95,
+            "inputs": 20,
+            "left_out": 0,
+        }
     )
     back = to_plan(PlanView.model_validate_json(text), PIPELINE.graph)
     assert back.future == ahead

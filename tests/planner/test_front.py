@@ -18,7 +18,7 @@ from circinus.pipelines.slo import Slo
 from circinus.planner.answers.known import Known, answer, result_of
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
-from circinus.planner.strategy.front import Contender, openness
+from circinus.planner.strategy.front import FrontCandidate, openness
 from circinus.planner.strategy.in_order import exhaustive_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from tests.oracles.synthetic import chain
@@ -158,7 +158,7 @@ def test_calls_for_the_front_cost_no_more_than_those_before() -> None:
     assert "calls for the front" in result.stopped_because or result.remarks == ()
 
 
-def _candidate(**more: object) -> Contender:
+def _candidate(**more: object) -> FrontCandidate:
     figures: dict[str, object] = {
         "mean": np.array([0.8, 0.9]),
         "variance": np.array([0.01, 0.01]),
@@ -169,7 +169,7 @@ def _candidate(**more: object) -> Contender:
         "scored": np.zeros(2),
         "population": 40,
     }
-    return Contender(**{**figures, **more})  # type: ignore[arg-type]  # by name
+    return FrontCandidate(**{**figures, **more})  # type: ignore[arg-type]  # by name
 
 
 def test_without_plans_whatever_may_meet_the_objectives_is_open() -> None:
