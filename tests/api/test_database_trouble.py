@@ -151,7 +151,8 @@ def test_planning_waits_for_a_database_that_goes_away_and_measures_nothing_twice
     total, again = measurement_counts(engine, "q-1")
     engine.dispose()
     assert (total, again) == (record.planned.inputs, 0)
-    assert len(calls) == total + 2  # the first call of each configuration warms up
+    # The first call of each configuration warms up; a fifth of all are compared with another.
+    assert total + 2 <= len(calls) <= total + 2 + total // 5
     assert not any(complaints)
 
 

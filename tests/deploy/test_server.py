@@ -201,7 +201,7 @@ from tests.deploy.serving import desired, pids_of, plan, serving
 from circinus.deploy.local.cgroups import available
 
 async def main():
-    wanted = {"q": desired("nap", plan("nap", shares={"cloud": 0.5}, replicas={"cloud": 2}))}
+    wanted = {"q": desired("burn", plan("burn", shares={"cloud": 0.5}, replicas={"cloud": 2}))}
     async with serving(Path(sys.argv[1]), wanted, cgroups=available()) as orchestrator:
         print(json.dumps(pids_of(orchestrator, "q")), flush=True)
         await asyncio.sleep(60)

@@ -146,9 +146,10 @@ def test_what_is_wanted_is_labelled_and_the_next_run_goes_on(folder: Path) -> No
     assert found["plans"][0]["states"]["accuracy"] == "met"
     off = found["judge"]["bias"]
     assert off["low"] <= 0.05 <= off["high"] or off["low"] <= 0.0 <= off["high"]
-    # Each was measured once, but for the first call of each size in a run, which warms it up.
+    # Each was measured once, but for the first call of each size in a run, which warms it up, and
+    # for each fifth of the first 150, which is compared with another run.
     ran = (folder / "ran.txt").read_text().splitlines()
-    assert len(ran) - len(set(ran)) <= 3 * 7
+    assert len(ran) - len(set(ran)) <= 3 * 7 + 30
 
 
 def test_gold_in_the_query_is_taken_and_counts_as_used(folder: Path) -> None:
