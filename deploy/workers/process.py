@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import os
 import resource
 import time
@@ -16,7 +15,6 @@ from threading import local
 from circinus.deploy.workers.shares import ProcessorSeconds
 from circinus.pipelines.clock import SystemClock
 
-_log = logging.getLogger(__name__)
 _PR_SET_TIMERSLACK = 29
 _LEAST_NS = 1
 _CPU_CLOCK = 2  # of the clocks that the kernel keeps of a process: `CPUCLOCK_SCHED`
@@ -25,7 +23,6 @@ _FACTS = local()  # of a thread: its process and the file that tells of it
 
 OUT_OF_MEMORY = 12
 """Exit code of a worker whose operators hold on to most of the memory that it may have."""
-_FORKED = 70  # exit code of a copy of a worker
 
 
 def limit_memory(beyond_bytes: int) -> None:
@@ -53,13 +50,6 @@ def lift_if_held(beyond_bytes: int) -> bool:
 def _held_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as facts:
         return int(facts.read().split()[5]) * resource.getpagesize()
-
-
-def end_copy(original: int) -> None:
-    """End this process if it is a copy of the `original` one: an operator forked and returned."""
-    if os.getpid() != original:
-        _log.error("fork_returned of=%d: the copy ends, and answers nothing", original)
-        os._exit(_FORKED)
 
 
 def forget_peak() -> None:

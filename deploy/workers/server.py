@@ -34,7 +34,6 @@ from circinus.deploy.workers.hangs import CallPatience, CallWatch, WatchedHealth
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.process import (
     OUT_OF_MEMORY,
-    end_copy,
     lift_if_held,
     limit_memory,
     processor_seconds,
@@ -174,7 +173,6 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
     ) -> None:
         self._execution, self._options, self._give_up = execution, options, give_up
         self._turn = threading.Semaphore(execution.concurrency)
-        self._process = os.getpid()
         longest_s = max((each.timeout_s for each in options.endpoints), default=0.0)
         self.watch = CallWatch(
             execution.clock, execution.concurrency, CallPatience().beyond(longest_s)
@@ -231,18 +229,15 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if ended.wait(max(seconds, 0.0)):
                 raise CallEnded
 
-        try:
-            reply = self._configured(request.settings).run(
-                request.operators,
-                {name: decode(data) for name, data in request.inputs.items()},
-                request.wants,
-                pause,
-                Pace(devices=self._execution.pace.devices) if request.warm_up else None,
-                due,
-                max(request.attempt, 1),
-            )
-        finally:
-            end_copy(self._process)
+        reply = self._configured(request.settings).run(
+            request.operators,
+            {name: decode(data) for name, data in request.inputs.items()},
+            request.wants,
+            pause,
+            Pace(devices=self._execution.pace.devices) if request.warm_up else None,
+            due,
+            max(request.attempt, 1),
+        )
         reply.worker_cpu_s = time.process_time() + programs_s()
         largest = self._options.message_bytes
         if (size := reply.ByteSize()) > largest:
