@@ -23,9 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from circinus.pipelines import checks
@@ -97,6 +94,10 @@ def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArr
     size (C.2) and does not say how to get them. InvalidInput if a feature is not finite or there
     are fewer inputs than strata.
     """
+    # Slow to import: only where inputs have features.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     bad = features[~np.isfinite(features)]
     checks.require(bad.size == 0, "features", "must be finite", bad[:1].tolist())
     rule = f"must be at most the number of inputs, {len(features)}"
@@ -131,6 +132,8 @@ def round_robin(labels: IntArray, rng: Generator) -> IntArray:  # (n,) -> (n,)
 
 
 def _standardised(features: FloatArray) -> FloatArray:
+    from sklearn.preprocessing import StandardScaler
+
     # Divided by the largest value first: squares of huge features would overflow.
     peak = np.abs(features).max(axis=0)
     scaled = features / np.where(peak > 0, peak, 1.0)

@@ -146,6 +146,7 @@ async def calibrated(
     )
     async with opened(launcher, spec) as (instance, client):
         await _serve(workload, client, 0, _Calls(clock), warm_up=True)
+        instance.limit()  # models are loaded: at a tenth of a core that took most of the time
         with ProcessPool(workload.reference, clock) as pool:
             for _ in range(settings.repetitions):
                 seconds, waits = await _profile(workload, pool, settings.pause_s)

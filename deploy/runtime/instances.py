@@ -270,11 +270,13 @@ class Launcher(Protocol):
 async def opened(
     launcher: Launcher, spec: InstanceSpec
 ) -> AsyncIterator[tuple[RunningInstance, WorkerClient]]:
-    """Give an instance that keeps to its share, and a way to call it; errors as `Launcher`."""
+    """Return an instance that is free of its share until it is limited, and a way to call it.
+
+    Errors as `Launcher`.
+    """
     instance = await launcher.start(spec)
     client = instance.client()
     try:
-        instance.limit()
         yield instance, client
     finally:
         await client.close()

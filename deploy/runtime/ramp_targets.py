@@ -72,7 +72,8 @@ async def unit_target(
     (spec,) = specs.values()
     at_once = min(operator.concurrency for operator in pipeline.operators)
     batched = any(operator.run_batch for operator in pipeline.operators)
-    async with opened(launcher, spec) as (_, client):
+    async with opened(launcher, spec) as (instance, client):
+        instance.limit()
         yield _Worker(
             client=client,
             pipeline=pipeline,

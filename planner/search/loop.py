@@ -410,11 +410,14 @@ class _Search:
         early = count < self._settings.minimum and chance != 0
         if early or chance is None or not chance < hopeless:
             return None
-        return _Stop(
-            PlanningOutcome.INFEASIBLE,
-            f"{count} configurations measured, and the models give less than a "
-            f"{hopeless:.2g} chance that any other one meets the SLOs",
-        )
+        if count == self._bench.setting.space.size:
+            because = f"all {count} configurations measured, and none comes near the objectives"
+        else:
+            because = (
+                f"{count} configurations measured, and the models give less than a "
+                f"{hopeless:.2g} chance that any other one meets the SLOs"
+            )
+        return _Stop(PlanningOutcome.INFEASIBLE, because)
 
     def _nothing_left(self) -> _Stop:
         count, size = self._findings.count, self._bench.setting.space.size

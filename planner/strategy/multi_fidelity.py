@@ -23,6 +23,7 @@ from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.latency import Work
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.slo import HoldsFor
 from circinus.planner.deployment.costs import hourly
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import recalled
@@ -39,6 +40,7 @@ _FINISHING_PART = (
     2  # the same while the front is finished: what is left may well be measured whole
 )
 _DECISION_S = 2e-3  # about what weighing candidates anew takes
+_NEVER = 1e-9  # chance of being in time at which nothing more is measured of what was run
 _HARDLY = 0.01  # chance at which the last configurations that may be measured are left
 _TINY = 1e-12
 _SECONDS_PER_HOUR = 3600.0
@@ -296,14 +298,18 @@ class MultiFidelity:
         return int(_DECISION_S / max(input_s, _TINY))
 
     def _chance(self, predictions: Predictions) -> float | None:
-        """Give a bound on the chance of any other; None before every knob value was met.
+        """Return a bound on the chance of any other; None before every knob value was met.
 
-        By Boole's inequality, deviations doubled: an infeasible query is worth a second look.
+        By Boole's inequality, deviations doubled: an infeasible query is worth a second look. It
+        is 0 where every configuration was run and all are far too slow.
         """
-        if not self._pool.whole or not self._pool.all_values_met:
+        pool = self._pool
+        if not pool.whole or not pool.all_values_met:
             return None
+        if self._all_are_slow(predictions):
+            return 0.0
         # None is ruled out by the models alone, however little they give it.
-        return max(self._chance_of(self._pool.unknown, predictions, widened=2.0), _TINY)
+        return max(self._chance_of(pool.unknown, predictions, widened=2.0), _TINY)
 
     def _chance_of(
         self, rows: npt.NDArray[np.bool_], predictions: Predictions, *, widened: float
@@ -318,11 +324,25 @@ class MultiFidelity:
         self, predictions: Predictions, *, widened: float = 1.0
     ) -> FloatArray:  # (C,)
         """Return the log of the chance that a deployment meets the SLOs of latency and cost."""
+        cheap = log_affordable(self._setting.context, predictions.seconds, widened=widened)
+        return np.asarray(self._log_fast(predictions, widened=widened) + cheap)
+
+    def _all_are_slow(self, predictions: Predictions) -> bool:
+        """Return whether every configuration was run, and none is in time on any machines.
+
+        What future inputs would take is shown by all examples, whatever they say.
+        """
+        pool, setting = self._pool, self._setting
+        least = min(self._settings.minimum, setting.population)
+        if setting.asked.holds_for is HoldsFor.FUTURE or (pool.met < least).any():
+            return False
+        fast = np.exp(self._log_fast(predictions, widened=2.0))
+        return bool(fast[pool.unknown].sum() < _NEVER)
+
+    def _log_fast(self, predictions: Predictions, *, widened: float) -> FloatArray:  # (C,)
         seconds, bound_s = predictions.seconds, self._setting.slo.latency_s
         deviation = widened * np.sqrt(seconds.log_variance + _TINY)
-        fast = log_ndtr((log(bound_s) - seconds.log_latency) / deviation)
-        cheap = log_affordable(self._setting.context, seconds, widened=widened)
-        return np.asarray(fast + cheap)
+        return np.asarray(log_ndtr((log(bound_s) - seconds.log_latency) / deviation))
 
 
 class _Pool:

@@ -32,8 +32,8 @@ EXAMPLES = 50  # that requests are made of, and requests to each query
 CONTESTED = "edge"  # the tier that machines are taken from
 THINNED = ("device", "edge")  # the link that becomes thinner
 THIN_MBIT_PER_S = 3.0  # then: a clip takes longer than DRIFTING allows for everything
-_PROFILING_S = 10.0  # never reached on an idle computer; a busy one may take this long
-_CONFIGURATIONS = 24  # enough for a feasible plan, few enough for a demo
+_PROFILING_S = _RESPONSE_S = 40.0  # not reached on an idle computer; a busy one may take this long
+_DURATION_S = 1800.0  # what a cheaper plan saves by then is not worth long planning
 _TIERS = {  # machines, dollars per hour, speed
     "device": (1, 0.02, 0.03),
     "edge": (2, 0.10, 0.06),
@@ -58,7 +58,6 @@ class DemoCase:
     restrictions: RestrictionsRequest = field(default_factory=lambda: _NOT_HANDED_OUT)
     weight: float = 1.0
     ends: QueryPhase = QueryPhase.SERVING  # the phase that it must reach
-    configurations: int | None = _CONFIGURATIONS  # most that are measured; None: any number
 
     @property
     def request(self) -> QueryRequest:
@@ -68,7 +67,8 @@ class DemoCase:
             data=DataSource(examples=INPUTS, seed=PLANNING_SEED),
             slo=self.slo,
             weight=self.weight,
-            limits=LimitsRequest(profiling_s=_PROFILING_S, configurations=self.configurations),
+            limits=LimitsRequest(profiling_s=_PROFILING_S, response_s=_RESPONSE_S),
+            duration_s=_DURATION_S,
             restrictions=self.restrictions,
         )
 
@@ -115,7 +115,6 @@ CASES = (
         slo=SloRequest(accuracy=0.7, latency_s=0.0001),
         restrictions=RestrictionsRequest(knobs=_FEW),
         ends=QueryPhase.INFEASIBLE,
-        configurations=None,
     ),
 )
 """Four that compete, and one that nothing can meet."""

@@ -60,12 +60,12 @@ from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.registry import load_pipeline
 
-_SETTLED_WITHIN_S = 180.0
+_SETTLED_WITHIN_S = 300.0
 _POLL_S = 0.25
 _SAMPLING = CalibrationSampling(configurations=8, inputs=1, seed=PLANNING_SEED)
 _CALIBRATION = CalibrationSettings(repetitions=5, share=0.1, pause_s=0.03)
-"""Seconds, not minutes: enough to tell served from profiled, see `circinus calibrate`. At a small
-share larger ones are predicted slower than they are: objectives that leave no slack are kept."""
+"""Enough to tell served from profiled, see `circinus calibrate`. At a small share larger ones are
+predicted slower than they are: objectives that leave no slack are kept."""
 
 
 def run(

@@ -21,7 +21,7 @@ from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.infrastructure_file import infrastructure_to_dict
 
-_STARTS_WITHIN_S = 30.0
+_STARTS_WITHIN_S = 90.0
 _STOPS_WITHIN_S = 15.0
 _POLL_S = 0.1
 _LAST_LINES = 15
