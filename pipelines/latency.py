@@ -90,7 +90,8 @@ def compose(
     origin = infrastructure.position(infrastructure.origin or "")
     busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
     waits = np.array([tier.call_delay_s for tier in infrastructure.tiers])[placement]
-    waits *= _enters(graph, infrastructure, placement)
+    if waits.any():
+        waits *= _enters(graph, infrastructure, placement)
     finish = np.zeros_like(busy)
     for o, parents in enumerate(graph.parents):
         to = placement[:, o]

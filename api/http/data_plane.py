@@ -36,6 +36,7 @@ from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import Payload
 
 _LONG = 2**14  # bytes of a body that others do not wait for in one go
+_LARGE = 2**20  # bytes of an output that is written beside the loop
 _SAYS_LATE = (b"\\", b'"late"')  # a name may be written with escapes
 # A refusal takes so long: who asks again at once, whatever it is told, takes less time of others.
 _REFUSED_S = 0.05
@@ -103,7 +104,13 @@ class DataPlane:
             reason = f"{query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=1.0)
         work = self._deployments.request(query_id, given, terms)
-        reply = self.reply(query_id, plan_id, await while_connected(receive, work))
+        result = await while_connected(receive, work)
+        if result.output_bytes > _LARGE:  # others do not wait until it is written
+            return await asyncio.to_thread(self._written, query_id, plan_id, result)
+        return self._written(query_id, plan_id, result)
+
+    def _written(self, query_id: str, plan_id: str, result: RequestResult) -> Response:
+        reply = self.reply(query_id, plan_id, result)
         return Response(reply.model_dump_json(), media_type=JSON)
 
 

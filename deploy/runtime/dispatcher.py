@@ -68,6 +68,7 @@ class RequestResult:
     transfer_s: float  # emulated links
     overhead_s: float  # the rest: encoding, gRPC, event loop
     retries: int  # 1 if an instance was lost with the request, else 0
+    output_bytes: int = 0  # of the output, encoded as workers send it
     # operator -> what it used of endpoints, all attempts; those that called none are left out
     used: Mapping[str, Usage] = field(default_factory=dict)
 
@@ -588,6 +589,7 @@ class Dispatcher:
             transfer_s=last.transfer_s,
             overhead_s=latency_s - (last.operators_s + last.waiting_s + last.transfer_s),
             retries=walk.retries,
+            output_bytes=sum(len(made.data) for made in sinks.values()),
             used=walk.used,
         )
 

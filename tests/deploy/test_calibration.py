@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from circinus.deploy.local.launcher import LocalInstance
 from circinus.deploy.profiling.calibration import (
     CalibrationSettings,
     Workload,
@@ -23,7 +24,9 @@ from circinus.deploy.runtime.instances import (
     Launcher,
     RunningInstance,
 )
+from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import LaunchFailed
+from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
@@ -122,6 +125,24 @@ def test_an_operator_that_fails_is_named(tmp_path: Path) -> None:
     work = replace(WORK, inputs=["no number"])
     with pytest.raises(OperatorFailed, match="add"):
         asyncio.run(_calibrated(EMULATED, work, tmp_path))
+
+
+def test_models_are_loaded_before_a_worker_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    run = WorkerClient.run
+
+    async def recorded(self: WorkerClient, *args: object, **more: object) -> RunReply:
+        events.append("warm up" if more.get("warm_up") else "run")
+        return await run(self, *args, **more)  # type: ignore[arg-type]  # as it was called
+
+    monkeypatch.setattr(WorkerClient, "run", recorded)
+    monkeypatch.setattr(LocalInstance, "limit", lambda _: events.append("limit"))
+    settings = replace(QUICK, repetitions=1)
+    asyncio.run(calibrated(EMULATED, WORK, launcher(tmp_path), SystemClock(), settings))
+    samples = len(WORK.samples)
+    assert events == [*["warm up"] * samples, "limit", *["run"] * samples]
 
 
 def test_a_tier_is_found_to_be_as_fast_as_it_is(tmp_path: Path) -> None:
