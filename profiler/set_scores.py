@@ -106,7 +106,7 @@ class SetScores:
             scores |= {(profile.configuration, pair): score for pair, score in each}
         for configuration, one in measured:
             if (score := scores.get((configuration, one.pair))) is not None:
-                yield configuration, replace(one, score=score, output=None)
+                yield configuration, replace(one, score=score)
 
     def _name(self, index: int) -> str:
         """Return what is equal for inputs that a metric cannot tell apart but by their output."""
