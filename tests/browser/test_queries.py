@@ -80,7 +80,7 @@ def test_the_front_is_read_with_the_keyboard(visit: Visit, planned: str) -> None
     point = page.locator("a.plan").first
     point.focus()
     plan_id = point.get_attribute("data-plan")
-    expect(page.locator(f"tr[data-row='{plan_id}']")).to_have_class("chosen pointed")
+    expect(page.locator(f"tr[data-row='{plan_id}']")).to_have_class(re.compile(r"\bpointed\b"))
     expect(point).to_have_accessible_name(re.compile(str(plan_id)))
     page.locator(f"#{plan_id}").press("Enter")
     expect(page.locator("#plan")).to_contain_text(str(plan_id))

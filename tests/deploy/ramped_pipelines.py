@@ -8,6 +8,7 @@ from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
+from tests.device_work import of_device
 
 
 def _nap(inputs: Payload, knobs: Settings) -> Payload:
@@ -23,7 +24,9 @@ napping = Pipeline(
     name="napping",
     operators=(
         Operator(
-            spec=OperatorSpec(name="nap", knobs=(Knob(name="seconds", values=(0.01, 0.02)),)),
+            spec=of_device(
+                OperatorSpec(name="nap", knobs=(Knob(name="seconds", values=(0.01, 0.02)),))
+            ),
             run=_nap,
         ),
     ),

@@ -10,12 +10,13 @@ import os
 import time
 
 from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
 from circinus.pipelines.payload import Payload
 from circinus.pipelines.pipeline import Pipeline
-from tests.device_work import of_device
 
 BASE_S = 0.002
+# Sleeps stand for a device's work, see `tests.device_work`; projects of their own copy this file.
+HALVES = {1: 1.0, 2: 2.0}
 
 
 def _note(operator: str, inputs: Payload, knobs: Settings) -> None:
@@ -56,16 +57,21 @@ pipeline = Pipeline(
     name="slow-sum",
     operators=(
         Operator(
-            spec=of_device(
-                OperatorSpec(name="double", knobs=(Knob(name="effort", values=(1, 2, 3, 4)),))
+            spec=OperatorSpec(
+                name="double",
+                knobs=(Knob(name="effort", values=(1, 2, 3, 4)),),
+                scaling=Scaling.BATCHED,
+                batch_latency=HALVES,
             ),
             run=_double,
         ),
         Operator(
-            spec=of_device(
-                OperatorSpec(
-                    name="shift", after=("double",), knobs=(Knob(name="by", values=(0, 1)),)
-                )
+            spec=OperatorSpec(
+                name="shift",
+                after=("double",),
+                knobs=(Knob(name="by", values=(0, 1)),),
+                scaling=Scaling.BATCHED,
+                batch_latency=HALVES,
             ),
             run=_shift,
         ),

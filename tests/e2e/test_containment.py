@@ -93,7 +93,10 @@ def _until_running(process: psutil.Process, patience_s: float = 60.0) -> list[ps
 
 
 def _is_pool_worker(process: psutil.Process) -> bool:
-    return "circinus.deploy.profiling.processes" in process.cmdline()
+    """Whether it is a copy of the process that is warm: both have one command line."""
+    parent, command = process.parent(), process.cmdline()
+    is_warm = any("circinus.deploy.profiling.warm" in word for word in command)
+    return is_warm and parent is not None and parent.cmdline() == command
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

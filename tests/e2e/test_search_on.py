@@ -1,11 +1,11 @@
-"""A link gets so thin that no measured plan will do: the old plan answers while another is found.
+"""A link gets thinner: another plan takes over, or is searched for while the old one answers.
 
 The world of the test. The device is 0.1 times as fast as the cloud, and allowed are 400 ms. With
 effort 2 a picture is shrunk to 150 kB in 120 ms on the device: 60 ms on a link of 20 Mbps, and
 reading it may take the remaining 220 ms on 40 / 220 = 0.2 of a machine. Effort 3 makes 10 kB of
-it, but takes 270 ms: that leaves 126 ms for reading, on 0.35 of a machine, so that it is not
-worth measuring. On a link of 4 Mbps effort 2 takes 120 + 300 + 40 = 460 ms at best, effort 3 only
-270 + 20 + 40 = 330 ms. On one of 0.4 Mbps there is no plan: 270 + 200 + 40 = 510 ms.
+it, but takes 270 ms: that leaves 126 ms for reading, on 0.35 of a machine. On a link of
+4 Mbps effort 2 takes 120 + 300 + 40 = 460 ms at best, effort 3 only 270 + 20 + 40 = 330 ms. On one
+of 0.4 Mbps there is no plan: 270 + 200 + 40 = 510 ms.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 def ask(service: ServiceProcess, query_id: str) -> dict[str, Any]:
-    body = {"example": {"index": 3, "count": 30, "seed": 0}}
+    body = {"example": {"index": 3, "count": 30, "seed": 0}, "late": "serve"}
     answer = service.ask("POST", f"/v1/queries/{query_id}/requests", json=body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -65,7 +65,7 @@ def effort(service: ServiceProcess, plan_id: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_plan_that_was_never_measured_is_searched_for_while_the_old_one_answers(
+def test_another_plan_takes_over_and_where_none_will_do_it_is_searched_for(
     service: ServiceProcess,
 ) -> None:
     query_id = service.submit(
@@ -80,15 +80,14 @@ def test_a_plan_that_was_never_measured_is_searched_for_while_the_old_one_answer
     service.imitate("device", "cloud", mbit_per_s=4)
     seen = ask_until(service, query_id, lambda query: query["answered_by"] != first)
     searching = [query for query in seen if query["search"] is not None]
-    assert searching, seen[-1]
-    for query in searching:
+    for query in searching:  # none: the plan is of those that were measured for the front
         assert query["search"]["why"].startswith("latency is ")
         assert query["search"]["ended"] is None
         assert (query["phase"], query["plan_id"]) == ("serving", first)
     service.wait_for_phase(query_id, "serving")
     found = service.query(query_id)
     assert (found["search"], len(found["replanned"])) == (None, 1)
-    assert found["replanned"][0]["why"] == searching[0]["search"]["why"]
+    assert found["replanned"][0]["why"].startswith("latency is ")
     assert effort(service, found["plan_id"]) == 3
     assert {ask(service, query_id)["plan_id"] for _ in range(3)} == {found["plan_id"]}
 

@@ -31,7 +31,7 @@ INPUTS = 40
 EXAMPLES = 50  # that requests are made of, and requests to each query
 CONTESTED = "edge"  # the tier that machines are taken from
 THINNED = ("device", "edge")  # the link that becomes thinner
-THIN_MBIT_PER_S = 3.0  # then: a clip takes longer than DRIFTING allows for everything
+THIN_MBIT_PER_S = 2.0  # then: a clip takes longer than DRIFTING allows for everything
 _PROFILING_S = _RESPONSE_S = 40.0  # not reached on an idle computer; a busy one may take this long
 _DURATION_S = 1800.0  # what a cheaper plan saves by then is not worth long planning
 _TIERS = {  # machines, dollars per hour, speed
@@ -77,7 +77,7 @@ def _edge_slo(accuracy: float) -> SloRequest:
     """Objectives that the edge alone can meet: in the cloud the least share costs more."""
     return SloRequest(
         accuracy=accuracy,
-        latency_s=0.08,
+        latency_s=0.1,
         latency_statistic=LatencyStatistic.P50,
         cost_usd_per_hour=0.09,
     )
@@ -86,7 +86,7 @@ def _edge_slo(accuracy: float) -> SloRequest:
 DRIFTING = DemoCase(
     name="careful",
     story="accurate; whole clips go to the cloud while links are thick",
-    slo=SloRequest(accuracy=0.85, latency_s=0.18),
+    slo=SloRequest(accuracy=0.85, latency_s=0.22),
 )
 """The query that the thinner link hits."""
 
@@ -94,7 +94,7 @@ CASES = (
     DemoCase(
         name="private",
         story="nothing may leave its device",
-        slo=SloRequest(accuracy=0.7, latency_s=0.15),
+        slo=SloRequest(accuracy=0.7, latency_s=0.2),
         restrictions=RestrictionsRequest(stays_on_device=Stays.EVERYTHING),
     ),
     DemoCase(

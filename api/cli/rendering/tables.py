@@ -23,6 +23,7 @@ from circinus.api.schemas.service import (
 
 Cells = Sequence[RenderableType]
 
+_TELLING_S = 1.0  # seconds of waiting that are told while a query is planned
 _PHASE_STYLES = {
     QueryPhase.SERVING: "green",
     QueryPhase.INFEASIBLE: "yellow",
@@ -276,7 +277,9 @@ def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
     best = (seen or BestSeen()).note(progress)
     left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
-    each = [(what, waited_s) for what, waited_s in progress.waited.items() if waited_s >= 0.1]
+    each = [
+        (what, waited_s) for what, waited_s in progress.waited.items() if waited_s >= _TELLING_S
+    ]
     waited = "".join(f", {waited_s:.1f} s waited for {what}" for what, waited_s in each)
     return f"{progress.phase}, {spent}{waited}{left}, best {best}"
 
