@@ -53,6 +53,7 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("pipeline", "must be registered .*", "others are registered tomorrow"),
     ("data.dataset", "must have been handed over: .*", "as there are"),
     (r"data\.examples|example\.count", r"must be 1 to \d+", "as the service is set"),
+    ("draws", "must be among .*", "operators are those of the pipeline"),
     ("restrictions.*", "must be among .*", "operators and knobs are those of the pipeline"),
     ("only|never", "must not repeat", "1 and true are the same choice"),
     ("restrictions.*", "must leave .*", "as many values as the knobs of the pipeline have"),
@@ -60,8 +61,8 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("planning.*", "must be random with the stopping rule .*", "so may the stopping rule"),
     ("cursor", "must be a next_cursor of a page", "it is opaque"),
     ("links|machines|price|speed|bandwidth", "must name .*|must be among .*", "as there are"),
-    (r"accuracy|latency|cost|(price|machines|speed|bandwidth)\..*", "must be from .* to .*|"
-     "must leave a whole number", "what a change leads to depends on the figure before"),
+    (r"accuracy|latency|cost(_per_1000)?|(price|machines|speed|bandwidth)\..*",
+     "must be from .* to .*|must leave a whole number", "what a change leads to depends on the figure before"),
     ("cost|cost_per_1000", "must be a value: the query bounds no cost.*", "of that query"),
     ("rate", "must .*", "two numbers in a text"),
     (r"pool\..*", "must be among .*|must be shared: .*|must have machine types", "as there are"),
