@@ -2,7 +2,8 @@
 
 Libraries and clients keep answers by themselves. Requests bring new inputs, so the first run of
 each counts. An operator is suspected where an input takes much longer than one that was run twice;
-then it is run on that input again, which tells. One slow moment of the machine decides nothing.
+then it is run on that input again, which tells. Slow moments of the machine decide nothing: it
+remembers inputs where it was quicker the second time on most of those that were new to it.
 
 The one rule: what is run again only to know is never the run that counts.
 """
@@ -19,7 +20,8 @@ from circinus.profiler.execution import Completed
 
 _QUICKER = 0.5  # of the seconds of a first run, which a repeat takes at most
 _LEAST_S = 0.001  # that it saves: less is the machine's noise
-_SURE = 2  # inputs whose repeats were quicker
+_SURE = 2  # inputs whose repeats were quicker, at least
+_PLAIN = 5  # new inputs after which an operator that was quick on as many is not watched any more
 
 Place = tuple[str, int]
 """The fingerprint of an operator under its settings, and the index of an input."""
@@ -31,6 +33,10 @@ class RememberedInputs:
 
     _quick_s: dict[str, float] = field(default_factory=dict)  # by fingerprint, of a known input
     _met: Counter[str] = field(default_factory=Counter)  # operator -> inputs it remembered
+    # operator -> new inputs on which it was as quick as on known ones, or as slow the second time
+    _alike: Counter[str] = field(default_factory=Counter)
+    # operator -> index of an input -> the fingerprint under which it was new
+    _new: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     _plain: set[str] = field(default_factory=set)  # operators that remember nothing
     # operator -> content of its inputs -> seconds that remembering saves, and waits among them
     _saved: dict[str, dict[str, tuple[float, float]]] = field(
@@ -42,12 +48,15 @@ class RememberedInputs:
     @property
     def remembering(self) -> tuple[str, ...]:
         """The operators that answer more quickly what they have met before, in order."""
-        return tuple(sorted(name for name, met in self._met.items() if met >= _SURE))
+        known = self._met.items()
+        return tuple(sorted(n for n, met in known if met >= max(_SURE, self._alike[n] + 1)))
 
     def concerns(self, name: str, place: Place, done: Completed) -> bool:
         """Return whether it takes the content of its inputs to say what a run counts as."""
         if name in self._plain or done.used.calls:
             return False
+        with self._lock:
+            self._new[name].setdefault(place[1], place[0])
         if name in self.remembering:
             return True
         with self._lock:
@@ -57,9 +66,16 @@ class RememberedInputs:
                     self._early[name].add(place)
                 return False
             quick_s = self._quick_s.get(place[0])
-            return quick_s is not None and _quicker(quick_s, done.seconds)
+            if quick_s is None:
+                return False
+            suspect = _quicker(quick_s, done.seconds)
+            if not suspect:
+                self._note_alike(name, place)
+            return suspect
 
-    def learn(self, name: str, content: str, first: Completed, again: Completed) -> None:
+    def learn(
+        self, name: str, place: Place, content: str, first: Completed, again: Completed
+    ) -> None:
         """Take in two runs on the same inputs, of which the second may have been remembered."""
         with self._lock:
             if _quicker(again.seconds, first.seconds):
@@ -68,6 +84,15 @@ class RememberedInputs:
                 self._saved[name].setdefault(content, saved)
             elif self._met[name] < _SURE:
                 self._plain.add(name)
+            else:
+                self._note_alike(name, place)
+
+    def _note_alike(self, name: str, place: Place) -> None:
+        if self._new[name].get(place[1]) != place[0]:  # met under other settings: it may know it
+            return
+        self._alike[name] += 1
+        if self._alike[name] >= max(_PLAIN, self._met[name]):
+            self._plain.add(name)
 
     def counted(self, name: str, content: str, done: Completed, again: Completed) -> Completed:
         """Return a run with the seconds of a first one on its inputs; `again` was made after it.

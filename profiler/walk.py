@@ -155,7 +155,7 @@ class Walk:
             if isinstance(ran, FailedRun):
                 return done, cost
             again = ran
-            self.repeats.learn(operator.name, content, done, again)
+            self.repeats.learn(operator.name, place, content, done, again)
         return self.repeats.counted(operator.name, content, done, again), cost
 
     def corrected(self) -> Iterator[tuple[Place, float, float]]:

@@ -77,6 +77,17 @@ def test_one_slow_moment_of_the_machine_is_no_remembering() -> None:
     assert bench.calls["op"] == 7  # the slow one is run once more
 
 
+def test_some_slow_moments_are_no_remembering_either() -> None:
+    bench = Bench()
+    slow = {5: 0.5, 7: 0.5, 10: 0.5, 13: 0.5}  # run once more, each is quick
+    operator = bench.operator("op", lambda given, _: given, seconds=lambda n: slow.get(n, 0.01))
+    data = Dataset(name="many", examples=tuple(Example(input=i, expected=i) for i in range(40)))
+    profiler = bench.profiler(Pipeline(name="p", operators=(operator,), score=_same), data)
+    profiler.measure(ConfigurationSpace(profiler.graph).configuration(0), 40)
+    assert profiler.remarks == ()
+    assert bench.calls["op"] <= 41 + 40 // 5 + len(slow)  # a fifth is compared
+
+
 def test_inputs_that_take_unlike_long_are_looked_at_once() -> None:
     bench = Bench()
     operator = bench.operator(
