@@ -245,6 +245,7 @@ def test_pods_that_no_node_takes_move_traffic_in_time_and_it_comes_back(
         assert waiting is not None
         assert waiting["spec"]["replicas"] == 2  # it stays wanted
         assert regime(cluster, namespace) == "cost"
+        eventually(lambda: len(told_events(cluster, namespace)) == 2, "both changes are events")
         capacity, cost = told_events(cluster, namespace)
         assert capacity.startswith("cost -> capacity: cannot be had: cheap (")
         assert "pods find no node" in capacity
