@@ -13,6 +13,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from circinus.pipelines import checks
 from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput
@@ -399,6 +402,12 @@ class Infrastructure:
     def routes(self) -> tuple[tuple[Route, ...], ...]:
         """The route between every two tiers, by position; InvalidInput if there is none."""
         return tuple(tuple(self._route(a.name, b.name) for b in self.tiers) for a in self.tiers)
+
+    @cached_property
+    def route_seconds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return delays and seconds per byte of `routes`, shape (T, T) each."""
+        each = np.array([[(r.delay_s, r.s_per_byte) for r in row] for row in self.routes])
+        return each[..., 0], each[..., 1]
 
     def _route(self, a: str, b: str) -> Route:
         ends = [set(pair) for pair in pairwise(self.path(a, b))]

@@ -85,8 +85,7 @@ def compose(
     shares: FloatArray,  # (P, O)
 ) -> FloatArray:  # (P, n)
     """Give the seconds of every input under every plan: positions of tiers, shares in (0, 1]."""
-    routes = np.array([[(r.delay_s, r.s_per_byte) for r in row] for row in infrastructure.routes])
-    delay, s_per_byte = routes[..., 0], routes[..., 1]
+    delay, s_per_byte = infrastructure.route_seconds
     origin = infrastructure.position(infrastructure.origin or "")
     busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
     waits = np.array([tier.call_delay_s for tier in infrastructure.tiers])[placement]
@@ -117,6 +116,8 @@ def _neighbours(
 
     That is in the same slice of a machine: tiers without machines have none.
     """
+    if not graph.beside[o]:
+        return []
     sliced = np.array([not tier.remote for tier in infrastructure.tiers])[placement[:, o]]
     return [(e, (placement[:, e] == placement[:, o]) & sliced) for e in graph.beside[o]]
 
@@ -178,6 +179,8 @@ def _call_seconds(
     entered = _enters(graph, infrastructure, placement)
     seconds = np.repeat((entered * call_s)[:, :, None], len(work.input_bytes), 2)
     for o, parents in enumerate(graph.parents):
+        if not entered[:, o].any():
+            continue
         away = placement[:, list(parents)] != placement[:, [o]]  # (P, parents)
         handed = away @ work.output_bytes[list(parents)] if parents else work.input_bytes
         seconds[:, o] += (s_per_byte * entered)[:, [o]] * handed
