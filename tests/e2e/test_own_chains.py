@@ -26,6 +26,8 @@ _ASKED = os.environ.get("CIRCINUS_TEST_CHAINS", ",".join(_FEW))
 NAMES = tuple(CASES) if _ASKED == "all" else tuple(_ASKED.split(","))
 SAMPLES = int(os.environ.get("CIRCINUS_TEST_REQUESTS", "200"))
 _ROUNDS, _REQUESTS = 3, 40
+# Of a latency, where all are asked for, on an idle machine; others have neighbours.
+_OFF = 0.15 if _ASKED == "all" else 0.4
 _ALPHA = 1e-4  # chance that one case's accuracy is called wrong although it is right
 _ONE_TIER = "name: box\ntiers:\n  - {name: box, machines: 2, price_usd_per_hour: 1.0}\n"
 
@@ -48,7 +50,7 @@ class Compared:
     @property
     def latency_agrees(self) -> bool:
         value, low, high = self.predicted_s
-        return low <= self.observed_s <= high or abs(value / self.observed_s - 1) <= 0.15
+        return low <= self.observed_s <= high or abs(value / self.observed_s - 1) <= _OFF
 
     @property
     def accuracy_agrees(self) -> bool:
@@ -125,10 +127,11 @@ def _compared(client: Client, name: str, case: Case) -> Compared:
             latencies.append(float(np.mean(observed.latency_s)))
             scores += observed.score
     finally:
-        process.ask("DELETE", f"/v1/queries/{query_id}")
+        process.ask("DELETE", f"/v1/queries/{query_id}/deployment")
     (knobs,) = [each for each in plan.configuration.values() if "model" in each]
     model = str(knobs["model"])
-    latency, accuracy = plan.latency_s, plan.accuracy
+    predicted = report.served[0].predicted  # of inputs that nothing was planned on
+    latency, accuracy = predicted.latency_s, predicted.accuracy
     return Compared(
         name=name,
         predicted_s=(latency.value or 0.0, latency.low or 0.0, latency.high or np.inf),
