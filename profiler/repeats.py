@@ -57,9 +57,8 @@ class RememberedInputs:
             return False
         with self._lock:
             self._new[name].setdefault(place[1], place[0])
-        if name in self.remembering:
-            return True
-        with self._lock:
+            if name in self.remembering:
+                return True
             if done.first_s is not None:
                 self._quick_s[place[0]] = done.seconds
                 if _quicker(done.seconds, done.first_s):  # it loaded something, or remembers
