@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from circinus.pipelines.errors import InvalidInput
 from tests.cluster.accounts import grant, stranger
 from tests.cluster.chart import RELEASE, jobs, of_kind, rendered
 from tests.cluster.cluster import Cluster
+from tests.programs import need
 
 pytestmark = pytest.mark.cluster
 ARGUMENTS = CredentialNames(
@@ -33,8 +33,7 @@ ARGUMENTS = CredentialNames(
 
 @pytest.fixture(autouse=True)
 def _openssl() -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    need("openssl")
 
 
 def documents() -> list[dict[str, Any]]:

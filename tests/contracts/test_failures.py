@@ -22,6 +22,7 @@ from circinus.api.store.store import Store
 from tests import postgres
 from tests.contracts.databases import opened
 from tests.contracts.stores import new
+from tests.programs import need
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of its own with 1 MB."""
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
+    need("mount")
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]

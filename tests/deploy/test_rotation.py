@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.transport import TlsFiles, files_in
 from circinus.pipelines.payload import decode, encode
 from tests.deploy.test_server import options, worker
+from tests.programs import need
 
 _numbers = itertools.count()
 
@@ -23,8 +23,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def signers() -> tuple[Pair, Pair]:
     """Two authorities."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    need("openssl")
     return authority(), authority()
 
 

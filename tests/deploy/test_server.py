@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -34,6 +33,7 @@ from circinus.deploy.workers.transport import TlsFiles, socket_of
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode
 from tests.deploy.serving import is_alive, launcher, reference
+from tests.programs import need
 
 SERVER = [sys.executable, "-m", "circinus.deploy.workers.server"]
 
@@ -247,8 +247,7 @@ def swept_by_the_next(logs: Path, owner: int) -> None:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two self-signed certificates for this computer: `ours` and `theirs`."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    need("openssl")
     folder = tmp_path_factory.mktemp("certificates")
     for name in ("ours", "theirs"):
         make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"

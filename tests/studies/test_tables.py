@@ -14,6 +14,7 @@ from circinus.deploy.methods import method_where
 from circinus.studies.planning.drift import DriftRow
 from circinus.studies.planning.study import PlanningRow
 from circinus.studies.report.tables import markdown, text, version, version_of, written
+from tests.programs import need
 
 PACKAGE = metadata.version("circinus")
 
@@ -30,6 +31,7 @@ ROWS = (Made(name="a", share=1 / 3, ended=True), Made(name="b", share=nan, ended
 
 
 def git(folder: Path, *words: str) -> str:
+    need("git")
     author = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     command = ["git", "-C", str(folder), *author, *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

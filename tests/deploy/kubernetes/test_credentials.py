@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
 
 from circinus.deploy.kubernetes.certificates import NotMade, Pair, Role, authority, signed
 from circinus.deploy.kubernetes.credentials import CredentialNames
 from circinus.pipelines.errors import InvalidInput
+from tests.programs import need
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,6 @@ def test_without_openssl_no_certificate_is_made(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_signs_nothing_is_told() -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    need("openssl")
     with pytest.raises(NotMade, match="OpenSSL made no certificate of circinus-worker: "):
         signed(Role.WORKERS, Pair(certificate=b"none", key=b"none"), 1)
