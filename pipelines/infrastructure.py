@@ -131,6 +131,9 @@ class Tier:
     # that, `>= 0`: the network to it, and all that a share kept by waiting does not stretch
     call_delay_s: float = 0.0
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
+    # what a request takes here while nothing was calibrated is at most so many times as long, or
+    # as short, as predicted, `>= 1`
+    within: float = 1.0
     gpus: Gpus | None = None  # of one machine; None: workers use none, or its types are unlike
     cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
     memory_gib: float | None = None  # likewise
@@ -156,6 +159,7 @@ class Tier:
         checks.non_negative(f"{where}.call_s", self.call_s)
         checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
         checks.non_negative(f"{where}.call_delay_s", self.call_delay_s)
+        checks.require(self.within >= 1, f"{where}.within", "must be >= 1", self.within)
 
     @property
     def remote(self) -> bool:
@@ -226,10 +230,10 @@ class Tier:
         return self.calibration.speed_of(operator_class, self.speed_factor)
 
     @property
-    def within(self) -> float:
-        """By what factor requests here may be off at most, see `Calibration`."""
-        found = [self.calibration, *(each.calibration for each in self.types)]
-        return max([1.0, *(each.within for each in found if each is not None)])
+    def off_by(self) -> float:
+        """By what factor requests here may be off at most: as calibrated, or as the tier says."""
+        calibrations = [each.calibration for each in self.types or (self,)]
+        return max(self.within if each is None else each.within for each in calibrations)
 
     def calibrated(self, found: Calibration) -> Tier:
         """Give the tier as measured; classes that were measured before only keep their speeds.

@@ -51,6 +51,10 @@ from circinus.pipelines.infrastructure import (
 )
 
 _BYTES_PER_MBIT = 1e6 / 8
+_CALL = {"call_s": 0.0007, "call_s_per_byte": 6e-9}
+"""What a call costs a worker of this project, on two shared cores (docs/infrastructure.md)."""
+_WITHIN = 1.3
+"""How many times as long as profiled requests took workers on quotas at most (ADR 0071)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,7 @@ _RANGES = {
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
     """Give what a document describes; InvalidInput with all faults, as of `tiers[1].machines`."""
-    document, faults = with_prices(document)
+    document, faults = with_prices(_with_calls(document))
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
@@ -152,6 +156,34 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     if faults := [*faults, *twice, *_out_of_range(told, "")][:MOST_FAULTS]:
         raise InvalidInput(faults)
     return Infrastructure(**vars(top))
+
+
+def _with_calls(document: object) -> object:
+    """Return a document whose tiers say what a call costs, and how far off predictions may be."""
+    tiers = document.get("tiers") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping) or not isinstance(tiers, list | tuple):
+        return document
+    return {**document, "tiers": [_with_call(each) for each in tiers]}
+
+
+def _with_call(tier: object) -> object:
+    """Return a tier with what was measured of workers, if it says nothing of calls itself.
+
+    An emulated one stretches operators by waiting, and no calls: its slower speed is taken out.
+    """
+    if not isinstance(tier, Mapping) or "endpoints" in tier:
+        return tier
+    stated = any(name in tier for name in (*_CALL, "call_delay_s", "calibration"))
+    call = {} if stated else {name: each * _emulated(tier) for name, each in _CALL.items()}
+    return {"within": _WITHIN, **call, **tier}
+
+
+def _emulated(tier: Mapping[str, Any]) -> float:
+    """Return the speed that a tier puts on by waiting; 1: none, or none that can be read."""
+    machines = tier.get("types") or [tier] if tier.get("emulated") is True else []
+    speeds = [each.get("speed_factor", 1.0) for each in machines if isinstance(each, Mapping)]
+    known = (float(each) for each in speeds if isinstance(each, int | float) and each > 0)
+    return min(known, default=1.0)
 
 
 def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:

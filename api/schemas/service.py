@@ -157,6 +157,8 @@ class TierView(View):
     call_s_per_byte: float = Field(default=0.0, description="The same for each byte handed over.")
     call_delay_s: float = 0.0
     """Seconds that a call waits on its way there and back, whatever the share."""
+    within: float = 1.0
+    """Requests take at most so many times as long, or as short, as predicted, uncalibrated."""
     calibration: CalibrationView | None = None
     """What was measured; none: nothing was."""
     gpus: GpusView | None = None

@@ -29,10 +29,11 @@ What a call takes besides is measured as plans are charged for it:
   operators', over the calls. It is not measured where operators take batches: theirs is not told
   apart.
 - A worker that keeps to its share by waiting, as pods do, waits for its operators alone. Then
-  `call_s` is 0, and `Tier.call_delay_s` what the caller waits longer than the operators took (q
-  over the calls), whatever the share: the way there and back, receiving, answering.
+  `call_s` and `call_s_per_byte` are 0, and `Tier.call_delay_s` is what the caller waits longer
+  than the operators took (q over the calls), whatever the share: the way there and back,
+  receiving, answering.
 
-Either is less what `Tier.call_s_per_byte` charges for the inputs.
+`call_s` is less what `Tier.call_s_per_byte` charges for the inputs.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ async def calibrated(
         )
     )
     if instance.enforcement in _WAITING:
-        return _waited(found, calls.waited_s, workload)
+        return _waited(found, calls.waited_s)
     return _called(found, calls.cpu_s * factor, workload)
 
 
@@ -230,6 +231,7 @@ def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
     return replace(
         tier.changed(lambda name, pool: found.get(name, pool)),
         call_s=max(pool.call_s for pool in pools),
+        call_s_per_byte=max(pool.call_s_per_byte for pool in pools),
         call_delay_s=max(pool.call_delay_s for pool in pools),
     )
 
@@ -245,7 +247,7 @@ def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
     else:
         found = tier.calibrated(own)
     if computer.call_delay_s:
-        return _waited(found, computer.call_delay_s, workload)
+        return _waited(found, computer.call_delay_s)
     # Waiting stretches operators, and no calls.
     return _called(found, computer.call_s * found.speed_factor / computer.speed_factor, workload)
 
@@ -260,10 +262,9 @@ def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
     return replace(tier, call_s=max(call_s - _charged_s(tier, workload), 0.0))
 
 
-def _waited(tier: Tier, waited_s: float, workload: Workload) -> Tier:
-    """Give the tier whose calls take so long whatever the share, bytes included."""
-    delay_s = max(waited_s - _charged_s(tier, workload), 0.0)
-    return replace(tier, call_s=0.0, call_delay_s=delay_s)
+def _waited(tier: Tier, waited_s: float) -> Tier:
+    """Return the tier whose calls take so long whatever the share, their bytes included."""
+    return replace(tier, call_s=0.0, call_s_per_byte=0.0, call_delay_s=waited_s)
 
 
 def _charged_s(tier: Tier, workload: Workload) -> float:

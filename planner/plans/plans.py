@@ -160,7 +160,7 @@ def _outlook(
     known = _interval(
         setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
     )
-    known = latency_served(known, _within(setting.context, plan.deployment.tiers))
+    known = latency_served(known, _off_by(setting.context, plan.deployment.tiers))
     sure = min(known.confidence, latency_sureness(setting.context.statistic, known.inputs))
     return Outlook(
         accuracy=accuracy_ahead(scores, accuracy, examples=examples),
@@ -233,13 +233,13 @@ def upper_ratio(
     if not ahead:
         return ratio
     on = {context.infrastructure.tiers[tier].name for tier in best.tiers[0]}
-    off = log(_within(context, on)) * z / float(ndtri((1 + SURE) / 2))
+    off = log(_off_by(context, on)) * z / float(ndtri((1 + SURE) / 2))
     return exp(hypot(log(ratio), off)) if off else ratio
 
 
-def _within(context: PlanningContext, tiers: Iterable[str]) -> float:
-    """Give by what factor requests that use these tiers may be off, as calibrations found it."""
-    return max(context.infrastructure.tier(name).within for name in tiers)
+def _off_by(context: PlanningContext, tiers: Iterable[str]) -> float:
+    """Return by what factor requests that use these tiers may be off, see `Tier.off_by`."""
+    return max(context.infrastructure.tier(name).off_by for name in tiers)
 
 
 def feasible_plans(setting: SearchSetting, measured: Measured, most: int) -> tuple[Plan, ...]:

@@ -267,7 +267,8 @@ def test_of_workers_that_wait_what_calls_take_longer_than_operators_is_measured(
     assert [tier.call_s for tier in (cloud, edge, by_bytes)] == [0.0, 0.0, 0.0]
     assert 1e-4 < cloud.call_delay_s < 2e-2  # and nothing of the operators'
     assert edge.call_delay_s == cloud.call_delay_s  # waiting makes no call slower
-    assert by_bytes.call_delay_s == 0.0  # all of it is charged by the byte
+    assert by_bytes.call_delay_s == cloud.call_delay_s  # their bytes were in it
+    assert by_bytes.call_s_per_byte == 0.0  # and no share stretches them
     assert none == tiers[3]
 
 

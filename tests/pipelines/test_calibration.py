@@ -124,15 +124,23 @@ def test_classes_that_were_measured_before_are_as_fast_as_the_tier_is_set_to_be_
 def test_of_several_pipelines_the_worst_predicted_tells_how_far_off_requests_are() -> None:
     tier = Tier(name="t", calibration=replace(FOUND, within=1.5))
     other = replace(FOUND, speeds={"p.b": SPEED}, within=1.2)
-    assert tier.calibrated(other).within == 1.5
-    assert tier.calibrated(replace(other, within=1.6)).within == 1.6
-    assert tier.calibrated(replace(FOUND, within=1.1)).within == 1.1  # of the same, measured anew
+    assert tier.calibrated(other).off_by == 1.5
+    assert tier.calibrated(replace(other, within=1.6)).off_by == 1.6
+    assert tier.calibrated(replace(FOUND, within=1.1)).off_by == 1.1  # of the same, measured anew
     types = tuple(
         MachineType(name=name, calibration=replace(FOUND, within=within))
         for name, within in (("old", 1.3), ("new", 1.1))
     )
-    assert Tier(name="t", types=types).within == 1.3
-    assert Tier(name="t").within == 1.0
+    assert Tier(name="t", types=types).off_by == 1.3
+    assert Tier(name="t").off_by == 1.0
+
+
+def test_a_tier_says_how_far_off_requests_are_until_it_is_calibrated() -> None:
+    tier = Tier(name="t", within=1.4)
+    assert tier.off_by == 1.4
+    assert tier.calibrated(replace(FOUND, within=1.1)).off_by == 1.1
+    measured = MachineType(name="new", calibration=replace(FOUND, within=1.1))
+    assert replace(tier, types=(measured, MachineType(name="old"))).off_by == 1.4
 
 
 def test_what_was_measured_of_a_tier_tells_of_one_that_waits_longer() -> None:

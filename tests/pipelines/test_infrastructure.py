@@ -66,6 +66,28 @@ def test_a_document_that_describes_no_infrastructure_is_refused(
         infrastructure_from_dict(document)
 
 
+def test_a_tier_that_says_nothing_of_calls_has_those_that_were_measured_of_workers() -> None:
+    infrastructure = infrastructure_from_dict({"name": "x", "tiers": [{"name": "a"}]})
+    assert infrastructure.tiers == (
+        Tier(name="a", call_s=0.0007, call_s_per_byte=6e-9, within=1.3),
+    )
+
+
+@pytest.mark.parametrize("name", ["call_s", "call_s_per_byte", "call_delay_s"])
+def test_a_tier_that_says_anything_of_calls_is_taken_at_its_word(name: str) -> None:
+    tier = {"name": "a", name: 0, "within": 1}
+    assert infrastructure_from_dict({"name": "x", "tiers": [tier]}).tiers == (Tier(name="a"),)
+
+
+def test_an_emulated_tier_stretches_operators_and_no_calls() -> None:
+    slow = {"emulated": True, "speed_factor": 0.5}
+    types = [{"name": "s", "speed_factor": 0.25}, {"name": "l", "speed_factor": 0.5}]
+    tiers = [{"name": "a"}, {"name": "b", **slow}, {"name": "c", "emulated": True, "types": types}]
+    links = [{"between": [tier, "a"], "bandwidth_mbit_per_s": 8} for tier in "bc"]
+    found = infrastructure_from_dict({"name": "x", "tiers": tiers, "links": links}).tiers
+    assert [each.call_s / each.speed_factor for each in found] == pytest.approx([0.0007] * 3)
+
+
 def test_all_faults_of_a_document_are_told_at_once() -> None:
     bad = {"tiers": [{"machines": 1}, {"name": "b", "machines": -1}], "links": [{}]}
 

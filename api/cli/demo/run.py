@@ -107,7 +107,8 @@ def _calibrated(console: Console) -> Infrastructure:
     )
     # What is asked for was chosen for the stated cost of calls: few requests measure it badly.
     stated = zip(infrastructure.tiers, demo_infrastructure().tiers, strict=True)
-    tiers = [replace(t, call_s=s.call_s, call_delay_s=s.call_delay_s) for t, s in stated]
+    calls = ("call_s", "call_s_per_byte", "call_delay_s")
+    tiers = [replace(t, **{name: getattr(s, name) for name in calls}) for t, s in stated]
     return replace(infrastructure, tiers=tuple(tiers))
 
 
