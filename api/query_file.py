@@ -10,7 +10,7 @@ from circinus.pipelines.dataset import Dataset, load_folder, load_json_lines
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import read_file
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.infrastructure_file import infrastructure_from_dict, with_calls
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
@@ -35,7 +35,7 @@ def read_infrastructure(reference: str) -> Infrastructure:
     if not path.is_file():
         rule = f"must be a file or one of {', '.join(PRESETS)}"
         raise InvalidInput.of("infrastructure", rule, reference)
-    return infrastructure_from_dict(read_document(path))
+    return infrastructure_from_dict(with_calls(read_document(path)))
 
 
 def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:

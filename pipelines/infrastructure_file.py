@@ -140,7 +140,7 @@ _RANGES = {
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
     """Give what a document describes; InvalidInput with all faults, as of `tiers[1].machines`."""
-    document, faults = with_prices(_with_calls(document))
+    document, faults = with_prices(document)
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
@@ -158,8 +158,11 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     return Infrastructure(**vars(top))
 
 
-def _with_calls(document: object) -> object:
-    """Return a document whose tiers say what a call costs, and how far off predictions may be."""
+def with_calls(document: object) -> object:
+    """Return a document whose tiers say what a call costs, and how far off predictions may be.
+
+    Files that people write go through it: what they leave out is no promise that it is 0.
+    """
     tiers = document.get("tiers") if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(tiers, list | tuple):
         return document

@@ -2,7 +2,11 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
+from circinus.pipelines.infrastructure_file import (
+    infrastructure_from_dict,
+    infrastructure_to_dict,
+    with_calls,
+)
 from circinus.pipelines.presets import PRESETS
 
 TIERS = [{"name": "a"}, {"name": "b"}]
@@ -67,7 +71,7 @@ def test_a_document_that_describes_no_infrastructure_is_refused(
 
 
 def test_a_tier_that_says_nothing_of_calls_has_those_that_were_measured_of_workers() -> None:
-    infrastructure = infrastructure_from_dict({"name": "x", "tiers": [{"name": "a"}]})
+    infrastructure = infrastructure_from_dict(with_calls({"name": "x", "tiers": [{"name": "a"}]}))
     assert infrastructure.tiers == (
         Tier(name="a", call_s=0.0007, call_s_per_byte=6e-9, within=1.3),
     )
@@ -76,7 +80,8 @@ def test_a_tier_that_says_nothing_of_calls_has_those_that_were_measured_of_worke
 @pytest.mark.parametrize("name", ["call_s", "call_s_per_byte", "call_delay_s"])
 def test_a_tier_that_says_anything_of_calls_is_taken_at_its_word(name: str) -> None:
     tier = {"name": "a", name: 0, "within": 1}
-    assert infrastructure_from_dict({"name": "x", "tiers": [tier]}).tiers == (Tier(name="a"),)
+    found = infrastructure_from_dict(with_calls({"name": "x", "tiers": [tier]}))
+    assert found.tiers == (Tier(name="a"),)
 
 
 def test_an_emulated_tier_stretches_operators_and_no_calls() -> None:
@@ -84,7 +89,8 @@ def test_an_emulated_tier_stretches_operators_and_no_calls() -> None:
     types = [{"name": "s", "speed_factor": 0.25}, {"name": "l", "speed_factor": 0.5}]
     tiers = [{"name": "a"}, {"name": "b", **slow}, {"name": "c", "emulated": True, "types": types}]
     links = [{"between": [tier, "a"], "bandwidth_mbit_per_s": 8} for tier in "bc"]
-    found = infrastructure_from_dict({"name": "x", "tiers": tiers, "links": links}).tiers
+    document = with_calls({"name": "x", "tiers": tiers, "links": links})
+    found = infrastructure_from_dict(document).tiers
     assert [each.call_s / each.speed_factor for each in found] == pytest.approx([0.0007] * 3)
 
 

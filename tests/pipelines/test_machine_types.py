@@ -94,16 +94,7 @@ def test_the_slowest_type_of_a_class_need_not_be_the_slowest_of_another() -> Non
 
 def test_a_tier_as_one_type_sees_it_has_no_types() -> None:
     (farm,) = infrastructure_from_dict(document(LARGE, SMALL, emulated=True)).tiers
-    large = Tier(
-        name="farm",
-        machines=2,
-        price_usd_per_hour=1.2,
-        speed_factor=2.0,
-        emulated=True,
-        call_s=farm.call_s,
-        call_s_per_byte=farm.call_s_per_byte,
-        within=farm.within,
-    )
+    large = Tier(name="farm", machines=2, price_usd_per_hour=1.2, speed_factor=2.0, emulated=True)
     assert farm.as_type("large") == farm.typed("large") == farm.pools["farm/large"] == large
     assert farm.typed(None) is farm
 
