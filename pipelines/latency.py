@@ -28,7 +28,7 @@ that is: there q counts as 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +77,113 @@ class Work:
         return np.asarray(np.clip(part, 0.0, 1.0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Composition:
+    """What of a work's seconds under P placements no share changes: worked out once for many."""
+
+    graph: PipelineGraph
+    work: Work
+    speed: FloatArray  # v, (P, O)
+    spared: FloatArray  # 1 where no share stretches what an operator waits, else 0, (P, O)
+    own_speed: FloatArray  # of tiers, whatever the class of operators, (P, O)
+    called: (
+        FloatArray | None
+    )  # seconds of calls at speed and share 1, (P, O, n); None: they cost 0
+    waits: FloatArray | None  # w where requests enter a tier, (P, O); None: 0 everywhere
+    moved: tuple[
+        FloatArray, ...
+    ]  # seconds on the way from each parent, or the origin, (P, n) each
+    # by operator: those that run before it though it does not wait for them, and where, (P,) each
+    turns: tuple[tuple[tuple[int, npt.NDArray[np.bool_]], ...], ...]
+
+    @classmethod
+    def of(
+        cls,
+        graph: PipelineGraph,
+        infrastructure: Infrastructure,
+        work: Work,
+        placement: TierArray,  # (P, O)
+    ) -> Composition:
+        """Return that of placements: positions of tiers."""
+        tiers, rows = infrastructure.tiers, np.arange(len(graph.operators))
+        delay, s_per_byte = infrastructure.route_seconds
+        origin = infrastructure.position(infrastructure.origin or "")
+
+        def moved(before: int | TierArray, to: TierArray, sizes: FloatArray) -> FloatArray:
+            seconds = delay[before, to][:, None] + s_per_byte[before, to][:, None] * sizes
+            return np.asarray(seconds)
+
+        waits = np.array([tier.call_delay_s for tier in tiers])[placement]
+        calls = any(tier.call_s or tier.call_s_per_byte for tier in tiers)
+        enters = _enters(graph, infrastructure, placement) if calls or waits.any() else None
+        return cls(
+            graph=graph,
+            work=work,
+            speed=speeds_at(graph, infrastructure, placement),
+            spared=waits_apart(graph, infrastructure)[rows, placement].astype(np.float64),
+            own_speed=np.array([tier.speed_factor for tier in tiers])[placement],
+            called=(
+                _call_seconds(graph, infrastructure, work, placement, enters)
+                if calls and enters is not None
+                else None
+            ),
+            waits=waits * enters if enters is not None and waits.any() else None,
+            moved=tuple(
+                moved(placement[:, p], placement[:, o], work.output_bytes[p])
+                if p is not None
+                else moved(origin, placement[:, o], work.input_bytes)
+                for o, parents in enumerate(graph.parents)
+                for p in parents or (None,)
+            ),
+            turns=tuple(
+                tuple(_neighbours(graph, infrastructure, placement, o)) for o in rows.tolist()
+            ),
+        )
+
+    def take(self, rows: TierArray) -> Composition:
+        """Return that of some placements, in that order."""
+        return replace(
+            self,
+            speed=self.speed[rows],
+            spared=self.spared[rows],
+            own_speed=self.own_speed[rows],
+            called=None if self.called is None else self.called[rows],
+            waits=None if self.waits is None else self.waits[rows],
+            moved=tuple(each[rows] for each in self.moved),
+            turns=tuple(tuple((e, same[rows]) for e, same in each) for each in self.turns),
+        )
+
+    def busy(self, shares: FloatArray) -> FloatArray:  # (P, O) -> (P, O, n)
+        """Return the seconds that each operator keeps its slice busy, calls included."""
+        stretch = 1.0 / shares
+        for o, operator in enumerate(self.graph.operators):
+            if operator.scaling is not Scaling.PROPORTIONAL:
+                stretch[:, o] = stretch_of(operator, shares[:, o])
+        stretch /= self.speed
+        busy = stretch[:, :, None] * self.work.operator_s
+        if self.work.waited_s is not None:
+            busy += (self.spared * (1 - stretch))[:, :, None] * self.work.waited_s
+        if self.called is not None:
+            busy += self.called / (self.own_speed * shares)[:, :, None]
+        return np.asarray(busy)
+
+    def seconds(self, shares: FloatArray) -> FloatArray:  # (P, O) -> (P, n)
+        """Return the seconds of every input at shares in (0, 1]."""
+        busy, moved = self.busy(shares), iter(self.moved)
+        finish = np.empty_like(busy)
+        for o, parents in enumerate(self.graph.parents):
+            ready = finish[:, parents[0]] + next(moved) if parents else next(moved)
+            for p in parents[1:]:
+                ready = np.maximum(ready, finish[:, p] + next(moved))
+            for e, same in self.turns[o]:
+                ready = np.maximum(ready, np.where(same[:, None], finish[:, e], 0.0))
+            finish[:, o] = ready + busy[:, o]
+            if self.waits is not None:
+                finish[:, o] += self.waits[:, [o]]
+        sinks = [self.graph.position(sink) for sink in self.graph.sinks]
+        return np.asarray(finish[:, sinks].max(axis=1))
+
+
 def compose(
     graph: PipelineGraph,
     infrastructure: Infrastructure,
@@ -84,29 +191,8 @@ def compose(
     placement: TierArray,  # (P, O)
     shares: FloatArray,  # (P, O)
 ) -> FloatArray:  # (P, n)
-    """Give the seconds of every input under every plan: positions of tiers, shares in (0, 1]."""
-    delay, s_per_byte = infrastructure.route_seconds
-    origin = infrastructure.position(infrastructure.origin or "")
-    busy = busy_seconds(graph, infrastructure, work, placement, shares)  # (P, O, n)
-    waits = np.array([tier.call_delay_s for tier in infrastructure.tiers])[placement]
-    if waits.any():
-        waits *= _enters(graph, infrastructure, placement)
-    finish = np.zeros_like(busy)
-    for o, parents in enumerate(graph.parents):
-        to = placement[:, o]
-        arrivals = [
-            finish[:, p]
-            + delay[placement[:, p], to][:, None]
-            + s_per_byte[placement[:, p], to][:, None] * work.output_bytes[p]
-            for p in parents
-        ] or [delay[origin, to][:, None] + s_per_byte[origin, to][:, None] * work.input_bytes]
-        turns = [
-            np.where(same[:, None], finish[:, e], 0.0)
-            for e, same in _neighbours(graph, infrastructure, placement, o)
-        ]
-        finish[:, o] = np.maximum.reduce(arrivals + turns) + busy[:, o] + waits[:, [o]]
-    sinks = [graph.position(sink) for sink in graph.sinks]
-    return np.asarray(finish[:, sinks].max(axis=1))
+    """Return the seconds of every input under every plan: positions of tiers, shares in (0, 1]."""
+    return Composition.of(graph, infrastructure, work, placement).seconds(shares)
 
 
 def _neighbours(
@@ -129,21 +215,8 @@ def busy_seconds(
     placement: TierArray,  # (P, O)
     shares: FloatArray,  # (P, O)
 ) -> FloatArray:  # (P, O, n)
-    """Give the seconds that each operator keeps its slice busy, calls included."""
-    speed = speeds_at(graph, infrastructure, placement)
-    stretch = np.stack(
-        [stretch_of(op, shares[:, o]) for o, op in enumerate(graph.operators)], axis=1
-    )
-    busy = (stretch / speed)[:, :, None] * work.operator_s
-    if work.waited_s is not None:
-        spared = waits_apart(graph, infrastructure)[np.arange(len(graph.operators)), placement]
-        busy += (spared * (1 - stretch / speed))[:, :, None] * work.waited_s
-    tiers = infrastructure.tiers
-    if any(tier.call_s or tier.call_s_per_byte for tier in tiers):
-        own = np.array([tier.speed_factor for tier in tiers])[placement]
-        called = _call_seconds(graph, infrastructure, work, placement)
-        busy += called / (own * shares)[:, :, None]
-    return np.asarray(busy)
+    """Return the seconds that each operator keeps its slice busy, calls included."""
+    return Composition.of(graph, infrastructure, work, placement).busy(shares)
 
 
 def speeds_at(
@@ -171,12 +244,15 @@ def waits_apart_on(operator: OperatorSpec, tier: Tier) -> bool:
 
 
 def _call_seconds(
-    graph: PipelineGraph, infrastructure: Infrastructure, work: Work, placement: TierArray
-) -> FloatArray:  # (P, O) -> (P, O, n)
-    """Give what calls take where a request enters a tier, at speed and share 1."""
+    graph: PipelineGraph,
+    infrastructure: Infrastructure,
+    work: Work,
+    placement: TierArray,  # (P, O)
+    entered: npt.NDArray[np.bool_],  # see `_enters`, (P, O)
+) -> FloatArray:  # (P, O, n)
+    """Return what calls take where a request enters a tier, at speed and share 1."""
     call_s = np.array([tier.call_s for tier in infrastructure.tiers])[placement]
     s_per_byte = np.array([tier.call_s_per_byte for tier in infrastructure.tiers])[placement]
-    entered = _enters(graph, infrastructure, placement)
     seconds = np.repeat((entered * call_s)[:, :, None], len(work.input_bytes), 2)
     for o, parents in enumerate(graph.parents):
         if not entered[:, o].any():

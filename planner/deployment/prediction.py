@@ -31,7 +31,7 @@ import numpy.typing as npt
 from scipy.special import gammaln, pdtr
 
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import TierArray, Work, busy_seconds, compose
+from circinus.pipelines.latency import Composition, TierArray, Work, busy_seconds, compose
 from circinus.pipelines.profile import FloatArray
 from circinus.pipelines.query import PlanningContext
 from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
@@ -127,6 +127,30 @@ def effective_latencies(
         return effective_latency(context, predict(context, placements, work, steps))
     shares = shares_of(placements, steps)
     return _composed(context, placements.tiers, work, shares, context.statistic.of)
+
+
+class Latencies:
+    """Effective latencies of deployments, many of which are on the same placements."""
+
+    def __init__(self, context: PlanningContext, placements: Placements, work: Work) -> None:
+        self._context, self._placements, self._work = context, placements, work
+        queued = (context.query.request_rate_per_s or context.slo.throughput_per_s) is not None
+        self._composition: Composition | None = None  # None: each look works it out anew
+        if not queued and len(placements) * work.operator_s.size <= _CHUNK_ELEMENTS:
+            graph, infrastructure = context.graph, context.infrastructure
+            self._composition = Composition.of(graph, infrastructure, work, placements.tiers)
+
+    def of(self, rows: TierArray, steps: TierArray) -> FloatArray:  # (A,), (A, T) -> (A,)
+        """Return `effective_latencies` of placements by number, which may repeat."""
+        context, spots = self._context, self._placements.take(rows)
+        if (known := self._composition) is None:
+            return effective_latencies(context, spots, self._work, steps)
+        shares, statistic = shares_of(spots, steps), context.statistic
+        return _in_chunks(
+            len(rows),
+            self._work,
+            lambda some: statistic.of(known.take(rows[some]).seconds(shares[some])),
+        )
 
 
 def fastest(context: PlanningContext, placements: Placements, work: Work) -> Placements:
@@ -239,13 +263,19 @@ def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
 def _composed(
     context: PlanningContext, tiers: TierArray, work: Work, shares: FloatArray, figure: Figure
 ) -> FloatArray:  # (P,)
+    graph, infrastructure = context.graph, context.infrastructure
+    return _in_chunks(
+        len(tiers),
+        work,
+        lambda some: figure(compose(graph, infrastructure, work, tiers[some], shares[some])),
+    )
+
+
+def _in_chunks(count: int, work: Work, figures: Callable[[slice], FloatArray]) -> FloatArray:
+    """Return the figures of so many deployments, worked out for some at a time."""
     chunk = max(_CHUNK_ELEMENTS // max(work.operator_s.size, 1), 1)
-    figures = []
-    for start in range(0, len(tiers), chunk):
-        some = slice(start, start + chunk)
-        latencies = compose(context.graph, context.infrastructure, work, tiers[some], shares[some])
-        figures.append(figure(latencies))
-    return np.concatenate(figures) if figures else np.zeros(0)
+    parts = [figures(slice(start, start + chunk)) for start in range(0, count, chunk)]
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _service_seconds(

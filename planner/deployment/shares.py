@@ -46,7 +46,7 @@ from circinus.pipelines.slo import LatencyStatistic
 from circinus.planner.deployment.costs import Costs, costs, one_by_one, usd_of_inputs
 from circinus.planner.deployment.pareto import undominated
 from circinus.planner.deployment.placement import Placements, raised
-from circinus.planner.deployment.prediction import copies_held, effective_latencies, meets, predict
+from circinus.planner.deployment.prediction import Latencies, copies_held, meets, predict
 
 MOST_ROWS = 20_000
 """Deployments tried at once; where exactness takes more, tiers are lowered one by one."""
@@ -91,23 +91,16 @@ class Allocations:
 
 
 def tightened(context: PlanningContext, placements: Placements, work: Work) -> Allocations:
-    """Give the tightest allocations of every placement that meets the SLO at full shares.
+    """Return the tightest allocations of every placement that meets the SLO at full shares.
 
     With a rate a placement that does not meet it at full shares may meet it in more copies of
     less: then it is not found.
     """
     full = predict(context, placements, work, placements.full_steps)
     start = placements.take(np.flatnonzero(meets(context, full)))
-    found, steps = [np.zeros(0, dtype=np.int64)], [start.full_steps[:0]]
-    groups, which = np.unique(start.widths > 0, axis=0, return_inverse=True)
     free = [t.dedicated and t.price_usd_per_hour == 0 for t in context.infrastructure.tiers]
-    for g, used in enumerate(groups):
-        rows = np.flatnonzero(which.ravel() == g)
-        tiers = [int(t) for t in np.flatnonzero(used) if not free[t]]
-        of, lowest = _tightest(context, start.take(rows), work, tiers)
-        found.append(rows[of])
-        steps.append(lowest)
-    every = allocations(context, start.take(np.concatenate(found)), work, np.concatenate(steps))
+    rows, steps = _tightest(context, start, work, (start.widths > 0) & ~np.array(free))
+    every = allocations(context, start.take(rows), work, steps)
     # Copies of a raised share may be more machines than there are: what batches gains less by it.
     return every if every.fits.all() else every.take(np.flatnonzero(every.fits))
 
@@ -155,22 +148,37 @@ def _costs(
 
 
 def _tightest(
-    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+    context: PlanningContext,
+    placements: Placements,
+    work: Work,
+    lowered: BoolArray,  # tiers whose shares may be lowered, (P, T)
 ) -> Deployments:
-    if not tiers:
-        return np.arange(len(placements)), placements.full_steps
-    if (context.query.request_rate_per_s or context.slo.throughput_per_s) is not None:
-        found = combinations(context, placements, work, tiers)
-        return _cornered(context, placements, work, tiers) if found is None else found
-    if len(placements) * FULL_STEPS ** (len(tiers) - 1) > MOST_ROWS:
-        found = _cornered(context, placements, work, tiers)
-    else:
-        found = minimal(context, placements, work, tiers)
-    asked = context.by_request or context.slo.cost_usd_per_1000_requests is not None
-    if not asked or len(tiers) < 2:
-        return found
-    also = _cheapest_by_request(context, placements, work, tiers)
-    return np.concatenate([found[0], also[0]]), np.concatenate([found[1], also[1]])
+    at_rate = (context.query.request_rate_per_s or context.slo.throughput_per_s) is not None
+    by_request = context.by_request or context.slo.cost_usd_per_1000_requests is not None
+    found = [(np.zeros(0, dtype=np.int64), placements.full_steps[:0])]
+    few = np.zeros(len(placements), dtype=np.bool_)  # where every minimal deployment can be found
+    groups, which = np.unique(lowered, axis=0, return_inverse=True)
+    for g, group in enumerate(groups):
+        rows, tiers = np.flatnonzero(which.ravel() == g), np.flatnonzero(group).tolist()
+        spots, some = placements.take(rows), list[Deployments]()
+        if not tiers:
+            some.append((np.arange(len(rows)), spots.full_steps))
+        elif at_rate:
+            least = combinations(context, spots, work, tiers)
+            some.append(_cornered(context, spots, work, tiers) if least is None else least)
+        elif len(rows) * FULL_STEPS ** (len(tiers) - 1) > MOST_ROWS:
+            some.append(_cornered(context, spots, work, tiers))
+        else:
+            few[rows] = True
+        if by_request and not at_rate and len(tiers) > 1:
+            some.append(_cheapest_by_request(context, spots, work, tiers))
+        found += [(rows[of], steps) for of, steps in some]
+    if few.any():
+        rows = np.flatnonzero(few)
+        of, steps = minimal(context, placements.take(rows), work, lowered[rows])
+        found.append((rows[of], steps))
+    of_each, steps_of_each = zip(*found, strict=True)
+    return np.concatenate(of_each), np.concatenate(steps_of_each)
 
 
 def _cheapest_by_request(
@@ -188,7 +196,8 @@ def _cheapest_by_request(
     steps = placements.full_steps[rows].copy()
     grid = np.indices((FULL_STEPS,) * len(tiers)).reshape(len(tiers), each).T + 1
     steps[:, tiers] = np.minimum(steps[:, tiers], np.tile(grid, (len(placements), 1)))
-    good = np.flatnonzero(_feasible(context, placements.take(rows), work, steps))
+    latencies = Latencies(context, placements, work)
+    good = np.flatnonzero(latencies.of(rows, steps) <= context.slo.latency_s)
     rows, steps = rows[good], steps[good]
     spots = placements.take(rows)
     price = np.array([tier.price_usd_per_hour for tier in context.infrastructure.tiers])
@@ -208,74 +217,91 @@ def _cornered(
     else:
         turns = [tuple(tiers[i:] + tiers[:i]) for i in range(len(tiers))]
         orders = turns + [turn[::-1] for turn in turns]
-    found = []
-    for order in orders:
-        steps = placements.full_steps
-        for tier in order:
-            steps = _lowered(context, placements, work, steps, tier)
-        found.append(steps)
-    return np.tile(np.arange(len(placements)), len(found)), np.concatenate(found)
+    latencies, bound_s = Latencies(context, placements, work), context.slo.latency_s
+    rows = np.tile(np.arange(len(placements)), len(orders))
+    steps = placements.full_steps[rows]
+    for turn in np.array(orders).T:
+        steps = _lowered(latencies, bound_s, rows, steps, np.repeat(turn, len(placements)))
+    return rows, steps
 
 
 def _lowered(
-    context: PlanningContext, placements: Placements, work: Work, steps: TierArray, tier: int
-) -> TierArray:  # (P, T)
-    """Give steps that meet the SLO with those of one tier lowered as far as it goes."""
-    steps = steps.copy()
+    latencies: Latencies,
+    bound_s: float,
+    rows: TierArray,  # of placements, (A,)
+    steps: TierArray,  # (A, T)
+    tiers: TierArray,  # (A,)
+) -> TierArray:  # (A, T)
+    """Return steps that meet the SLO with those of one tier each lowered as far as it goes."""
+    steps, every = steps.copy(), np.arange(len(rows))
     # Invariant: with `met` steps the SLO holds, with `missed` it does not (0: no share).
-    met = steps[:, tier].copy()
+    met = steps[every, tiers]
     missed = np.zeros_like(met)
     while (apart := np.flatnonzero(met - missed > 1)).size:
         middle = (met[apart] + missed[apart]) // 2
         tried = steps[apart]
-        tried[:, tier] = middle
-        ok = _feasible(context, placements.take(apart), work, tried)
+        tried[every[: len(apart)], tiers[apart]] = middle
+        ok = latencies.of(rows[apart], tried) <= bound_s
         met[apart] = np.where(ok, middle, met[apart])
         missed[apart] = np.where(ok, missed[apart], middle)
-    steps[:, tier] = met
+    steps[every, tiers] = met
     return steps
 
 
-def _feasible(
-    context: PlanningContext, placements: Placements, work: Work, steps: TierArray
-) -> BoolArray:  # (P,)
-    found = effective_latencies(context, placements, work, steps)
-    return np.asarray(found <= context.slo.latency_s)
-
-
 def minimal(
-    context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
+    context: PlanningContext,
+    placements: Placements,
+    work: Work,
+    lowered: BoolArray,  # tiers to lower, at least one of each placement, (P, T)
 ) -> Deployments:
-    """Give all minimal deployments for one request at a time, without rate and throughput.
+    """Return all minimal deployments for one request at a time, without rate and throughput.
 
-    Placements meet the SLO at full shares and use the same tiers; of these those not among the
-    `tiers` to lower, at least one, keep their full share.
+    Placements meet the SLO at full shares; tiers that are not lowered keep their full share.
     """
-    *gridded, last = tiers
-    full = placements.full_steps
-    least = np.zeros((len(placements), len(gridded)), dtype=np.int64)
-    for i, tier in enumerate(gridded):
-        least[:, i] = _lowered(context, placements, work, full, tier)[:, tier]
-    shape = (len(placements), *[FULL_STEPS] * len(gridded))
-    needed = np.full(shape, FULL_STEPS + 1, dtype=np.int64)  # of the last tier; too many: never
-    cells = np.indices(shape).reshape(len(shape), -1).T
-    inside = (least[cells[:, 0]] <= cells[:, 1:] + 1) & (
-        cells[:, 1:] + 1 <= full[cells[:, 0]][:, gridded]
-    )
-    cells = cells[inside.all(axis=1)]
-    steps = full[cells[:, 0]].copy()
-    steps[:, gridded] = cells[:, 1:] + 1
-    good = _feasible(context, placements.take(cells[:, 0]), work, steps)
-    cells, steps = cells[good], steps[good]
-    steps = _lowered(context, placements.take(cells[:, 0]), work, steps, last)
-    needed[tuple(cells.T)] = steps[:, last]
-    kept = np.ones(len(cells), dtype=np.bool_)
-    for axis in range(1, len(shape)):
-        inside = cells[:, axis] > 0
-        before = cells[inside].copy()
-        before[:, axis] -= 1
-        kept[inside] &= needed[tuple(before.T)] > steps[inside, last]
-    return cells[kept, 0], steps[kept]
+    full, bound_s = placements.full_steps, context.slo.latency_s
+    latencies, count = Latencies(context, placements, work), lowered.shape[1]
+    last = count - 1 - lowered[:, ::-1].argmax(axis=1)  # for each share of the others its least
+    gridded = lowered & (np.arange(count) != last[:, None])
+    of, tier = np.nonzero(gridded)
+    least = np.ones_like(full)
+    least[of, tier] = _lowered(latencies, bound_s, of, full[of], tier)[np.arange(len(of)), tier]
+    rows, steps = _grid(full, gridded, least)
+    good = latencies.of(rows, steps) <= bound_s
+    rows, steps = rows[good], steps[good]
+    steps = _lowered(latencies, bound_s, rows, steps, last[rows])
+    return _without_slack(rows, steps, gridded[rows], steps[np.arange(len(rows)), last[rows]])
+
+
+def _grid(full: TierArray, gridded: BoolArray, least: TierArray) -> Deployments:  # (P, T) each
+    """Return full steps with all of each gridded tier's, from the least ones on."""
+    rows, steps = np.arange(len(full)), full.copy()
+    for tier in np.flatnonzero(gridded.any(axis=0)).tolist():
+        given = gridded[rows, tier]
+        first = np.where(given, least[rows, tier], full[rows, tier])
+        times = full[rows, tier] - first + 1
+        start = np.repeat(first, times)
+        along = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        rows, steps = np.repeat(rows, times), np.repeat(steps, times, axis=0)
+        steps[:, tier] = start + along
+    return rows, steps
+
+
+def _without_slack(
+    rows: TierArray,  # of placements, (A,)
+    steps: TierArray,  # (A, T)
+    gridded: BoolArray,  # (A, T)
+    needed: TierArray,  # steps of the tier that is not gridded, (A,)
+) -> Deployments:
+    """Return those where no step less of a gridded tier needs as few of the other one."""
+    place = (FULL_STEPS + 1) ** np.arange(steps.shape[1])
+    key = rows * (FULL_STEPS + 1) ** steps.shape[1] + np.where(gridded, steps, 0) @ place
+    order = np.argsort(key)
+    kept = np.ones(len(rows), dtype=np.bool_)
+    for tier in range(steps.shape[1]):
+        before = key - place[tier]
+        at = order[np.minimum(np.searchsorted(key, before, sorter=order), len(order) - 1)]
+        kept &= ~(gridded[:, tier] & (key[at] == before)) | (needed[at] > needed)
+    return rows[kept], steps[kept]
 
 
 def combinations(

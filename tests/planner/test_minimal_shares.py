@@ -119,7 +119,7 @@ def test_the_minimal_shares_are_exactly_those_of_brute_force(
     )
     used = np.flatnonzero(spot.widths[0] > 0).tolist()
 
-    rows, found = minimal(context, spot, work, used)
+    rows, found = minimal(context, spot, work, spot.widths > 0)
 
     steps, given_ = _everything(context, spot, work, used)
     feasible = steps[meets(context, given_)]
