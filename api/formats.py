@@ -145,14 +145,14 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
 
 
 def where(plan: PlanView) -> str:
-    """Give tiers in the order of the operators: `device 0.25: sampler, api: reader`."""
-    parts = []
+    """Return tiers and their slices in the order of the operators: `device 0.25: sampler`."""
+    parts, shares = [], {item.tier: item.share for item in plan.demand}
     for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
         operators = list(group)
         ends = dict.fromkeys((operators[0], operators[-1]))
         copies = plan.replicas[operators[0]]
         times = f" x{copies}" if copies > 1 else ""
-        share = "" if tier in plan.remote else f" {plan.allocation[operators[0]]:g}{times}"
+        share = "" if tier in plan.remote else f" {shares[tier]:g}{times}"
         parts.append(f"{tier}{share}: {'..'.join(ends)}")
     return ", ".join(parts)
 

@@ -78,7 +78,7 @@ class PlanView(View):
     """Operator -> knob -> value."""
     placement: dict[str, str] = Field(description="Operator -> tier, in topological order.")
     allocation: dict[str, float]
-    """Operator -> share of one machine of its tier."""
+    """Operator -> share of one machine; a slice is that of all that can run there at once."""
     replicas: dict[str, int] = Field(description="Operator -> number of copies.")
     demand: list[DemandView] = Field(description="What the plan asks of machines.")
     accuracy: EstimateView = Field(description="Mean score.")

@@ -42,7 +42,7 @@ class OperatorPart:
     operator: str  # its name
     after: tuple[str, ...]  # operators whose outputs it takes; none: it takes the input
     tier: str  # where it runs
-    share: float  # of one machine there
+    share: float  # of one machine there, of the slice that all operators of the tier run in
     knobs: Mapping[str, KnobValue]  # its settings
     seconds: float  # mean seconds there in the slice of all that run there, calls included
     # Mean seconds until the data of its parents, or the input, has arrived from other tiers, the
@@ -135,7 +135,7 @@ def _operators(
                 operator=operator.name,
                 after=tuple(graph.operators[p].name for p in graph.parents[o]),
                 tier=names[o],
-                share=plan.deployment.allocation[operator.name],
+                share=float(shares[0, o]),
                 knobs=plan.configuration.of(operator.name),
                 seconds=float(busy[o]),
                 transfer_s=max(r.delay_s + r.s_per_byte * size for r, size in routes),

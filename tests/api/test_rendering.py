@@ -55,7 +55,7 @@ def plan(name: str = "p-0123456789ab") -> PlanView:
         placement=tiers,
         allocation={o: 1.0 if t == "device" else 0.25 for o, t in tiers.items()},
         replicas={o: 1 if t == "device" else 3 for o, t in tiers.items()},
-        demand=[DemandView(tier="device", share=1.0)],
+        demand=[DemandView(tier="device", share=1.0), *[DemandView(tier="cloud", share=0.5)] * 3],
         accuracy=estimate(0.925),
         latency_s=estimate(0.0123),
         cost_usd_per_hour=0.1,
@@ -119,7 +119,7 @@ def test_an_accuracy_that_leaves_inputs_out_says_over_how_many_it_is() -> None:
 
 
 def test_a_placement_is_told_by_runs_of_operators() -> None:
-    assert formats.where(plan()) == "device 1: sampler..locator, cloud 0.25 x3: features..voter"
+    assert formats.where(plan()) == "device 1: sampler..locator, cloud 0.5 x3: features..voter"
 
 
 def test_states_are_told_once_when_they_are_alike() -> None:
