@@ -16,7 +16,7 @@ from circinus.planner.plans.measuring import FailedMeasurement
 from circinus.planner.plans.plans import announced, merged
 from circinus.planner.strategy.protocol import Judgement, Measured, SearchSetting
 
-_RETRY_GROWTH = 1.2  # times as many inputs: the interval is then a tenth shorter
+_AGAIN = 1.5  # times as many inputs: the interval of the latency is then a fifth shorter
 
 
 class Findings:
@@ -31,7 +31,7 @@ class Findings:
         self._setting = setting
         self._most_plans = most_plans  # of the Pareto set, `>= 1`
         self._confidence = margin_confidence  # see `planner.plans.plans.upper_ratio`
-        self._unable: dict[int, int] = {}  # inputs at which a configuration gave no plan
+        self._tightened: dict[int, int] = {}  # inputs at which a configuration was, by number
         self._announced: dict[int, tuple[Plan, ...]] = {}  # by number, beaten ones included
         self.tail = LatencyTail()  # of operators' seconds, over all configurations
         self.measured: dict[int, Measured] = {}  # by number, without those that failed
@@ -72,21 +72,35 @@ class Findings:
         best = hourly(self._setting.context, others[0]) if others else None
         return replace(measured, best_cost=best)
 
-    def judge(self, measured: Measured, judgement: Judgement, *, is_new: bool) -> tuple[Plan, ...]:
-        """Announce the plans of a configuration that was observed, and give them, cheapest first.
+    def judge(
+        self, measured: Measured, judgement: Judgement, *, is_new: bool, anew: bool = False
+    ) -> tuple[Plan, ...]:
+        """Announce a configuration that was observed, and return its plans, cheapest first.
 
-        `is_new` says that this was its first measurement.
+        `is_new` says that this was its first measurement, `anew` that no earlier plan stands.
         """
         before = self._cheapest
         in_time = measured.latency_s <= self._setting.slo.latency_s
         is_good = judgement.enough and in_time
-        found = self._feasible(measured, judgement.accuracy) if is_good else ()
+        found = self._tightest(measured, judgement.accuracy, anew=anew) if is_good else ()
+        if not is_good:
+            self._tightened.pop(measured.number, None)
         self.newest = (*self.newest, *found)
         self._announced[measured.number] = found
         both = (*self._without(measured), *found)
         self.plans = merged(self._setting.context, both, self._most_plans)
         self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
         return found
+
+    @property
+    def behind(self) -> tuple[Measured, ...]:
+        """Configurations of the Pareto set that met more inputs than their plans say."""
+        return tuple(
+            one
+            for number, one in self.measured.items()
+            if one.inputs > self._tightened.get(number, one.inputs)
+            and any(plan.configuration == one.configuration for plan in self.plans)
+        )
 
     def failures_bind(self, failures: Sequence[FailureCount], left_out: Collection[int]) -> bool:
         """Return whether, but for a failure, a configuration might have been enough."""
@@ -113,17 +127,17 @@ class Findings:
         every = tuple(itertools.chain.from_iterable(others))
         return merged(self._setting.context, every, self._most_plans)
 
-    def _feasible(self, measured: Measured, accuracy: Estimate | None) -> tuple[Plan, ...]:
+    def _tightest(
+        self, measured: Measured, accuracy: Estimate | None, *, anew: bool
+    ) -> tuple[Plan, ...]:
         """Tighten a configuration's plans as far as the interval of its latency allows.
 
-        One that gave none is not tried again before it has met so many more inputs that it may.
+        Until it met so many more inputs that they may be others, its earlier plans stand.
         """
         inputs, number = measured.inputs, measured.number
-        all_met = inputs >= self._setting.measurable
-        if not all_met and inputs < _RETRY_GROWTH * self._unable.get(number, 0):
-            return ()
+        anew |= inputs >= self._setting.measurable
+        if not anew and inputs < _AGAIN * self._tightened.get(number, 0):
+            return self._announced[number]
+        self._tightened[number] = inputs
         most, confidence = self._most_plans, self._confidence
-        plans = announced(self._setting, measured, self.tail, accuracy, most, confidence)
-        if not plans:
-            self._unable[number] = inputs
-        return plans
+        return announced(self._setting, measured, self.tail, accuracy, most, confidence)

@@ -216,8 +216,10 @@ class _Search:
                 self._take(proposals)
                 self._report()
                 stop = self._limit()
-        if not self._findings.plans and stop.without_plans is not PlanningOutcome.CANCELLED:
-            self._judge_again()
+        if stop.without_plans is not PlanningOutcome.CANCELLED:
+            findings = self._findings
+            every = tuple(findings.measured.values())
+            self._judge_again(findings.behind if findings.plans else every)
         self._report(PlanningPhase.FINISHED)
         return self._result(stop)
 
@@ -362,14 +364,14 @@ class _Search:
             )
         )
 
-    def _judge_again(self) -> None:
+    def _judge_again(self, every: Sequence[Measured]) -> None:
         """Look for plans once more: what was measured later tells of what was earlier, too."""
         late = self._too_late()
-        for one in tuple(self._findings.measured.values()):
+        for one in every:
             if late():
                 return
             judgement = self._strategy.judged(one.number, one)
-            self._findings.judge(one, judgement, is_new=False)
+            self._findings.judge(one, judgement, is_new=False, anew=True)
 
     def _limit(self) -> _Stop | None:
         if self._is_cancelled():

@@ -39,7 +39,7 @@ _STEP_PART = 8  # of the inputs met: what is known well takes more to move
 _FINISHING_PART = (
     2  # the same while the front is finished: what is left may well be measured whole
 )
-_DECISION_S = 2e-3  # about what weighing candidates anew takes
+_DECISION_S = 1e-2  # about what weighing candidates anew takes
 _NEVER = 1e-9  # chance of being in time at which nothing more is measured of what was run
 _HARDLY = 0.01  # chance at which the last configurations that may be measured are left
 _TINY = 1e-12

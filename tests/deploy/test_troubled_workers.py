@@ -127,10 +127,14 @@ def test_a_worker_whose_operators_hold_its_memory_ends_and_says_so(tmp_path: Pat
 @pytest.mark.slow  # a hang is told from a slow call by waiting
 @pytest.mark.parametrize(
     ("what", "why"),
-    [("hang", "replaced: trouble ran for"), ("close", "nobody listens at its address")],
+    [
+        ("hang", ["replaced: trouble ran for"]),
+        # gRPC may notice first, and aborts.
+        ("close", ["nobody listens at its address", "killed by SIGABRT"]),
+    ],
 )
 def test_a_worker_that_is_of_no_more_use_is_to_be_replaced(
-    tmp_path: Path, what: str, why: str
+    tmp_path: Path, what: str, why: list[str]
 ) -> None:
     async def scenario() -> None:
         async with troubled(tmp_path) as (instance, client):
@@ -138,6 +142,6 @@ def test_a_worker_that_is_of_no_more_use_is_to_be_replaced(
                 await ask(client, what, timeout_s=1.0)
             async with asyncio.timeout(30):
                 how = await instance.ended()
-            assert why in how
+            assert any(each in how for each in why), how
 
     asyncio.run(scenario())
