@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, fromstring
 
-from circinus.api.schemas.plans import EstimateView, PlanView
+from circinus.api.schemas.plans import DemandView, EstimateView, PlanView
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import SloRequest
 from circinus.planner.search.trials import TrialState
@@ -28,7 +28,7 @@ def plan(
         placement={"first": tier},
         allocation={"first": 0.5},
         replicas={"first": 1},
-        demand=[],
+        demand=[DemandView(tier=tier, share=0.5)],
         accuracy=estimate(accuracy),
         latency_s=estimate(latency_s),
         cost_usd_per_hour=cost,
