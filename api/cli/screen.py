@@ -90,9 +90,9 @@ class Follow(ExitStack):
     """A line per subject, kept up to date.
 
     On a terminal every update redraws the lines in place. Elsewhere a line is printed when its
-    key changed (its phase, say), so that a log tells the story without a line per poll. What was
-    told last is told again, with how long it goes on, when nothing was for `SILENCE_S`. At its
-    exit the last state is left on the screen.
+    key changed (its phase, say), so that a log tells the story without a line per poll. When none
+    was for `SILENCE_S`, the line that changed last is, with how long ago that was. At its exit
+    the last state is left on the screen.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
@@ -102,6 +102,7 @@ class Follow(ExitStack):
         self._live = self.enter_context(live) if console.is_terminal else None
         self._told: dict[str, str] = {}
         self._lines: Mapping[str, tuple[str, str]] = {"planning": ("", "starting")}
+        self._newest = "planning"  # the subject whose line changed last
         self._clock, self._lock, self._over = SystemClock(), Lock(), Event()
         # Of the last update that told something new, and of the last line.
         self._since_s = self._shown_s = self._clock.now()
@@ -115,6 +116,8 @@ class Follow(ExitStack):
             return
         with self._lock:
             if lines != self._lines:
+                for subject in (s for s, line in lines.items() if self._lines.get(s) != line):
+                    self._newest = subject
                 self._lines, self._since_s = dict(lines), self._clock.now()
             if self._live is not None:
                 self._print(lines)
@@ -138,7 +141,8 @@ class Follow(ExitStack):
             with self._lock:
                 now = self._clock.now()
                 if now - self._shown_s >= SILENCE_S * 3 / 4:
-                    shown = list(self._lines.items())
-                    if self._live is None:  # of several lines the last one goes on
-                        shown = shown[-1:]
-                    self._print(dict(shown), f", for {now - self._since_s:.0f} s")
+                    shown = dict(self._lines)
+                    if self._live is None and self._newest in shown:
+                        shown = {self._newest: shown[self._newest]}
+                    since_s = now - self._since_s
+                    self._print(shown, f", for {since_s:.0f} s" if since_s >= 1 else "")
