@@ -158,7 +158,8 @@ def undecided_words(count: int | None) -> tuple[str, ...]:
     """Return a remark on configurations of which nobody knows whether they belong to the front."""
     if not count:
         return ()
-    many = "1 configuration was" if count == 1 else f"{count} configurations were"
-    return (
-        f"{many} not measured enough to say: it may be cheaper or more accurate than these plans",
-    )
+    many, it = "1 configuration was", "it"
+    if count > 1:
+        many, it = f"{count} configurations were", "some"
+    told = f"{it} may be cheaper or more accurate than these plans"
+    return (f"{many} not measured enough to say: {told}",)
