@@ -86,13 +86,11 @@ class Composition:
     speed: FloatArray  # v, (P, O)
     spared: FloatArray  # 1 where no share stretches what an operator waits, else 0, (P, O)
     own_speed: FloatArray  # of tiers, whatever the class of operators, (P, O)
-    called: (
-        FloatArray | None
-    )  # seconds of calls at speed and share 1, (P, O, n); None: they cost 0
+    # seconds of calls at speed and share 1, (P, O, n); None: they cost nothing
+    called: FloatArray | None
     waits: FloatArray | None  # w where requests enter a tier, (P, O); None: 0 everywhere
-    moved: tuple[
-        FloatArray, ...
-    ]  # seconds on the way from each parent, or the origin, (P, n) each
+    # seconds on the way from each parent, or from the origin, (P, n) each
+    moved: tuple[FloatArray, ...]
     # by operator: those that run before it though it does not wait for them, and where, (P,) each
     turns: tuple[tuple[tuple[int, npt.NDArray[np.bool_]], ...], ...]
 

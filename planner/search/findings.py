@@ -60,6 +60,7 @@ class Findings:
         withdrawn = self.measured.pop(failed.number, None)
         if withdrawn is not None:
             self._announced.pop(failed.number, None)
+            self._tightened.pop(failed.number, None)
             self.plans = self._without(withdrawn)
 
     def observed(self, measured: Measured) -> Measured:
