@@ -69,9 +69,9 @@ def test_what_is_expected_tells_calls_tokens_and_dollars_of_each_operator() -> N
     assert told[3].startswith("paid: ")
 
 
-@pytest.mark.parametrize(("cap", "most"), [(0.1, 10), (100.0, 20)])
+@pytest.mark.parametrize(("cap", "least", "most"), [(0.1, 10, 10), (100.0, 30, 48)])
 def test_an_estimate_tells_what_calls_will_cost_and_stays_below_the_cap(
-    folder: Path, cap: float, most: int
+    folder: Path, cap: float, least: int, most: int
 ) -> None:
     (folder / "my_pipelines.py").write_text(PIPELINE)
     (folder / "model.yaml").write_text(INFRASTRUCTURE)
@@ -82,13 +82,14 @@ def test_an_estimate_tells_what_calls_will_cost_and_stays_below_the_cap(
     result = invoke(*asked, "--executor", "in-process", "--json")
     assert result.exit_code == 0, result.output
     forecast = json.loads(result.stdout)["bill"]["forecast"]
-    # One configuration on 6, 13 and 20 inputs, as the root of 400 is 20: a cent a call.
+    # One configuration on 30, 38 and 48 inputs, as the root of 400 is 20: a cent a call.
     low, high = (forecast[end] for end in ("low", "high"))
     (add,) = high["calls"]
     assert add["operator"] == "add"
-    assert (low["calls"][0]["calls"], add["calls"]) == pytest.approx((6.0, most))
+    assert (low["calls"][0]["calls"], add["calls"]) == pytest.approx((least, most))
     assert (add["input_tokens"], add["output_tokens"]) == pytest.approx((100 * most, 10 * most))
     assert high["usd"] == pytest.approx(0.01 * most)  # no machine's seconds are in it
     lines = invoke(*asked, "--executor", "in-process").stdout
-    told = f"of it add: 6-{most} calls, 600-{100 * most:,} tokens read and 60-{10 * most} written"
-    assert told in " ".join(lines.split())
+    read, written = (f"{each * least:,}-{each * most:,}" for each in (100, 10))
+    line = f"of it add: {least}-{most} calls, {read} tokens read and {written} written"
+    assert line in " ".join(lines.split())
