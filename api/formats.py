@@ -331,7 +331,8 @@ def bill_lines(bill: Bill) -> Iterator[str]:
         yield from forecast_lines(bill.forecast)
     yield f"paid: {_cost(bill.paid)}"
     yield from map(_calls_cost, bill.paid.calls)
-    yield f"saved by the cache: {_cost(bill.cache)}"
+    shared = f", {bill.shared_runs:,} runs of other queries" if bill.shared_runs else ""
+    yield f"saved by the cache: {_cost(bill.cache)}{shared}"
     yield f"saved by stopping early: {_cost(bill.early_stopping)}, against {bill.against}"
 
 

@@ -158,8 +158,9 @@ class Settings(BaseSettings):
     dispatch_policy: str | None = None  # likewise
     # What moving a running query must win, in parts of its benefit; None: it is never moved.
     migration_price: float | None = Field(default=None, ge=0, le=1000)
-    # Folder of outputs of operators, for later queries and restarts; None: kept in memory, while
-    # a query is planned. Whoever changes an operator changes its version, or finds old ones.
+    # Folder of outputs of operators, for later queries and restarts; None: in memory, for queries
+    # that are planned one after the other. Whoever changes an operator changes its version, or
+    # gets old ones.
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0, le=2**50)
     # Folder that only its user may enter: of the sockets between service and keeper, by port.

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
+from circinus.api.bootstrap.shared_runs import SharedRuns
 from circinus.api.bootstrap.spending import PlanningGate, calling_here, calls_of, spending_of
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
@@ -27,6 +28,7 @@ from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.payload import content_hash
 from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
 from circinus.pipelines.waiting import Waits
 from circinus.planner.models.history import QueryRecord
@@ -55,6 +57,7 @@ class Kept:
 
     journal: Journal | None = None  # of measurements of the same query; None: there were none
     outputs: EntryStore | None = None  # of operators, shared by queries; None: there is no store
+    shared: SharedRuns | None = None  # of queries that were planned just before; None: of none
     bills: tuple[Cost, ...] = ()  # of earlier queries of the same pipeline
     history: tuple[QueryRecord, ...] = ()  # what those measured, the newest first
     ledger: Ledger | None = None  # of what calls for the same query cost; None: nothing is kept
@@ -82,12 +85,8 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     `labelling` checks the judge of a pipeline that has one: InvalidInput if it has and there is
     none, or the other way round.
     """
-    rule = "must be given for a pipeline that a judge scores, and for no other"
-    checks.require((labelling is None) == (pipeline.judge is None), "metric", rule, pipeline.name)
     declared = {*query.draws, *(one.name for one in pipeline.graph.operators if one.draws)}
-    rule = "must draw nothing where a judge scores: a label is of one output"
-    fits = labelling is None or not declared
-    checks.require(fits, f"pipeline {pipeline.name}.operators", rule, sorted(declared))
+    _require_judged(pipeline, labelling, declared)
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
     from circinus.deploy.planning import planner_of
@@ -106,12 +105,15 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     over = _over(observer, query.limits.response_s, clock)
     gate.stop_when(over)
     waits = Waits(clock) if gate.rate is None else gate.rate.waits
+    shared = kept.shared or SharedRuns()
     if isinstance(executor, WorkerPool):
         executor.stop_when(over)
         executor.waits = waits
         executor.longest_s = min(executor.longest_s, query.limits.profiling_s)
+        executor.peaks = shared.peaks(pipeline_fingerprint(pipeline))
     caller = calling_here(infrastructure, gate.leave, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
+    cache = PrefixCache(store=kept.outputs or shared.outputs)
     journal = kept.journal or MemoryJournal()
     evaluator = Profiler(
         pipeline=pipeline,
@@ -119,7 +121,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         order=drawing.order,
         executor=executor or InProcess(clock, caller, busy_s),
         journal=journal,
-        cache=PrefixCache(store=kept.outputs),
+        cache=cache,
         caller=caller,
         ran=gate.spending.ran,
         comparisons=Comparisons(unlike={*kept.draws, *query.draws}),
@@ -139,17 +141,35 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         audit=labelling,
         scores=set_scores_of(pipeline, dataset, journal),
     )
-    plans = result.plans
-    if isinstance(executor, WorkerPool):
-        memory_of = executor.memory_of
-        plans = tuple(
-            replace(plan, memory_bytes=memory_of(plan.deployment.placement, plan.configuration))
-            for plan in plans
-        )
     at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
-    more = (*evaluator.remarks, *load.remarks(at_once), *waits.remarks())
+    of_runs = (*evaluator.remarks, *load.remarks(at_once))
+    if of_runs or evaluator.graph.draws:  # another query would not say so of them, or draws anew
+        shared.forget()
+    bill = replace(result.bill, shared_runs=cache.statistics.stored_hits)
+    result = replace(result, plans=_with_memory(result.plans, executor), bill=bill)
     seen = tuple(name for name in kept.draws if name not in declared)
-    return _with_remarks(replace(result, plans=plans), seen, more)
+    return _with_remarks(result, seen, (*of_runs, *waits.remarks()))
+
+
+def _require_judged(
+    pipeline: Pipeline, labelling: Labelling | None, drawing: Collection[str]
+) -> None:
+    rule = "must be given for a pipeline that a judge scores, and for no other"
+    checks.require((labelling is None) == (pipeline.judge is None), "metric", rule, pipeline.name)
+    rule = "must draw nothing where a judge scores: a label is of one output"
+    fits = labelling is None or not drawing
+    checks.require(fits, f"pipeline {pipeline.name}.operators", rule, sorted(drawing))
+
+
+def _with_memory(plans: Sequence[Plan], executor: Executor | None) -> tuple[Plan, ...]:
+    """Return plans with the memory that workers had, where workers ran them."""
+    if not isinstance(executor, WorkerPool):
+        return tuple(plans)
+    memory_of = executor.memory_of
+    return tuple(
+        replace(plan, memory_bytes=memory_of(plan.deployment.placement, plan.configuration))
+        for plan in plans
+    )
 
 
 def _with_remarks(

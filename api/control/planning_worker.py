@@ -31,6 +31,7 @@ from circinus.api.bootstrap.planning import (
     plan_query,
     planning_fingerprints,
 )
+from circinus.api.bootstrap.shared_runs import SharedRuns
 from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.control.patience import DatabasePatience, PatientJournal, PatientLedger
 from circinus.api.control.pulse import Pulse
@@ -87,15 +88,27 @@ def run_worker(settings: Settings, worker: str, pulse: Pulse) -> None:
     parts = make_planning_parts(settings)
     pulse.start()
     event(_LOG, "worker.started", worker=worker, pid=os.getpid())
+    shared = SharedRuns()
     with STARTER.used():  # what was imported to run operators stays for the next query
         while True:
-            if not plan_next(parts, worker, pulse):
+            if not plan_next(parts, worker, pulse, shared):
+                shared.forget()
                 parts.clock.sleep(IDLE_S)
 
 
-def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> bool:
-    """Plan what is next in the store; give whether there was anything. None: no pulse is felt."""
+def plan_next(
+    parts: ServiceParts,
+    worker: str,
+    pulse: Pulse | None = None,
+    shared: SharedRuns | None = None,
+) -> bool:
+    """Plan what is next in the store; return whether there was anything.
+
+    Without a pulse nobody hears whether this process lives; without `shared` it reuses no runs of
+    other queries.
+    """
     pulse = pulse or Pulse(send=lambda _: None, clock=parts.clock)
+    shared = shared or SharedRuns()
     patience = DatabasePatience(clock=parts.clock, waiting=pulse.waiting)
     record = _claimed(parts, worker, patience)
     if record is None:
@@ -106,7 +119,7 @@ def plan_next(parts: ServiceParts, worker: str, pulse: Pulse | None = None) -> b
     if record.latest is None:  # until the planner's first word there is something to see
         heart.progress(_begun(record.query.limits))
     with heart.beating(), pulse.planning(record.query.limits.response_s):
-        ending = _ending(parts, record, heart, patience)
+        ending = _ending(parts, record, heart, patience, shared)
     if heart.has_news:  # the database was away for the last beat
         patience(heart.beat)
     queue, at = parts.store.queue, parts.clock.timestamp()
@@ -155,10 +168,14 @@ def _begun(limits: PlanningLimits) -> PlanningProgress:
 
 
 def _ending(
-    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: DatabasePatience
+    parts: ServiceParts,
+    record: StoredQuery,
+    heart: Heart,
+    patience: DatabasePatience,
+    shared: SharedRuns,
 ) -> PlanningEnding:
     try:
-        result, told = _planned(parts, record, heart, patience)
+        result, told = _planned(parts, record, heart, patience, shared)
         before = patience(lambda: [each.plan for each in parts.store.plans(record.id)])
         shortfall = result.shortfall
         words = result.stopped_because if shortfall is None else shortfall.sentence
@@ -179,7 +196,11 @@ def _ending(
 
 
 def _planned(
-    parts: ServiceParts, record: StoredQuery, heart: Heart, patience: DatabasePatience
+    parts: ServiceParts,
+    record: StoredQuery,
+    heart: Heart,
+    patience: DatabasePatience,
+    shared: SharedRuns,
 ) -> tuple[PlanningResult, str]:
     """Give what planning gave, and what is to be told of its start; empty: nothing.
 
@@ -190,6 +211,8 @@ def _planned(
     pipeline.make_ready()
     dataset = patience(lambda: parts.data(data, record.query.pipeline))
     memory = Remembered(store=parts.store.history, fingerprint=pipeline_fingerprint(pipeline))
+    if record.request.cold:
+        shared.forget()
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
     # What measurements are remembered by: on other data a query is another one.
     name = f"{record.id} on {now.parts['data']}"
@@ -208,6 +231,7 @@ def _planned(
     kept = Kept(
         journal=PatientJournal(journal=journal, patience=patience),
         outputs=parts.outputs,
+        shared=shared,
         ledger=PatientLedger(parts.store.ledger(record.id, record.claimed_by), patience),
         bills=patience(lambda: earlier_bills(parts.store, query.pipeline)),
         # A restart is told of what the first start was told of, and goes the same way.

@@ -34,6 +34,7 @@ class BillView(View):
 
     paid: Cost = Field(description="Paid, warm-ups and failures included.")
     cache: Cost = Field(description="What reused outputs saved of the inputs that were measured.")
+    shared_runs: int = Field(0, description="Of those runs, how many other queries had made.")
     early_stopping: Cost = Field(description="What ending early saved beside that.")
     against: str = Field(description="What early stopping is compared with.")
     forecast: Forecast | None = None

@@ -168,13 +168,16 @@ def _is_over(record: StoredQuery, deadlines: MutableMapping[str, float], clock: 
 
 
 def earlier_bills(store: Store, pipeline: str) -> tuple[Cost, ...]:
-    """Give what planning the newest queries of a pipeline cost, those that ended by themselves."""
+    """Return what planning the newest queries of a pipeline cost, those that ended by themselves.
+
+    Queries that reused what others had run are left out: the next one may have to run it.
+    """
     records = store.queries(limit=_MOST_BILLS, phases=_PLANNED)
-    paid = [_paid(record) for record in records if record.spec.get("pipeline") == pipeline]
-    return tuple(cost for cost in paid if cost.runs > 0)
+    bills = [_bill(record) for record in records if record.spec.get("pipeline") == pipeline]
+    return tuple(bill.paid for bill in bills if bill.paid.runs > 0 and not bill.shared_runs)
 
 
-def _paid(record: StoredQuery) -> Cost:
+def _bill(record: StoredQuery) -> Bill:
     # Of a whole result only the bill is read: there are a hundred of them.
     bill = (record.result or {}).get("bill")
-    return from_document(Bill, bill).paid if isinstance(bill, dict) else Cost()
+    return from_document(Bill, bill) if isinstance(bill, dict) else Bill()

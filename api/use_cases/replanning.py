@@ -116,8 +116,9 @@ def _store(
     parts: ServiceParts, record: StoredQuery, replan: Replan, found: Answer | None = None
 ) -> None:
     if found is not None and found.plans:
-        seen = record.planned.seen_to_draw if record.planned else ()
-        summary = replace(PlanningSummary.of(result_of(found)), seen_to_draw=seen)
+        summary = PlanningSummary.of(result_of(found))
+        if (before := record.planned) is not None:
+            summary = summary.after(before)
         earlier = [each.plan for each in parts.store.plans(record.id)]
         plans = plan_documents(with_known_memory(found.plans, earlier))
         replan = replace(replan, result=to_document(summary), plans=plans)

@@ -92,10 +92,10 @@ class ProfilingWorker(Protocol):
         """End it, whatever it does; it may have ended already."""
 
 
-_Settings = tuple[str, tuple[tuple[str, KnobValue], ...]]
+OperatorSettings = tuple[str, tuple[tuple[str, KnobValue], ...]]
 
 
-def _settings_of(name: str, configuration: Configuration) -> _Settings:
+def _settings_of(name: str, configuration: Configuration) -> OperatorSettings:
     return name, tuple(configuration.of(name).items())
 
 
@@ -105,7 +105,7 @@ class _Place:
 
     worker: ProfilingWorker | None = None
     running: str = ""  # the operator; empty: none
-    warm: set[_Settings] = field(default_factory=set)
+    warm: set[OperatorSettings] = field(default_factory=set)
 
     def empty(self) -> None:
         if self.worker is not None:
@@ -147,7 +147,8 @@ class WorkerPool(ABC):
         self._closed = Event()
         self._over: Callable[[], bool] = lambda: False
         self._stopped = False  # whether it was over
-        self._peaks: dict[_Settings, int] = {}
+        self.peaks: dict[OperatorSettings, int] = {}
+        """Most bytes that a worker had while it ran an operator with its settings."""
         self.deaths: list[str] = []
         """Causes of the workers that died or were killed, oldest first."""
 
@@ -160,12 +161,12 @@ class WorkerPool(ABC):
     def heard_peak(self, run: WorkerRun, peak_bytes: int) -> None:
         """Learn that a worker had so much memory at most while it made a run."""
         key = _settings_of(run.operator.name, run.configuration)
-        self._peaks[key] = max(peak_bytes, self._peaks.get(key, 0))
+        self.peaks[key] = max(peak_bytes, self.peaks.get(key, 0))
 
     def memory_of(self, names: Iterable[str], configuration: Configuration) -> dict[str, int]:
         """Give operator -> most bytes that a worker had; what did not run so is left out."""
         keys = {name: _settings_of(name, configuration) for name in names}
-        return {name: self._peaks[key] for name, key in keys.items() if key in self._peaks}
+        return {name: self.peaks[key] for name, key in keys.items() if key in self.peaks}
 
     @abstractmethod
     def start(self) -> ProfilingWorker:

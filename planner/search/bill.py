@@ -108,6 +108,7 @@ class Bill:
     paid: Cost = field(default_factory=Cost)
     # What earlier outputs saved of the inputs that were measured.
     cache: Cost = field(default_factory=Cost)
+    shared_runs: int = 0  # of the runs that this saved, those that other queries had made, `>= 0`
     # What ending early saved beside the cache: the runs that `against` would have made, each
     # lineage of operators once per input, at its mean seconds so far.
     early_stopping: Cost = field(default_factory=Cost)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Protocol, Self
 
@@ -18,6 +18,7 @@ DRAWS = (
     "declared with draws: true"
 )
 """What is told of an operator that draws and was not declared to."""
+_UNDECIDED = "may be cheaper or more accurate than these plans"
 
 
 class PlanningOutcome(StrEnum):
@@ -153,6 +154,18 @@ class PlanningSummary:
         best = next(iter(result.plans), None)
         return cls(**{**told, "plans": len(result.plans), "best": best})  # type: ignore[arg-type]  # by name
 
+    def after(self, earlier: PlanningSummary) -> PlanningSummary:
+        """Return this one, which follows from an earlier one's measurements, with their cost."""
+        of_runs = (each for each in earlier.remarks if not each.endswith(_UNDECIDED))
+        return replace(
+            self,
+            spent_s=earlier.spent_s,
+            saved_s=earlier.saved_s,
+            bill=earlier.bill,
+            remarks=(*of_runs, *self.remarks),
+            seen_to_draw=earlier.seen_to_draw,
+        )
+
 
 def undecided_words(count: int | None) -> tuple[str, ...]:
     """Return a remark on configurations of which nobody knows whether they belong to the front."""
@@ -161,5 +174,4 @@ def undecided_words(count: int | None) -> tuple[str, ...]:
     many, it = "1 configuration was", "it"
     if count > 1:
         many, it = f"{count} configurations were", "some"
-    told = f"{it} may be cheaper or more accurate than these plans"
-    return (f"{many} not measured enough to say: {told}",)
+    return (f"{many} not measured enough to say: {it} {_UNDECIDED}",)

@@ -124,6 +124,7 @@ def test_a_change_that_cannot_be_is_refused_and_changes_nothing(
 def test_other_objectives_that_a_measured_plan_meets_are_planned_at_once(world: World) -> None:
     world.plan()
     rows = measurement_counts(connect(world.url), "q-1")
+    before = world.client.get("/v1/queries/q-1").json()["progress"]
     response = world.client.post("/v1/queries/q-1:replan", json={"latency": "0.5x"})
     assert response.status_code == 200, response.text
     record = world.parts.store.query("q-1")
@@ -133,6 +134,9 @@ def test_other_objectives_that_a_measured_plan_meets_are_planned_at_once(world: 
     assert world.parts.store.plans("q-1")
     assert measurement_counts(connect(world.url), "q-1") == rows
     assert response.json()["message"].startswith("replanned: its objectives changed")
+    progress = response.json()["progress"]  # what its measurements cost is still what they cost
+    assert (progress["spent_s"], progress["bill"]) == (before["spent_s"], before["bill"])
+    assert progress["spent_s"] > 0
 
 
 def test_objectives_that_nothing_measured_meets_are_planned_anew_without_paying_twice(
