@@ -87,6 +87,11 @@ class PipelineGraph:
         )
 
     @cached_property
+    def is_chain(self) -> bool:
+        """Whether operators run one after the other: then nothing waits for anything else."""
+        return len(self.sinks) == 1 and all(len(parents) <= 1 for parents in self.parents)
+
+    @cached_property
     def drawing(self) -> tuple[bool, ...]:
         """Of each operator, whether it or an ancestor draws: then its outputs are of one draw."""
         return tuple(any(self.operators[i].draws for i in line) for line in self.lineages)

@@ -182,6 +182,43 @@ class Composition:
         return np.asarray(finish[:, sinks].max(axis=1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TierSums:
+    """Seconds of a chain as `fixed + sum_t stretched_t / share_t`: no operator waits for another.
+
+    Equal to those of its `Composition` up to rounding, in fewer steps.
+    """
+
+    fixed: FloatArray  # whatever the shares, (P, n)
+    stretched: FloatArray  # at a share of 1, (P, T, n)
+
+    @classmethod
+    def of(cls, composed: Composition, placement: TierArray, tiers: int) -> TierSums | None:
+        """Return those of placements (P, O) on so many tiers; None: there is no such sum."""
+        graph, work = composed.graph, composed.work
+        if not graph.is_chain or any(
+            o.scaling is not Scaling.PROPORTIONAL for o in graph.operators
+        ):
+            return None
+        stretched = work.operator_s / composed.speed[:, :, None]  # (P, O, n)
+        fixed = np.sum(composed.moved, axis=0)
+        if work.waited_s is not None:
+            waited = composed.spared[:, :, None] * work.waited_s
+            stretched -= waited / composed.speed[:, :, None]
+            fixed = fixed + waited.sum(axis=1)
+        if composed.called is not None:
+            stretched += composed.called / composed.own_speed[:, :, None]
+        if composed.waits is not None:
+            fixed = fixed + composed.waits.sum(axis=1)[:, None]
+        on = (placement[:, :, None] == np.arange(tiers)).astype(np.float64)  # (P, O, T)
+        return cls(fixed=fixed, stretched=np.einsum("pot,pon->ptn", on, stretched))
+
+    def seconds(self, rows: TierArray, shares: FloatArray) -> FloatArray:  # (A,), (A, T) -> (A, n)
+        """Return the seconds of every input of placements by number, at shares in (0, 1]."""
+        stretched = np.einsum("atn,at->an", self.stretched[rows], 1.0 / shares)
+        return np.asarray(self.fixed[rows] + stretched)
+
+
 def compose(
     graph: PipelineGraph,
     infrastructure: Infrastructure,
