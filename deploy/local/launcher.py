@@ -230,6 +230,9 @@ async def _stop(process: Process | None, cgroup: Cgroup | None, *, grace_s: floa
     """End the process, everything it started, and its cgroup."""
     if process is not None:
         if process.returncode is None and grace_s > 0:
+            with contextlib.suppress(OSError):  # at a small share its end would take seconds
+                if cgroup is not None:
+                    cgroup.limit(1.0)
             process.terminate()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):

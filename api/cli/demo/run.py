@@ -63,9 +63,8 @@ from circinus.pipelines.registry import load_pipeline
 _SETTLED_WITHIN_S = 300.0
 _POLL_S = 0.25
 _SAMPLING = CalibrationSampling(configurations=8, inputs=1, seed=PLANNING_SEED)
-_CALIBRATION = CalibrationSettings(repetitions=5, share=0.1, pause_s=0.03)
-"""Enough to tell served from profiled, see `circinus calibrate`. At a small share larger ones are
-predicted slower than they are: objectives that leave no slack are kept."""
+_CALIBRATION = CalibrationSettings(repetitions=5, pause_s=0.03)
+"""Enough to tell served from profiled, see `circinus calibrate`."""
 
 
 def run(

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
 from circinus.pipelines.catalog.digits.describing import described_crops
@@ -40,9 +43,7 @@ class Glyphs:
 @cache
 def split_glyphs() -> tuple[Glyphs, Glyphs]:
     """The digits that classifiers learn from, and those that clips show."""
-    from sklearn.datasets import load_digits  # slow to import: only where digits are drawn
-
-    images, labels = load_digits(return_X_y=True)
+    images, labels = _scikit_learn_digits()
     ink = (images.reshape(-1, 8, 8) / 16).astype(np.float32)
     order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(len(ink))
     first, second = (
@@ -50,6 +51,20 @@ def split_glyphs() -> tuple[Glyphs, Glyphs]:
         for rows in (np.sort(order[:TRAINING_DIGITS]), np.sort(order[TRAINING_DIGITS:]))
     )
     return first, second
+
+
+def _scikit_learn_digits() -> tuple[NDArray[np.float64], IntArray]:  # (1797, 64), (1797,)
+    """Images and labels; from the library's file, if it is there: importing it takes a second."""
+    found = find_spec("sklearn")
+    for folder in (found and found.submodule_search_locations) or ():
+        file = Path(folder, "datasets", "data", "digits.csv.gz")
+        if file.is_file():
+            rows = np.loadtxt(file, delimiter=",")
+            return rows[:, :-1], rows[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    return images, labels
 
 
 COPIES = 4  # crops per training digit, each distorted anew
