@@ -130,6 +130,13 @@ def test_the_demo_forgives_a_quarter_of_a_latency_where_verify_does_not(
     assert any("latency" in problem for problem in problems_of(report.served)) is missed
 
 
+def test_the_demo_counts_on_what_other_programs_slow_down(verified: Verified) -> None:
+    report = verified.report(slo={**SLO, "latency_s": 0.15})  # a request takes 0.25 s
+    latency = [problem for problem in problems_of(report.served) if "latency" in problem]
+    assert len(latency) == 1
+    assert not [problem for problem in problems_of(report.served, 1.5) if "latency" in problem]
+
+
 def test_a_tail_that_is_surely_late_is_a_problem_of_few_requests_too(verified: Verified) -> None:
     # The second slowest of 20 is below the 99th percentile with 98.3 %.
     report = verified.report(slo={**TIGHT, "latency_statistic": "p99"})

@@ -98,7 +98,7 @@ CASES = (
     DemoCase(
         name="private",
         story="nothing may leave its device",
-        slo=SloRequest(accuracy=0.7, latency_s=0.12),
+        slo=SloRequest(accuracy=0.7, latency_s=0.15),
         restrictions=RestrictionsRequest(stays_on_device=Stays.EVERYTHING, knobs=_KNOBS),
     ),
     DemoCase(

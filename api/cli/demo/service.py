@@ -61,7 +61,7 @@ def running_service(
         with log.open("wb") as output:
             # In a session of its own: Ctrl-C reaches the demo, which stops the service in order.
             process = subprocess.Popen(
-                [sys.executable, "-m", "circinus.api.cli", "serve"],
+                [sys.executable, "-m", "circinus.api.keeper.service"],
                 env=environment | settings,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
