@@ -38,8 +38,8 @@ def require_worked(report: dict[str, Any], shown: str) -> None:
     missed = [problem for problem in report["problems"] if "the objective" in problem]
     assert report["problems"] == missed, shown
     assert report["worked"] == (not missed)
-    assert sum(query["observed"]["requests"] for query in report["queries"]) >= 200
-    assert len(report["queries"]) == 4
+    assert sum(query["observed"]["requests"] for query in report["queries"]) >= 120
+    assert len(report["queries"]) == 3
     tiers = {tier for query in report["queries"] for tier in query["placement"].values()}
     assert tiers == {"device", "edge", "cloud"}
     assert all(query["cost_usd_per_hour"] > 0 for query in report["queries"])

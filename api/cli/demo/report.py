@@ -23,7 +23,7 @@ from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, SloState
 
-LEAST_REQUESTS = 200
+LEAST_REQUESTS = 120
 
 _CALIBRATED = 1.25
 """Times: how far a latency may be off after the demo's short calibration; shares leave no slack,

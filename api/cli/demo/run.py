@@ -176,7 +176,7 @@ class _Demo:
             self.cases[query.id] = case
             self.console.print(
                 f"  {case.name:<12}{case.story}\n"
-                f"  {'':<12}{formats.objectives(case.request)}, weight {case.weight:g}"
+                f"  {'':<12}{formats.objectives(case.request)}"
             )
 
     def _wait(self) -> None:

@@ -24,11 +24,11 @@ def test_nothing_of_the_demo_costs_nothing_and_faster_tiers_cost_more() -> None:
     assert by_speed == sorted(tiers, key=lambda tier: tier.price_usd_per_hour)
 
 
-def test_the_edge_alone_is_cheap_enough_for_those_that_compete_for_it() -> None:
+def test_the_edge_alone_is_cheap_enough_for_who_asks_for_it() -> None:
     """The least share of a machine is a twentieth."""
     price = {tier.name: tier.price_usd_per_hour for tier in demo_infrastructure().tiers}
     bounds = [case.slo.cost_usd_per_hour for case in CASES if case.slo.cost_usd_per_hour]
-    assert len(bounds) == 2
+    assert len(bounds) == 1
     assert all(price["cloud"] * 0.05 > bound >= price[CONTESTED] * 0.5 for bound in bounds)
 
 
@@ -41,5 +41,5 @@ def test_what_changes_can_be_changed() -> None:
 
 def test_all_but_one_query_of_the_demo_must_serve() -> None:
     ends = [case.ends for case in CASES]
-    assert ends.count(QueryPhase.SERVING) == 4
+    assert ends.count(QueryPhase.SERVING) == 3
     assert ends.count(QueryPhase.INFEASIBLE) == 1
