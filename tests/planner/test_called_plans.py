@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.endpoints import RateLimits
@@ -147,13 +147,16 @@ def test_the_cheapest_plan_for_a_rate_is_that_of_trying_everything(
     slo = Slo(accuracy=0.5, latency_s=1000.0)
     limits = {"small": RateLimits(requests_per_minute=per_minute, concurrent=3)}
     result, evaluator = searched(seed, slo, rate=rate, limits=limits)
-    least = min(
-        (
-            cheapest_usd_per_hour(evaluator.where, evaluator.work(n), n, rate)
+    each = {
+        faster: [
+            cheapest_usd_per_hour(evaluator.where, evaluator.work(n), n, faster * rate)
             for n in accurate(evaluator, slo)
-        ),
-        default=np.inf,
-    )
+        ]
+        for faster in (1.0, 1.25)
+    }
+    # Near what machines bear the first ten inputs may say that they do not, and no more are run.
+    assume(np.array_equal(*np.isfinite([each[1.0], each[1.25]])))
+    least = min(each[1.0], default=np.inf)
     if np.isinf(least):
         assert not result.plans
         return
