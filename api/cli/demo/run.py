@@ -175,8 +175,7 @@ class _Demo:
             query = self.client.submit(case.request)
             self.cases[query.id] = case
             self.console.print(
-                f"  {case.name:<12}{case.story}\n"
-                f"  {'':<12}{formats.objectives(case.request)}"
+                f"  {case.name:<12}{case.story}\n  {'':<12}{formats.objectives(case.request)}"
             )
 
     def _wait(self) -> None:
