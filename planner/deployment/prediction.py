@@ -130,7 +130,7 @@ def effective_latencies(
 
     One request at a time needs one copy, which a machine holds: then latency is all there is.
     """
-    if context.query.request_rate_per_s is not None or context.slo.throughput_per_s is not None:
+    if context.requests_per_s is not None:
         return effective_latency(context, predict(context, placements, work, steps))
     shares = shares_of(placements, steps)
     return _composed(context, placements.tiers, work, shares, context.statistic.of)
@@ -141,9 +141,9 @@ class Latencies:
 
     def __init__(self, context: PlanningContext, placements: Placements, work: Work) -> None:
         self._context, self._placements, self._work = context, placements, work
-        queued = (context.query.request_rate_per_s or context.slo.throughput_per_s) is not None
         self._composition: Composition | None = None  # None: each look works it out anew
         self._sums: TierSums | None = None
+        queued = context.requests_per_s is not None
         if not queued and len(placements) * work.operator_s.size <= _CHUNK_ELEMENTS:
             graph, infrastructure = context.graph, context.infrastructure
             self._composition = Composition.of(graph, infrastructure, work, placements.tiers)
@@ -197,7 +197,7 @@ def least_latencies(
 
     Where nothing waits for copies, all are composed at once.
     """
-    if context.query.request_rate_per_s is not None or context.slo.throughput_per_s is not None:
+    if context.requests_per_s is not None:
         return np.array([least_latency(context, placements, work) for work in works])
     if not works:
         return np.zeros(0)

@@ -153,7 +153,7 @@ def _tightest(
     work: Work,
     lowered: BoolArray,  # tiers whose shares may be lowered, (P, T)
 ) -> Deployments:
-    at_rate = (context.query.request_rate_per_s or context.slo.throughput_per_s) is not None
+    at_rate = context.requests_per_s is not None
     by_request = context.by_request or context.slo.cost_usd_per_1000_requests is not None
     found = [(np.zeros(0, dtype=np.int64), placements.full_steps[:0])]
     few = np.zeros(len(placements), dtype=np.bool_)  # where every minimal deployment can be found

@@ -10,6 +10,8 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
 from circinus.pipelines.latency import (
+    Composition,
+    TierSums,
     Work,
     busy_seconds,
     compose,
@@ -91,6 +93,52 @@ def test_composition_equals_brute_force_over_all_paths(
         _brute_force(graph, infra, work, row, part) for row, part in zip(rows, shares, strict=True)
     ]
     np.testing.assert_allclose(composed, expected, rtol=1e-9)
+
+
+@given(data=st.data(), operators=st.integers(1, 5), infra=infrastructures())
+def test_sums_over_tiers_equal_the_composition_of_a_chain(
+    data: st.DataObject, operators: int, infra: Infrastructure
+) -> None:
+    chain = PipelineGraph(
+        name="line",
+        operators=tuple(
+            OperatorSpec(name=f"o{i}", after=(f"o{i - 1}",) if i else ()) for i in range(operators)
+        ),
+    )
+    work, count = data.draw(works(operators)), len(infra.tiers)
+    waiting = np.array(
+        data.draw(st.lists(st.floats(0, 1), min_size=operators, max_size=operators))
+    )
+    work = replace(work, waited_s=work.operator_s * waiting[:, None])
+    tier = st.integers(0, count - 1)
+    spots = [data.draw(st.lists(tier, min_size=operators, max_size=operators)) for _ in range(2)]
+    share = st.integers(1, 20).map(lambda i: i / 20)
+    shares = np.array([data.draw(st.lists(share, min_size=count, max_size=count)) for _ in spots])
+    placement = np.array(spots)
+    composed = Composition.of(chain, infra, work, placement)
+    sums = TierSums.of(composed, placement, count)
+    assert sums is not None
+    of_operators = np.take_along_axis(shares, placement, axis=1)
+    np.testing.assert_allclose(
+        sums.seconds(np.arange(2), shares), composed.seconds(of_operators), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_there_are_no_sums_over_tiers_where_operators_wait_for_others_or_take_batches() -> None:
+    fork = ("a", ()), ("b", ("a",)), ("c", ("a",))
+    branches = PipelineGraph(
+        name="fork", operators=tuple(OperatorSpec(name=n, after=after) for n, after in fork)
+    )
+    batched = replace(CHAIN.operators[0], scaling=Scaling.BATCHED, batch_latency={1: 1.0, 4: 2.0})
+    for graph in (branches, replace(CHAIN, operators=(batched, CHAIN.operators[1]))):
+        count = len(graph.operators)
+        work = Work(
+            operator_s=np.ones((count, 1)),
+            output_bytes=np.ones((count, 1)),
+            input_bytes=np.ones(1),
+        )
+        placement = np.zeros((1, count), dtype=np.int64)
+        assert TierSums.of(Composition.of(graph, TWO, work, placement), placement, 2) is None
 
 
 CHAIN = PipelineGraph(
