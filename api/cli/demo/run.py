@@ -80,13 +80,14 @@ def run(
     """
     clock = SystemClock()
     start = clock.now()
-    with on_signal(signal.SIGTERM, signal.default_int_handler):  # ends it as Ctrl-C does, in order
-        infrastructure = _calibrated(console)
-        with running_service(infrastructure, clock, method) as client:
-            demo = _Demo(console, client, clock, client.method())
-            report = demo.told(start, show=show)
-            if keep:
-                _kept(console, client.base_url)
+    with (
+        on_signal(signal.SIGTERM, signal.default_int_handler),  # ends it as Ctrl-C does, in order
+        running_service(lambda: _calibrated(console), clock, method) as client,
+    ):
+        demo = _Demo(console, client, clock, client.method())
+        report = demo.told(start, show=show)
+        if keep:
+            _kept(console, client.base_url)
     return report
 
 

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,19 +31,22 @@ class ServiceFailed(CircinusError):
     """The service did not start, or stopped on its own."""
 
 
+# It starts when told to, and not where whoever would tell it is gone.
+_WAITS_TO_START = "import sys, circinus.api.keeper.service as s; sys.stdin.read() and s.main()"
+
+
 @contextmanager
 def running_service(
-    infrastructure: Infrastructure, clock: Clock, method: Method | None = None
+    infrastructure: Callable[[], Infrastructure], clock: Clock, method: Method | None = None
 ) -> Iterator[Client]:
     """Give a client of a service that runs until the block is left; the clock times its start.
 
-    Without a method it plans, schedules and dispatches as the environment says. Raises
-    ServiceFailed if it does not answer in time.
+    It imports what it needs while its infrastructure is worked out. Without a method it plans,
+    schedules and dispatches as the environment says. Raises ServiceFailed if it does not answer
+    in time.
     """
     with TemporaryDirectory(prefix="circinus-demo-") as name:
         log, tiers = Path(name, "service.log"), Path(name, "infrastructure.yaml")
-        document = infrastructure_to_dict(infrastructure)
-        tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port: int = probe.getsockname()[1]
         settings = {
@@ -61,14 +64,20 @@ def running_service(
         with log.open("wb") as output:
             # In a session of its own: Ctrl-C reaches the demo, which stops the service in order.
             process = subprocess.Popen(
-                [sys.executable, "-m", "circinus.api.keeper.service"],
+                [sys.executable, "-c", _WAITS_TO_START],
                 env=environment | settings,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         try:
+            document = infrastructure_to_dict(infrastructure())
+            tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+            with suppress(BrokenPipeError):  # it ended, which is seen below
+                if process.stdin is not None:
+                    process.stdin.write(b"start")
+                    process.stdin.close()
             with Client(f"http://127.0.0.1:{port}") as client:
                 _wait_until_up(client, process, log, clock)
                 yield client
