@@ -64,7 +64,7 @@ from circinus.pipelines.registry import load_pipeline
 _SETTLED_WITHIN_S = 300.0
 _POLL_S = 0.25
 _SAMPLING = CalibrationSampling(configurations=8, inputs=1, seed=PLANNING_SEED)
-_CALIBRATION = CalibrationSettings(repetitions=5, share=0.1, pause_s=0.03)
+_CALIBRATION = CalibrationSettings(repetitions=4, share=0.1, pause_s=0.03)
 """Enough to tell served from profiled, see `circinus calibrate`. At a small share larger ones are
 predicted slower than they are: objectives that leave no slack are kept."""
 _CROWDED = 1.2  # times slower by other programs, from which the demo counts on it
