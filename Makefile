@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/circinus prepare digits
 	touch $@
 
-## demo: five queries compete for three tiers, while a link thins and machines go
+## demo: queries compete for three tiers, while a link thins and machines go
 demo: $(STAMP)
 	$(BIN)/circinus demo
 

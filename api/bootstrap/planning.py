@@ -58,6 +58,7 @@ class Kept:
     journal: Journal | None = None  # of measurements of the same query; None: there were none
     outputs: EntryStore | None = None  # of operators, shared by queries; None: there is no store
     shared: SharedRuns | None = None  # of queries that were planned just before; None: of none
+    shared_runs: int = 0  # reused from others by the same query before
     bills: tuple[Cost, ...] = ()  # of earlier queries of the same pipeline
     history: tuple[QueryRecord, ...] = ()  # what those measured, the newest first
     ledger: Ledger | None = None  # of what calls for the same query cost; None: nothing is kept
@@ -105,15 +106,14 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     over = _over(observer, query.limits.response_s, clock)
     gate.stop_when(over)
     waits = Waits(clock) if gate.rate is None else gate.rate.waits
-    shared = kept.shared or SharedRuns()
     if isinstance(executor, WorkerPool):
         executor.stop_when(over)
         executor.waits = waits
         executor.longest_s = min(executor.longest_s, query.limits.profiling_s)
-        executor.peaks = shared.peaks(pipeline_fingerprint(pipeline))
+        if kept.shared is not None:
+            executor.peaks = kept.shared.peaks(pipeline_fingerprint(pipeline))
     caller = calling_here(infrastructure, gate.leave, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
-    cache = PrefixCache(store=kept.outputs or shared.outputs)
     journal = kept.journal or MemoryJournal()
     evaluator = Profiler(
         pipeline=pipeline,
@@ -121,7 +121,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         order=drawing.order,
         executor=executor or InProcess(clock, caller, busy_s),
         journal=journal,
-        cache=cache,
+        cache=PrefixCache(store=kept.outputs or kept.shared),
         caller=caller,
         ran=gate.spending.ran,
         comparisons=Comparisons(unlike={*kept.draws, *query.draws}),
@@ -143,9 +143,11 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     )
     at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
     of_runs = (*evaluator.remarks, *load.remarks(at_once))
-    if of_runs or evaluator.graph.draws:  # another query would not say so of them, or draws anew
-        shared.forget()
-    bill = replace(result.bill, shared_runs=cache.statistics.stored_hits)
+    bill = result.bill
+    if kept.shared is not None:
+        bill = replace(bill, shared_runs=kept.shared_runs + kept.shared.reused)
+        if of_runs or evaluator.graph.draws:  # others would not say so of them, or draw anew
+            kept.shared.forget()
     result = replace(result, plans=_with_memory(result.plans, executor), bill=bill)
     seen = tuple(name for name in kept.draws if name not in declared)
     return _with_remarks(result, seen, (*of_runs, *waits.remarks()))

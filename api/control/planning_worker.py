@@ -187,9 +187,11 @@ def _ending(
             plans=plan_documents(with_known_memory(result.plans, before)),
         )
     except CircinusError as error:
+        shared.forget()
         trouble(_LOG, "query.refused", query_id=record.id, error=error)
         message = str(error)
     except Exception as error:  # noqa: BLE001 - the edge of the process: the next query goes on
+        shared.forget()
         trouble(_LOG, "query.broken", query_id=record.id, error=error)
         message = f"planning broke off: {type(error).__name__}: {error}"
     return PlanningEnding(phase=QueryPhase.FAILED, message=message, result=None)
@@ -211,12 +213,14 @@ def _planned(
     pipeline.make_ready()
     dataset = patience(lambda: parts.data(data, record.query.pipeline))
     memory = Remembered(store=parts.store.history, fingerprint=pipeline_fingerprint(pipeline))
-    if record.request.cold:
+    shared.begin(record.query.pipeline, parts.clock.now())
+    cold = record.request.cold
+    if cold or record.searching is not None:  # in another world operators may do other things
         shared.forget()
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
     # What measurements are remembered by: on other data a query is another one.
     name = f"{record.id} on {now.parts['data']}"
-    earlier = () if record.request.cold else patience(memory.earlier)
+    earlier = () if cold else patience(memory.earlier)
     now = replace(now, history=tuple(r.query for r in earlier if r.query != name))
     checkpoint, refused = patience(lambda: _checkpoint(parts, record, now))
     # Operators run on the tiers that there are, whatever is observed of them.
@@ -230,8 +234,9 @@ def _planned(
     every = patience(lambda: memory.earlier(_MOST_KEPT))
     kept = Kept(
         journal=PatientJournal(journal=journal, patience=patience),
-        outputs=parts.outputs,
+        outputs=None if cold else parts.outputs,
         shared=shared,
+        shared_runs=record.planned.bill.shared_runs if record.planned else 0,
         ledger=PatientLedger(parts.store.ledger(record.id, record.claimed_by), patience),
         bills=patience(lambda: earlier_bills(parts.store, query.pipeline)),
         # A restart is told of what the first start was told of, and goes the same way.

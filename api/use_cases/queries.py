@@ -170,10 +170,15 @@ def _is_over(record: StoredQuery, deadlines: MutableMapping[str, float], clock: 
 def earlier_bills(store: Store, pipeline: str) -> tuple[Cost, ...]:
     """Return what planning the newest queries of a pipeline cost, those that ended by themselves.
 
-    Queries that reused what others had run are left out: the next one may have to run it.
+    Queries that reused what others had run are left out, as the next one may have to run it, and
+    those whose planning broke off, as it may have.
     """
     records = store.queries(limit=_MOST_BILLS, phases=_PLANNED)
-    bills = [_bill(record) for record in records if record.spec.get("pipeline") == pipeline]
+    bills = [
+        _bill(record)
+        for record in records
+        if record.spec.get("pipeline") == pipeline and not record.crashes
+    ]
     return tuple(bill.paid for bill in bills if bill.paid.runs > 0 and not bill.shared_runs)
 
 

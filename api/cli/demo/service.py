@@ -47,8 +47,8 @@ def running_service(
     """
     with TemporaryDirectory(prefix="circinus-demo-") as name:
         log, tiers = Path(name, "service.log"), Path(name, "infrastructure.yaml")
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port: int = probe.getsockname()[1]
+        held = socket.create_server(("127.0.0.1", 0))  # its port, until the service listens there
+        port: int = held.getsockname()[1]
         settings = {
             "CIRCINUS_DATABASE_URL": f"sqlite:///{name}/demo.sqlite3",
             "CIRCINUS_HOST": "127.0.0.1",
@@ -74,6 +74,7 @@ def running_service(
         try:
             document = infrastructure_to_dict(infrastructure())
             tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+            held.close()
             with suppress(BrokenPipeError):  # it ended, which is seen below
                 if process.stdin is not None:
                     process.stdin.write(b"start")
@@ -82,6 +83,7 @@ def running_service(
                 _wait_until_up(client, process, log, clock)
                 yield client
         finally:
+            held.close()
             process.terminate()  # nothing, if it ended
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=_STOPS_WITHIN_S)
