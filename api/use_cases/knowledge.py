@@ -202,7 +202,11 @@ class Answers:
 def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:
     old, new = next(iter(before), None), next(iter(after), None)
     if new is None:
-        return "no measured plan would do" if old else "no measured plan does, nor would one"
+        return (
+            "infeasible: no measured plan would do"
+            if old
+            else "no measured plan does, nor would one"
+        )
     if old is None:
         return (
             f"a plan for {units.dollars_per_hour(new.cost_usd_per_hour)} would do; none does now"

@@ -124,7 +124,7 @@ def test_a_latency_that_nothing_keeps_has_a_shortfall(client: TestClient) -> Non
     found = client.post("/v1/queries/q-1:whatif", json={"latency": "1e-6"}).json()
     assert found["after"] == []
     assert found["shortfall"]["binding"] == ["latency"]
-    assert found["words"] == "no measured plan would do"
+    assert found["words"] == "infeasible: no measured plan would do"
 
 
 def test_a_plan_is_explained(client: TestClient) -> None:
