@@ -160,16 +160,16 @@ class Latencies:
             return self._exact(rows, steps)
         widths, statistic = self._placements.widths[rows], self._context.statistic
         shares = np.where(widths > 0, steps * SHARE_STEP * widths, 1.0)
-        found = _in_chunks(
+        latency_s = _in_chunks(
             len(rows),
             self._work,
             lambda some: statistic.of(sums.seconds(rows[some], shares[some])),
         )
         bound_s = self._context.slo.latency_s
-        close = np.flatnonzero(np.abs(found - bound_s) <= _ROUNDING * bound_s)
+        close = np.flatnonzero(np.abs(latency_s - bound_s) <= _ROUNDING * bound_s)
         if close.size:
-            found[close] = self._exact(rows[close], steps[close])
-        return found
+            latency_s[close] = self._exact(rows[close], steps[close])
+        return latency_s
 
     def _exact(self, rows: TierArray, steps: TierArray) -> FloatArray:
         context, spots = self._context, self._placements.take(rows)

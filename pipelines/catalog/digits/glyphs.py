@@ -55,8 +55,8 @@ def split_glyphs() -> tuple[Glyphs, Glyphs]:
 
 def _scikit_learn_digits() -> tuple[NDArray[np.float64], IntArray]:  # (1797, 64), (1797,)
     """Images and labels; from the library's file, if it is there: importing it takes a second."""
-    found = find_spec("sklearn")
-    for folder in (found and found.submodule_search_locations) or ():
+    spec = find_spec("sklearn")
+    for folder in (spec and spec.submodule_search_locations) or ():
         file = Path(folder, "datasets", "data", "digits.csv.gz")
         if file.is_file():
             rows = np.loadtxt(file, delimiter=",")
