@@ -32,10 +32,11 @@ from circinus.pipelines.profile import (
     StoppingRule,
     Verdict,
 )
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.slo import Estimate, LatencyStatistic
 from circinus.planner.deployment.prediction import (
     effective_latency,
     least_latency,
+    mean_work,
     predict,
 )
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
@@ -348,17 +349,28 @@ def _accuracy(setting: SearchSetting, profile: Profile) -> Estimate:
 
 
 def _is_hopeless(bench: Bench, profile: Profile) -> bool:
-    context = bench.setting.context
+    context, work = bench.setting.context, Work.of(profile)
     placements = bench.setting.placements_of(profile.configuration)
     least = partial(
-        latency_at_least,
-        statistic=context.statistic,
-        population=bench.setting.runs,
-        confidence=bench.looks.confidence,
+        latency_at_least, population=bench.setting.runs, confidence=bench.looks.confidence
     )
+    of_latency = partial(least, statistic=context.statistic)
     steps = placements.full_steps
-    lowest = predict(context, placements, Work.of(profile), steps, figure=least)
+    lowest = predict(context, placements, work, steps, figure=of_latency)
+    if context.requests_per_s is not None:  # copies and their waits follow from means
+        light = _at_least(work, partial(least, statistic=LatencyStatistic.MEAN))
+        means = predict(context, placements, light, steps)
+        waits_s = means.tier_wait_s.sum(axis=1) - lowest.tier_wait_s.sum(axis=1)
+        lowest = replace(lowest, latency_s=lowest.latency_s + waits_s, crowding=means.crowding)
     return bool(effective_latency(context, lowest).min() > context.slo.latency_s)
+
+
+def _at_least(work: Work, least: Callable[[FloatArray], FloatArray]) -> Work:
+    """Return the lower ends of the mean seconds and uses of operators, as one input."""
+    average, operator_s = mean_work(work), least(work.operator_s)[:, None]
+    waited_s = None if work.waited_s is None else work.waiting[:, None] * operator_s
+    used = None if work.used is None else least(work.used)[:, :, None]
+    return replace(average, operator_s=operator_s, used=used, waited_s=waited_s)
 
 
 def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.endpoints import RateLimits
@@ -147,16 +147,13 @@ def test_the_cheapest_plan_for_a_rate_is_that_of_trying_everything(
     slo = Slo(accuracy=0.5, latency_s=1000.0)
     limits = {"small": RateLimits(requests_per_minute=per_minute, concurrent=3)}
     result, evaluator = searched(seed, slo, rate=rate, limits=limits)
-    each = {
-        faster: [
-            cheapest_usd_per_hour(evaluator.where, evaluator.work(n), n, faster * rate)
+    least = min(
+        (
+            cheapest_usd_per_hour(evaluator.where, evaluator.work(n), n, rate)
             for n in accurate(evaluator, slo)
-        ]
-        for faster in (1.0, 1.25)
-    }
-    # Near what machines bear the first ten inputs may say that they do not, and no more are run.
-    assume(np.array_equal(*np.isfinite([each[1.0], each[1.25]])))
-    least = min(each[1.0], default=np.inf)
+        ),
+        default=np.inf,
+    )
     if np.isinf(least):
         assert not result.plans
         return
@@ -165,7 +162,6 @@ def test_the_cheapest_plan_for_a_rate_is_that_of_trying_everything(
     assert best.cost_usd_per_1000_requests == pytest.approx(least / (3.6 * rate))
 
 
-@pytest.mark.xfail(strict=True, reason="ten of twenty inputs say that machines do not bear it")
 def test_the_cheapest_plan_near_what_machines_bear_is_that_of_trying_everything() -> None:
     slo, rate = Slo(accuracy=0.5, latency_s=1000.0), 11.0
     result, evaluator = searched(9685, slo, rate=rate, limits={"small": RateLimits(concurrent=3)})
@@ -173,7 +169,7 @@ def test_the_cheapest_plan_near_what_machines_bear_is_that_of_trying_everything(
         cheapest_usd_per_hour(evaluator.where, evaluator.work(n), n, rate)
         for n in accurate(evaluator, slo)
     )
-    assert result.plans[0].cost_usd_per_hour == pytest.approx(least)  # 347 for 141
+    assert result.plans[0].cost_usd_per_hour == pytest.approx(least)  # of ten inputs: $347
 
 
 @settings(max_examples=8, deadline=None)
