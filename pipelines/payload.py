@@ -33,6 +33,7 @@ Payload: TypeAlias = Union[
 _HEADER = struct.Struct(">I")
 _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
 _DEEPEST = 64
+_NOT_JSON = (b'"$', b"NaN", b"Infinity")
 AS_IT_IS = frozenset({type(None), bool, int, float, str})
 """What stands for itself on the way, which saves a long list a call for each item."""
 
@@ -78,6 +79,17 @@ def decode(data: bytes) -> Payload:
     if reader.position != len(data):
         raise InvalidInput.of("payload", "must end with its last part", f"{len(data)} bytes")
     return payload
+
+
+def plain_json(data: bytes) -> bytes | None:
+    """Return the JSON text of an encoded payload, unread; None: it may be more than JSON.
+
+    That is, it may have binary parts, marks or numbers that are not finite.
+    """
+    (length,) = _HEADER.unpack_from(data)
+    text = data[_HEADER.size :]
+    odd = len(text) != length or any(mark in text for mark in _NOT_JSON)
+    return None if odd else text
 
 
 def content_hash(payload: Payload) -> str:

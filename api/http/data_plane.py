@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from pydantic import JsonValue
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -33,10 +34,11 @@ from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.payload import Payload, plain_json
 
 _LONG = 2**14  # bytes of a body that others do not wait for in one go
 _LARGE = 2**20  # bytes of an output that is written beside the loop
+_BEFORE = b'{"output":'  # how every reply begins
 _SAYS_LATE = (b"\\", b'"late"')  # a name may be written with escapes
 # A refusal takes so long: who asks again at once, whatever it is told, takes less time of others.
 _REFUSED_S = 0.05
@@ -58,9 +60,11 @@ class DataPlane:
         self._app, self._deployments = app, deployments
         self._infrastructure, self._limit = infrastructure, body_limit_bytes
 
-    def reply(self, asked: str, plan_id: str, result: RequestResult) -> RequestReply:
-        """Give an answer as clients see it; errors as `reply_of`."""
-        return reply_of(result, plan_id, self._infrastructure)
+    def reply(
+        self, asked: str, plan_id: str, result: RequestResult, output: JsonValue
+    ) -> RequestReply:
+        """Return an answer as clients get it."""
+        return reply_of(result, plan_id, self._infrastructure, output)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
@@ -105,13 +109,18 @@ class DataPlane:
             raise Unavailable(reason, retry_after_s=1.0)
         work = self._deployments.request(query_id, given, terms)
         result = await while_connected(receive, work)
-        if result.output_bytes > _LARGE:  # others do not wait until it is written
+        if len(result.encoded) > _LARGE:  # others do not wait until it is written
             return await asyncio.to_thread(self._written, query_id, plan_id, result)
         return self._written(query_id, plan_id, result)
 
     def _written(self, query_id: str, plan_id: str, result: RequestResult) -> Response:
-        reply = self.reply(query_id, plan_id, result)
-        return Response(reply.model_dump_json(), media_type=JSON)
+        text = plain_json(result.encoded) if len(result.encoded) > _LARGE else None
+        if text is None:
+            reply = self.reply(query_id, plan_id, result, shown_output(result.output))
+            return Response(reply.model_dump_json(), media_type=JSON)
+        # What is JSON already is not read: that would hold every other request for seconds.
+        rest = self.reply(query_id, plan_id, result, None).model_dump_json().encode()
+        return Response(_BEFORE + text + rest.removeprefix(_BEFORE + b"null"), media_type=JSON)
 
 
 def terms_of(body: RequestBody, arrived: float) -> RequestTerms:
@@ -120,18 +129,20 @@ def terms_of(body: RequestBody, arrived: float) -> RequestTerms:
     return RequestTerms(timeout_s=body.timeout_s, serve_late=late, arrived=arrived)
 
 
-def reply_of(result: RequestResult, plan_id: str, infrastructure: Infrastructure) -> RequestReply:
-    """Give the answer of a plan as clients see it; OperatorFailed if JSON has no form of it."""
+def reply_of(
+    result: RequestResult, plan_id: str, infrastructure: Infrastructure, output: JsonValue
+) -> RequestReply:
+    """Return the answer of a plan as clients get it, its output as JSON."""
     emulated = any(infrastructure.tier(tier).emulated for tier in result.tier_s)
     return RequestReply.of(
         result,
-        output=shown_output(result.output),
+        output=output,
         plan_id=plan_id,
         emulated=emulated or any(link.emulated for link in infrastructure.links),
     )
 
 
-def shown_output(output: Payload) -> object:
+def shown_output(output: Payload) -> JsonValue:
     """Give an output as JSON has it; OperatorFailed if it has no form of it."""
     try:
         return payload_to_json(output)

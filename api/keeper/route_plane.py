@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
 from starlette.types import ASGIApp
 
-from circinus.api.http.data_plane import DataPlane, shown_output
+from circinus.api.http.data_plane import DataPlane
 from circinus.api.http.gate import ROUTE_REQUESTS
 from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.schemas.service import RequestReply
@@ -20,8 +21,9 @@ class RoutePlane(DataPlane):
         super().__init__(app, routes, routes.like.infrastructure, body_limit_bytes)
         self._routes = routes
 
-    def reply(self, asked: str, plan_id: str, result: RequestResult) -> RequestReply:
-        """Give an answer as clients see it: the tier is the unit that answered."""
+    def reply(
+        self, asked: str, plan_id: str, result: RequestResult, output: JsonValue
+    ) -> RequestReply:
+        """Return an answer as clients get it: the tier is the unit that answered."""
         emulated = self._routes.emulates(asked)
-        output = shown_output(result.output)
         return RequestReply.of(result, output=output, plan_id=None, emulated=emulated)

@@ -13,7 +13,7 @@ import contextlib
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import inf
 from sys import float_info
 
@@ -37,8 +37,8 @@ from circinus.pipelines.clock import Clock
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload, decode, encoded
-from circinus.pipelines.pipeline import Pipeline, output_of
+from circinus.pipelines.payload import Payload, decode, encode, encoded
+from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
@@ -51,7 +51,7 @@ _STALE_S = 1.0  # what was learnt so long ago turns nobody away: only a request 
 _NEWEST = 0.1  # weight of the newest request in what is still to do after a segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RequestResult:
     """An answer and how long it took.
 
@@ -59,7 +59,7 @@ class RequestResult:
     the request waited for; with parallel branches `operator_s` can add up to more.
     """
 
-    output: Payload  # the pipeline's output
+    encoded: bytes  # the pipeline's output, as workers send it
     latency_s: float  # from having the request to having the output
     operator_s: Mapping[str, float]  # of each, with the waits for share and emulated speed
     tier_s: Mapping[str, float]  # tier -> seconds that its instances were busy with operators
@@ -68,9 +68,13 @@ class RequestResult:
     transfer_s: float  # emulated links
     overhead_s: float  # the rest: encoding, gRPC, event loop
     retries: int  # 1 if an instance was lost with the request, else 0
-    output_bytes: int = 0  # of the output, encoded as workers send it
     # operator -> what it used of endpoints, all attempts; those that called none are left out
     used: Mapping[str, Usage] = field(default_factory=dict)
+
+    @cached_property
+    def output(self) -> Payload:
+        """The pipeline's output; reading tens of megabytes of text takes seconds."""
+        return decode(self.encoded)
 
     @property
     def usd(self) -> float:
@@ -572,15 +576,16 @@ class Dispatcher:
     def _result(self, walk: _Walk) -> RequestResult:
         sinks = {sink: walk.made[sink] for sink in self.pipeline.graph.sinks}
         last = max(sinks.values(), key=lambda made: made.at)
-        outputs = {sink: decode(made.data) for sink, made in sinks.items()}
-        output = output_of(self.pipeline.graph, outputs)
+        encoded_output = last.data
+        if len(sinks) > 1:
+            encoded_output = encode({sink: decode(made.data) for sink, made in sinks.items()})
         latency_s = self.clock.now() - walk.began
         self._learn_rest(walk, last)
         tier_s = dict.fromkeys(self.queues, 0.0)
         for segment in self.segments:
             tier_s[segment.tier] += sum(walk.operator_s[name] for name in segment.operators)
         return RequestResult(
-            output=output,
+            encoded=encoded_output,
             latency_s=latency_s,
             operator_s=walk.operator_s,
             tier_s=tier_s,
@@ -589,7 +594,6 @@ class Dispatcher:
             transfer_s=last.transfer_s,
             overhead_s=latency_s - (last.operators_s + last.waiting_s + last.transfer_s),
             retries=walk.retries,
-            output_bytes=sum(len(made.data) for made in sinks.values()),
             used=walk.used,
         )
 

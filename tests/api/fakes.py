@@ -29,7 +29,7 @@ from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.operators import Knob, Operator, OperatorSpec
 from circinus.pipelines.operators import Settings as KnobSettings
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.payload import Payload, encode
 from circinus.pipelines.pipeline import Checked, Pipeline
 from circinus.pipelines.plan import DemandItem, Deployment, Plan
 from circinus.pipelines.slo import Estimate
@@ -128,7 +128,7 @@ class FakeDeployer:
             raise Unavailable("it does not serve", retry_after_s=2.5)
         output = PIPELINE.run(input, self.desired[query_id].plan.configuration)
         return RequestResult(
-            output=output,
+            encoded=encode(output),
             latency_s=0.25,
             operator_s={"add": 0.2},
             tier_s={"cloud": 0.2},

@@ -31,7 +31,7 @@ class Echoing(FakeDeployer):
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         done = await super().request(query_id, 1, terms)
         return RequestResult(
-            output=decode(encode(input)),
+            encoded=encode(input),
             latency_s=done.latency_s,
             operator_s=done.operator_s,
             tier_s=done.tier_s,
@@ -51,7 +51,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     add_planned(service.parts.store, "q-1", plan())
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     inner = application_of(service)
-    plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**20)
+    plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**22)
     yield TestClient(Guard(plane, None), base_url=LOOPBACK, raise_server_exceptions=False)
     service.parts.store.close()
 
@@ -110,3 +110,24 @@ def test_no_body_is_answered_as_a_failure(client: TestClient, body: object) -> N
     if response.status_code == 422:
         errors = response.json()["errors"]
         assert all(error["rule"] and error["field"] is not None for error in errors)
+
+
+def test_a_large_answer_that_is_json_is_passed_on_unread(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def noted(data: bytes) -> Payload:
+        read.append(len(data))
+        return decode(data)
+
+    monkeypatch.setattr("circinus.deploy.runtime.dispatcher.decode", noted)
+    answers = []
+    for sent in ({"a": ["\u00e9" * 99, 0.5, None] * 7_000}, {"a": ["\u00e9"]}):
+        body = {"input": sent}
+        answer = client.post("/v1/queries/q-1/requests", json=body).json()
+        assert answer["output"] == sent
+        answers.append([*answer])
+    assert answers[0] == answers[1]
+    (only,) = read
+    assert only < 2**20

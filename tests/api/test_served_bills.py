@@ -21,6 +21,7 @@ from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.pipelines.endpoints import CallPrice, Endpoint, Usage
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.payload import encode
 from circinus.pipelines.plan import PlanCalls
 from circinus.pipelines.slo import Estimate
 from tests.api.fakes import INFRASTRUCTURE, FakeDeployer, add_planned, parts, plan
@@ -124,7 +125,7 @@ def test_a_bill_before_the_first_answer_tells_nothing_of_a_thousand() -> None:
 
 def test_an_answer_tells_what_it_cost() -> None:
     result = RequestResult(
-        output="12",
+        encoded=encode("12"),
         latency_s=1.0,
         operator_s={},
         tier_s={},
@@ -135,6 +136,6 @@ def test_an_answer_tells_what_it_cost() -> None:
         retries=0,
         used={"read": USED, "check": Usage(calls=1, usd=0.5)},
     )
-    reply = reply_of(result, "p-1", INFRASTRUCTURE).model_dump()
+    reply = reply_of(result, "p-1", INFRASTRUCTURE, "12").model_dump()
     assert reply["usd"] == pytest.approx(0.505)
     assert reply["used"]["read"] == USED._asdict()

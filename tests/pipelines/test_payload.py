@@ -1,3 +1,4 @@
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from hypothesis.extra import numpy as hnp
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import Slot
 from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.payload import Payload, content_hash, decode, encode, payload_bytes
+from circinus.pipelines.payload import (
+    Payload,
+    content_hash,
+    decode,
+    encode,
+    payload_bytes,
+    plain_json,
+)
 
 _LEAVES = (
     st.none()
@@ -99,6 +107,24 @@ def test_nesting_without_end_is_refused() -> None:
 def test_bytes_that_are_no_payload_are_refused(torn: bytes) -> None:
     with pytest.raises(InvalidInput, match="payload must"):
         decode(torn)
+
+
+@given(PAYLOADS | st.sampled_from([[float("inf")], float("nan"), {"a": -float("inf")}, "$a"]))
+def test_text_that_is_passed_on_unread_is_json_of_the_payload(payload: Payload) -> None:
+    text = plain_json(encode(payload))
+    if text is not None:
+        read = json.loads(text, parse_constant=pytest.fail, object_hook=_unmarked)
+        assert _same(read, payload)
+
+
+@pytest.mark.parametrize("payload", [b"a", {"a": np.zeros(2)}, {"$a": 1}, float("nan")])
+def test_what_json_has_no_form_of_is_not_passed_on_unread(payload: Payload) -> None:
+    assert plain_json(encode(payload)) is None
+
+
+def _unmarked(read: dict[str, Payload]) -> dict[str, Payload]:
+    assert not any(key.startswith("$") for key in read)
+    return read
 
 
 @given(payload=PAYLOADS)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import JsonValue
 
 from circinus.api.control.service import Service
-from circinus.api.http.data_plane import reply_of, terms_of, while_connected
+from circinus.api.http.data_plane import reply_of, shown_output, terms_of, while_connected
 from circinus.api.http.description import header, problems
 from circinus.api.http.gate import JSON, arrival_in
 from circinus.api.http.payload_json import payload_from_json
@@ -214,6 +214,7 @@ async def send(
     given, terms = payload_from_json(body.input), terms_of(body, arrival_in(request.scope))
     work = service.requests.send(query_id, given, body.example, terms)
     answered = await while_connected(request.receive, work)
-    reply = reply_of(answered.result, answered.plan_id, service.parts.infrastructure)
+    result, infrastructure = answered.result, service.parts.infrastructure
+    reply = reply_of(result, answered.plan_id, infrastructure, shown_output(result.output))
     scored = {"score": answered.score, "planned_on": answered.planned_on}
     return reply.model_copy(update=scored)
