@@ -22,7 +22,7 @@ from circinus.api.schemas.query import (
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.restrictions import Stays
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.slo import HoldsFor, LatencyStatistic
 
 PIPELINE = "digits"
 PLANNING_SEED = 11  # of the inputs that are planned on
@@ -31,8 +31,8 @@ INPUTS = 40
 EXAMPLES = 40  # that requests are made of, and requests to each query
 CONTESTED = "edge"  # the tier that machines are taken from
 THINNED = ("device", "edge")  # the link that becomes thinner
-THIN_MBIT_PER_S = 1.5  # then: a clip takes longer than DRIFTING allows for everything
-_PROFILING_S = _RESPONSE_S = 12.0  # not reached on an idle computer; a busy one may take this long
+THIN_MBIT_PER_S = 1.0  # then: a clip takes longer than DRIFTING allows for everything
+_PROFILING_S = _RESPONSE_S = 10.0  # not reached on an idle computer; a busy one may take this long
 _DURATION_S = 1800.0  # what a cheaper plan saves by then is not worth long planning
 _TIERS = {  # machines, dollars per hour, speed
     "device": (1, 0.02, 0.03),
@@ -78,7 +78,7 @@ class DemoCase:
 DRIFTING = DemoCase(
     name="careful",
     story="accurate; whole clips go to the cloud while links are thick",
-    slo=SloRequest(accuracy=0.85, latency_s=0.22),
+    slo=SloRequest(accuracy=0.7, latency_s=0.3, holds_for=HoldsFor.FUTURE),
 )
 """The query that the thinner link hits."""
 
@@ -86,17 +86,18 @@ CASES = (
     DemoCase(
         name="private",
         story="nothing may leave its device",
-        slo=SloRequest(accuracy=0.7, latency_s=0.15),
+        slo=SloRequest(accuracy=0.6, latency_s=0.25, holds_for=HoldsFor.FUTURE),
         restrictions=RestrictionsRequest(stays_on_device=Stays.EVERYTHING, knobs=_KNOBS),
     ),
     DemoCase(
         name="frugal",
         story="may not cost what the cloud does, so the edge",
         slo=SloRequest(  # in the cloud the least share costs more
-            accuracy=0.75,
-            latency_s=0.1,
+            accuracy=0.65,
+            latency_s=0.15,
             latency_statistic=LatencyStatistic.P50,
             cost_usd_per_hour=0.09,
+            holds_for=HoldsFor.FUTURE,
         ),
     ),
     DRIFTING,
