@@ -15,7 +15,13 @@ from importlib.metadata import PackageNotFoundError, version
 from math import inf
 
 from circinus.api.bootstrap.shared_runs import SharedRuns
-from circinus.api.bootstrap.spending import PlanningGate, calling_here, calls_of, spending_of
+from circinus.api.bootstrap.spending import (
+    PlanningGate,
+    calling_here,
+    calls_endpoints,
+    calls_of,
+    spending_of,
+)
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
@@ -32,7 +38,7 @@ from circinus.pipelines.plan import Plan
 from circinus.pipelines.query import Query
 from circinus.pipelines.waiting import Waits
 from circinus.planner.models.history import QueryRecord
-from circinus.planner.search.bill import Cost
+from circinus.planner.search.bill import CallsCost, Cost
 from circinus.planner.search.result import DRAWS, Observer, PlanningResult
 from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Executor, InProcess
@@ -41,7 +47,7 @@ from circinus.profiler.labelling import Labelling
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import EntryStore, PrefixCache
 from circinus.profiler.set_scores import set_scores_of
-from circinus.profiler.spending import Ledger
+from circinus.profiler.spending import Ledger, SpendingGate
 
 MOST_EARLIER = 10
 """Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
@@ -136,7 +142,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         observer=observer,
         clock=clock,
         history=kept.history,
-        called=partial(calls_of, gate.spending),
+        called=_calls_of(pipeline, gate.spending),
         waits=waits,
         audit=labelling,
         scores=set_scores_of(pipeline, dataset, journal),
@@ -151,6 +157,14 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     result = replace(result, plans=_with_memory(result.plans, executor), bill=bill)
     seen = tuple(name for name in kept.draws if name not in declared)
     return _with_remarks(result, seen, (*of_runs, *waits.remarks()))
+
+
+def _calls_of(
+    pipeline: Pipeline, spending: SpendingGate
+) -> Callable[[], Sequence[CallsCost]] | None:
+    """Return what tells of the cost of calls; None: nothing calls."""
+    nothing = pipeline.judge is None and not calls_endpoints(pipeline)
+    return None if nothing else partial(calls_of, spending)
 
 
 def _require_judged(

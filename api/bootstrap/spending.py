@@ -103,5 +103,5 @@ def calling_here(infrastructure: Infrastructure, gate: LeaveGate, clock: Clock) 
 
 
 def calls_endpoints(pipeline: Pipeline) -> bool:
-    """Say whether operators of a pipeline may call endpoints; its judge calls in this process."""
+    """Return whether operators of a pipeline may call; its judge calls in this process."""
     return any(operator.spec.calls for operator in pipeline.operators)

@@ -71,7 +71,7 @@ class MultiFidelity:
         self._seconds = self._seconds_model()
         self._tail = LatencyTail()
         self._acquisition = Acquisition(
-            slo=setting.slo, population=setting.measurable, settings=settings
+            slo=setting.predicted.slo, population=setting.measurable, settings=settings
         )
         if earlier:
             rows = self._pool.recalled.tolist()
@@ -86,7 +86,7 @@ class MultiFidelity:
     def _seconds_model(self) -> SecondsModel:
         setting = self._setting
         return SecondsModel(
-            setting.context,
+            setting.predicted.context,
             setting.placements,
             self._pool.knobs,
             setting.runs,
@@ -340,7 +340,7 @@ class MultiFidelity:
         return bool(fast[pool.unknown].sum() < _NEVER)
 
     def _log_fast(self, predictions: Predictions, *, widened: float) -> FloatArray:  # (C,)
-        seconds, bound_s = predictions.seconds, self._setting.slo.latency_s
+        seconds, bound_s = predictions.seconds, self._setting.predicted.slo.latency_s
         deviation = widened * np.sqrt(seconds.log_variance + _TINY)
         return np.asarray(log_ndtr((log(bound_s) - seconds.log_latency) / deviation))
 

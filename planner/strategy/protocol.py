@@ -25,6 +25,10 @@ from circinus.planner.deployment.prediction import least_latencies
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_needed
 from circinus.planner.models.history import QueryRecord, within
 
+_MARGIN = 1.4
+"""Power of what requests may be off by: plans stand at a 99 % interval of that and of what inputs
+differ by, and calibrations tell 95 %."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSetting:
@@ -120,6 +124,18 @@ class SearchSetting:
     def asked(self) -> Slo:
         """The same as the query says them."""
         return self.context.slo
+
+    @property
+    def predicted(self) -> SearchSetting:
+        """The same with the latency that predictions must meet for requests to meet the asked one.
+
+        Where objectives hold for future inputs requests may be off by what calibrations say.
+        """
+        asked, tiers = self.asked, self.context.infrastructure.tiers
+        off_by = min(tier.off_by for tier in tiers if tier.machines or tier.remote)
+        if asked.holds_for is HoldsFor.EXAMPLES or off_by == 1:
+            return self
+        return self.with_slo(replace(asked, latency_s=asked.latency_s / off_by**_MARGIN))
 
     def with_slo(self, slo: Slo) -> SearchSetting:
         """Give the same with other objectives."""

@@ -441,6 +441,18 @@ def test_a_plan_for_future_inputs_has_room_for_what_calibrations_may_be_off_by()
         assert plan.future.latency_s.high <= query.slo.latency_s
 
 
+@pytest.mark.parametrize("holds_for", HoldsFor)
+def test_a_search_looks_for_the_slack_that_plans_for_future_inputs_need(
+    holds_for: HoldsFor,
+) -> None:
+    tiers = tuple(replace(tier, within=1.5) for tier in ONE.tiers)
+    query = replace(_query(), slo=replace(_query().slo, holds_for=holds_for))
+    setting = SearchSetting.of(query, chain(3), replace(ONE, tiers=tiers), 60)
+    slack = setting.asked.latency_s / setting.predicted.slo.latency_s
+    assert slack == (1.0 if holds_for is HoldsFor.EXAMPLES else pytest.approx(1.5**1.4))
+    assert setting.predicted.slo.accuracy == setting.slo.accuracy
+
+
 def test_examples_that_are_too_few_are_told_before_anything_is_measured() -> None:
     result = _asked_ahead(0.9, 30)
 

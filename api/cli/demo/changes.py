@@ -31,7 +31,7 @@ from circinus.pipelines.clock import Clock
 
 _AT_ONCE = 80  # requests that come without a pause: the service judges by 20 and more
 _PAUSE_S = 0.5  # after these, while it plans
-_SIDE_BY_SIDE = 4  # they wait for the link, not for this computer
+_SIDE_BY_SIDE = 6  # they wait for the link, not for this computer
 _WITHIN_S = 90.0  # on a busy computer planning again takes most of it
 _POLL_S = 0.1
 _ROUNDING = 1e-9  # of sums of shares
@@ -64,16 +64,17 @@ def thin_link(client: Client, query_id: str, clock: Clock) -> ThinnedLink:
     (link,) = (e for e in client.emulation().links if set(e.between) == set(THINNED))
     stated = link.bandwidth_bytes_per_s / BYTES_PER_MBIT
     answered = client.request(query_id, example_body(0, EXAMPLES, seed=HELD_OUT_SEED))
-    first = client.plan(answered.plan_id or "")
+    first, before = client.plan(answered.plan_id or ""), len(client.query(query_id).replanned)
     _imitate(client, link, THIN_MBIT_PER_S)
     try:
         requests, after = _until_another_answers(client, query_id, first.id, clock)
     finally:
         _imitate(client, link, stated)
-    replanned = client.query(query_id).replanned
+    replanned = client.query(query_id).replanned  # the newest first: the link's is the first anew
+    since = replanned[: len(replanned) - before]
     return ThinnedLink(
         requests=requests,
-        why=replanned[0].why if replanned else None,
+        why=since[-1].why if since else None,
         before=first,
         after=None if after is None else client.plan(after),
     )
