@@ -340,7 +340,7 @@ class MultiFidelity:
         return bool(fast[pool.unknown].sum() < _NEVER)
 
     def _log_fast(self, predictions: Predictions, *, widened: float) -> FloatArray:  # (C,)
-        seconds, bound_s = predictions.seconds, self._setting.predicted.slo.latency_s
+        seconds, bound_s = predictions.seconds, self._setting.slo.latency_s
         deviation = widened * np.sqrt(seconds.log_variance + _TINY)
         return np.asarray(log_ndtr((log(bound_s) - seconds.log_latency) / deviation))
 
