@@ -132,7 +132,7 @@ class SearchSetting:
         Where objectives hold for future inputs requests may be off by what calibrations say.
         """
         asked, tiers = self.asked, self.context.infrastructure.tiers
-        off_by = min(tier.off_by for tier in tiers if tier.machines or tier.remote)
+        off_by = min((t.off_by for t in tiers if t.machines or t.remote), default=1.0)
         if asked.holds_for is HoldsFor.EXAMPLES or off_by == 1:
             return self
         return self.with_slo(replace(asked, latency_s=asked.latency_s / off_by**_MARGIN))
