@@ -8,7 +8,6 @@ cores, and calls of endpoints only as many as leave processors idle.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from threading import Condition
 
@@ -28,14 +27,6 @@ def _busy_s() -> float:
     """Return the seconds that all processors computed, whatever for."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system)
-
-
-def times_slower(clock: Clock, for_s: float = 0.5) -> float:
-    """Return how many times as long a thread takes as alone, by computing for so long, `>= 1`."""
-    start_s, own_s = clock.now(), time.thread_time()
-    while clock.now() - start_s < for_s:
-        pass
-    return max((clock.now() - start_s) / max(time.thread_time() - own_s, 1e-9), 1.0)
 
 
 class CallsAtOnce:

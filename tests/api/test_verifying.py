@@ -121,20 +121,10 @@ def test_slow_answers_break_the_latency(verified: Verified) -> None:
     assert report.problems == ("mean latency 250 ms is above the objective, 200 ms",)
 
 
-@pytest.mark.parametrize(("latency_s", "missed"), [(0.19, True), (0.21, False)])
-def test_the_demo_forgives_a_quarter_of_a_latency_where_verify_does_not(
-    verified: Verified, latency_s: float, missed: bool
-) -> None:
-    report = verified.report(slo={**SLO, "latency_s": latency_s})  # a request takes 0.25 s
-    assert len(report.problems) == 1
-    assert any("latency" in problem for problem in problems_of(report.served)) is missed
-
-
-def test_the_demo_counts_on_what_other_programs_slow_down(verified: Verified) -> None:
-    report = verified.report(slo={**SLO, "latency_s": 0.15})  # a request takes 0.25 s
+def test_the_demo_forgives_a_latency_no_more_than_verify_does(verified: Verified) -> None:
+    report = verified.report(slo={**SLO, "latency_s": 0.24})  # a request takes 0.25 s
     latency = [problem for problem in problems_of(report.served) if "latency" in problem]
-    assert len(latency) == 1
-    assert not [problem for problem in problems_of(report.served, 1.5) if "latency" in problem]
+    assert latency == [f"{report.served[0].name}: {report.problems[0]}"]
 
 
 def test_a_tail_that_is_surely_late_is_a_problem_of_few_requests_too(verified: Verified) -> None:

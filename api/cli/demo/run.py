@@ -56,7 +56,6 @@ from circinus.api.schemas.progress import QueryView
 from circinus.api.schemas.service import RequestReply
 from circinus.deploy.methods import Method
 from circinus.deploy.profiling.calibration import CalibrationSettings
-from circinus.deploy.profiling.load import times_slower
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.registry import load_pipeline
@@ -66,9 +65,7 @@ _POLL_S = 0.25
 _SAMPLING = CalibrationSampling(configurations=8, inputs=1, seed=PLANNING_SEED)
 _CALIBRATION = CalibrationSettings(repetitions=4, share=0.1, pause_s=0.03)
 """Enough to tell served from profiled, see `circinus calibrate`. At a small share larger ones are
-predicted slower than they are: objectives that leave no slack are kept."""
-_CROWDED, _MOST_CROWDED = 1.2, 2.0
-"""Times slower by other programs: from when the demo counts on it, and how far."""
+predicted slower than they are."""
 
 
 def run(
@@ -144,10 +141,8 @@ class _Demo:
         self.problems += self._unexpected()
         all_serve = not self.problems
         self._show_plans()
-        slower = times_slower(self.clock)
         served = self._serve()
-        slower = self._counted_on(max(slower, times_slower(self.clock)))
-        self.problems += problems_of(served, slower)
+        self.problems += problems_of(served)
         link = machines = None
         if all_serve:  # who is not served cannot make way
             link, machines = self._thin(), self._take()
@@ -259,17 +254,6 @@ class _Demo:
             served.append(ServedQuery(name=name, query=query, plan=plan, observed=found.result()))
         console.print(*comparison(served), sep="\n")
         return served
-
-    def _counted_on(self, slower: float) -> float:
-        """Return by what factor latencies may be above their objectives, and say so if by any."""
-        if slower < _CROWDED:
-            return 1.0
-        slower = min(slower, _MOST_CROWDED)
-        self.console.print(
-            f"  Other programs make this computer {slower:.1f} times as slow: latencies may be "
-            "above their\n  objectives by as much."
-        )
-        return slower
 
     def _thin(self) -> ThinnedLink:
         """Thin a link until the service has replaced the plan that it makes late."""
