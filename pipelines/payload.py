@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from hashlib import blake2b
 from math import prod
@@ -90,6 +91,15 @@ def plain_json(data: bytes) -> bytes | None:
     text = data[_HEADER.size :]
     odd = len(text) != length or any(mark in text for mark in _NOT_JSON)
     return None if odd else text
+
+
+def encoded_together(parts: Mapping[str, bytes]) -> bytes:
+    """Return the encoded dict of encoded payloads; what is JSON already is not read."""
+    texts = {name: plain_json(data) for name, data in parts.items()}
+    if any(text is None for text in texts.values()) or any(n.startswith("$") for n in texts):
+        return encode({name: decode(data) for name, data in parts.items()})
+    header = b",".join(b"%s:%s" % (json.dumps(n).encode(), text) for n, text in texts.items())
+    return b"%s{%s}" % (_HEADER.pack(len(header) + 2), header)
 
 
 def content_hash(payload: Payload) -> str:

@@ -37,7 +37,7 @@ from circinus.pipelines.clock import Clock
 from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
 from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload, decode, encode, encoded
+from circinus.pipelines.payload import Payload, decode, encoded, encoded_together
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.plan import Plan
 from circinus.pipelines.slo import LatencyStatistic
@@ -578,7 +578,7 @@ class Dispatcher:
         last = max(sinks.values(), key=lambda made: made.at)
         encoded_output = last.data
         if len(sinks) > 1:
-            encoded_output = encode({sink: decode(made.data) for sink, made in sinks.items()})
+            encoded_output = encoded_together({sink: made.data for sink, made in sinks.items()})
         latency_s = self.clock.now() - walk.began
         self._learn_rest(walk, last)
         tier_s = dict.fromkeys(self.queues, 0.0)

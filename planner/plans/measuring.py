@@ -357,11 +357,12 @@ def _is_hopeless(bench: Bench, profile: Profile) -> bool:
     of_latency = partial(least, statistic=context.statistic)
     steps = placements.full_steps
     lowest = predict(context, placements, work, steps, figure=of_latency)
-    if context.requests_per_s is not None:  # copies and their waits follow from means
+    if context.requests_per_s is not None:  # copies follow from means
         light = _at_least(work, partial(least, statistic=LatencyStatistic.MEAN))
-        means = predict(context, placements, light, steps)
-        waits_s = means.tier_wait_s.sum(axis=1) - lowest.tier_wait_s.sum(axis=1)
-        lowest = replace(lowest, latency_s=lowest.latency_s + waits_s, crowding=means.crowding)
+        crowding = predict(context, placements, light, steps).crowding
+        # Waits are left out: of less work there may be one copy fewer, for which more wait.
+        bare_s = lowest.latency_s - lowest.tier_wait_s.sum(axis=1)
+        lowest = replace(lowest, latency_s=bare_s, crowding=crowding)
     return bool(effective_latency(context, lowest).min() > context.slo.latency_s)
 
 

@@ -16,6 +16,7 @@ from circinus.pipelines.payload import (
     content_hash,
     decode,
     encode,
+    encoded_together,
     payload_bytes,
     plain_json,
 )
@@ -115,6 +116,12 @@ def test_text_that_is_passed_on_unread_is_json_of_the_payload(payload: Payload) 
     if text is not None:
         read = json.loads(text, parse_constant=pytest.fail, object_hook=_unmarked)
         assert _same(read, payload)
+
+
+@given(st.dictionaries(st.text("ab$", max_size=3), PAYLOADS, max_size=3))
+def test_payloads_are_encoded_together_as_the_dict_of_them_is(parts: dict[str, Payload]) -> None:
+    together = encoded_together({name: encode(part) for name, part in parts.items()})
+    assert _same(decode(together), decode(encode(parts)))
 
 
 @pytest.mark.parametrize("payload", [b"a", {"a": np.zeros(2)}, {"$a": 1}, float("nan")])

@@ -28,7 +28,7 @@ from circinus.planner.search.result import (
 )
 from circinus.planner.search.trials import TrialState
 from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
-from circinus.planner.strategy.in_order import random_search
+from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import SearchSetting, Strategy
 from circinus.profiler.stopping import TTest
@@ -391,6 +391,26 @@ def test_what_a_search_held_is_freed_with_it() -> None:
         assert [strategy() for strategy in strategies] == [None]
     finally:
         gc.enable()
+
+
+class _Spread(SyntheticEvaluator):
+    """Inputs take 10 % more and less in turn."""
+
+    def measure(self, configuration: Configuration, inputs: int) -> Profile:
+        profile = super().measure(configuration, inputs)
+        by = np.where(np.arange(len(profile.inputs)) % 2, 1.1, 0.9)
+        return replace(profile, operator_s=profile.operator_s * by)
+
+
+def test_a_configuration_is_not_left_for_waits_that_a_copy_more_would_spare() -> None:
+    # At 75 ms two copies wait for 12 ms; at the least that ten inputs allow, one waits for 150 ms.
+    evaluator = _Spread(chain(2), lambda k: 0.9, lambda k: 0.075, 40)
+    query = replace(_query(), slo=Slo(accuracy=0.5, latency_s=0.15), request_rate_per_s=10.0)
+    where = replace(ONE, tiers=(replace(ONE.tiers[0], machines=2),))
+    result = search(
+        query, where, evaluator, TTest(), settings=SearchSettings(strategy=exhaustive_search)
+    )
+    assert result.outcome is PlanningOutcome.FEASIBLE
 
 
 def test_what_was_measured_is_told_for_later_queries() -> None:
