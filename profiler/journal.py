@@ -93,7 +93,7 @@ class Journal(Protocol):
         """Give what was recorded of a configuration, in any order; empty for an unknown one."""
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """Keep a measurement; but for milliseconds of work it is durable when this returns.
+        """Keep a measurement; it is durable when this returns.
 
         A second record of the same configuration, input and draw replaces the first.
         """

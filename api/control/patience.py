@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from circinus.api.store.failures import DatabaseFailed
 from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Usage
-from circinus.profiler.journal import Journal, MeasuredInput, Pair
+from circinus.profiler.journal import Journal, MeasuredInput
 from circinus.profiler.spending import Ledger, Spent
 
-_UNWRITTEN, _UNWRITTEN_S = 64, 0.05  # measurements, and seconds of their operators, at most
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 T = TypeVar("T")
 
@@ -47,45 +46,20 @@ class DatabasePatience:
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-class JournalStore(Journal, Protocol):
-    """A journal that keeps measurements together."""
-
-    def record_all(self, every: Sequence[tuple[Configuration, MeasuredInput]]) -> None:
-        """Keep measurements, at least one, as `record` does."""
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PatientJournal:
-    """A journal that waits for its database, and writes cheap measurements together.
+    """A journal that waits for its database."""
 
-    A write takes two milliseconds, more than many operators run. What cost dollars or, with what
-    is not written yet, 50 ms of operators is durable when `record` returns.
-    """
-
-    journal: JournalStore
+    journal: Journal
     patience: DatabasePatience
-    _unwritten: dict[tuple[Configuration, Pair], MeasuredInput] = field(default_factory=dict)
-    _unwritten_s: float = 0.0
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
         """See `Journal.recall`."""
-        self.flush()
         return self.patience(lambda: self.journal.recall(configuration))
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """See `Journal.record`."""
-        self._unwritten[configuration, measured.pair] = measured
-        self._unwritten_s += measured.spent_s
-        dear = measured.calls_usd > 0 or self._unwritten_s >= _UNWRITTEN_S
-        if dear or len(self._unwritten) >= _UNWRITTEN:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is not written yet."""
-        if every := [(configuration, one) for (configuration, _), one in self._unwritten.items()]:
-            self.patience(lambda: self.journal.record_all(every))
-            self._unwritten.clear()
-            self._unwritten_s = 0.0
+        self.patience(lambda: self.journal.record(configuration, measured))
 
 
 @dataclass(frozen=True, slots=True)

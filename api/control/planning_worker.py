@@ -232,9 +232,8 @@ def _planned(
         tiers = patience(replace(parts.capacity, stated=search.observed).planned_for)
     journal = parts.store.journal(record.id, edition_of(pipeline), record.claimed_by)
     every = patience(lambda: memory.earlier(_MOST_KEPT))
-    patient = PatientJournal(journal=journal, patience=patience)
     kept = Kept(
-        journal=patient,
+        journal=PatientJournal(journal=journal, patience=patience),
         outputs=None if cold else parts.outputs,
         shared=shared,
         shared_runs=record.planned.bill.shared_runs if record.planned else 0,
@@ -263,7 +262,6 @@ def _planned(
             executor=executor,
             gate=gate,
         )
-    patient.flush()
     patience(lambda: memory.remember(name, query, result))
     return result, refused + "".join(f"{remark}. " for remark in shown.remarks)
 

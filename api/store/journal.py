@@ -78,18 +78,8 @@ class SqlJournal:
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """See `Journal.record`; ClaimLost if the worker does not hold the query."""
-        self.record_all([(configuration, measured)])
-
-    def record_all(self, every: Sequence[tuple[Configuration, MeasuredInput]]) -> None:
-        """Keep measurements, at least one, together; ClaimLost as `record`."""
-        values = [self._values(configuration, measured) for configuration, measured in every]
-        with writing(self._engine) as session:
-            require_claim(session, self.query_id, self.worker)
-            session.connection().execute(self._upsert, values)
-
-    def _values(self, configuration: Configuration, measured: MeasuredInput) -> dict[str, object]:
         failure = measured.failure
-        return {
+        values = {
             **{name: getattr(measured, name) for name in _ALIKE},
             "query_id": self.query_id,
             "configuration": self._key(configuration),
@@ -106,6 +96,9 @@ class SqlJournal:
             "failed_operator": None if failure is None else failure.operator,
             "failure": None if failure is None else failure.cause,
         }
+        with writing(self._engine) as session:
+            require_claim(session, self.query_id, self.worker)
+            session.connection().execute(self._upsert, values)
 
     def _key(self, configuration: Configuration) -> str:
         # As JSON: the knob values 1, 1.0, "1" and true are four different ones.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,21 +32,12 @@ class Flaky(MemoryJournal):
 
     failures = 0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []  # of what was written together
-
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         if self.failures:
             self.failures -= 1
             kind = DatabaseFull if self.failures % 2 else DatabaseAway
             raise kind("the database is not what it should be")
         super().record(configuration, measured)
-
-    def record_all(self, every: Sequence[tuple[Configuration, MeasuredInput]]) -> None:
-        self.sizes.append(len(every))
-        for configuration, measured in every:
-            self.record(configuration, measured)
 
 
 def test_other_errors_are_not_waited_for() -> None:
@@ -77,28 +67,3 @@ def test_a_measurement_is_recorded_once_the_database_is_back() -> None:
     assert patient.recall(CONFIGURATION) == (MEASURED,)
     # Pauses of 0.1, 0.2, 0.4, 0.8, 1.6, 2 and 2 s.
     assert waits == [0.0, pytest.approx(7.1)]
-
-
-@pytest.mark.parametrize(
-    ("spent_s", "calls_usd", "sizes"),
-    [(0.2, 0.0, [1] * 9), (0.0, 0.001, [1] * 9), (0.02, 0.0, [3] * 3), (0.001, 0.0, [9])],
-)
-def test_what_was_dear_is_written_at_once_and_what_was_cheap_together(
-    spent_s: float, calls_usd: float, sizes: list[int]
-) -> None:
-    journal = Flaky()
-    patient = PatientJournal(journal=journal, patience=DatabasePatience(clock=ManualClock()))
-    for number in range(9):
-        patient.record(
-            CONFIGURATION, replace(MEASURED, input=number, spent_s=spent_s, calls_usd=calls_usd)
-        )
-    patient.flush()
-    assert journal.sizes == sizes
-    assert len(patient.recall(CONFIGURATION)) == 9
-
-
-def test_of_measurements_of_one_input_the_newest_is_written() -> None:
-    patient = PatientJournal(journal=Flaky(), patience=DatabasePatience(clock=ManualClock()))
-    for runs in (1, 2):
-        patient.record(CONFIGURATION, replace(MEASURED, spent_s=0.0, runs=runs))
-    assert [one.runs for one in patient.recall(CONFIGURATION)] == [2]
