@@ -94,12 +94,17 @@ def plain_json(data: bytes) -> bytes | None:
 
 
 def encoded_together(parts: Mapping[str, bytes]) -> bytes:
-    """Return the encoded dict of encoded payloads; what is JSON already is not read."""
-    texts = {name: plain_json(data) for name, data in parts.items()}
-    if any(text is None for text in texts.values()) or any(n.startswith("$") for n in texts):
-        return encode({name: decode(data) for name, data in parts.items()})
-    header = b",".join(b"%s:%s" % (json.dumps(n).encode(), text) for n, text in texts.items())
-    return b"%s{%s}" % (_HEADER.pack(len(header) + 2), header)
+    """Return the encoded dict of encoded payloads, which are not read: headers, then parts."""
+    ends = {name: _HEADER.size + _HEADER.unpack_from(data)[0] for name, data in parts.items()}
+    marked = any(name.startswith("$") for name in parts)
+    item = b"[%s,%s]" if marked else b"%s:%s"
+    items = b",".join(
+        item % (json.dumps(name).encode(), data[_HEADER.size : ends[name]])
+        for name, data in parts.items()
+    )
+    header = (b'{"$dict":[%s]}' if marked else b"{%s}") % items
+    binary = (data[ends[name] :] for name, data in parts.items())
+    return b"".join([_HEADER.pack(len(header)), header, *binary])
 
 
 def content_hash(payload: Payload) -> str:

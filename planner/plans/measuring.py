@@ -36,7 +36,6 @@ from circinus.pipelines.slo import Estimate, LatencyStatistic
 from circinus.planner.deployment.prediction import (
     effective_latency,
     least_latency,
-    mean_work,
     predict,
 )
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
@@ -367,11 +366,15 @@ def _is_hopeless(bench: Bench, profile: Profile) -> bool:
 
 
 def _at_least(work: Work, least: Callable[[FloatArray], FloatArray]) -> Work:
-    """Return the lower ends of the mean seconds and uses of operators, as one input."""
-    average, operator_s = mean_work(work), least(work.operator_s)[:, None]
-    waited_s = None if work.waited_s is None else work.waiting[:, None] * operator_s
-    used = None if work.used is None else least(work.used)[:, :, None]
-    return replace(average, operator_s=operator_s, used=used, waited_s=waited_s)
+    """Return the lower ends of all means, as one input."""
+    operator_s = least(work.operator_s)[:, None]
+    return Work(
+        operator_s=operator_s,
+        output_bytes=least(work.output_bytes)[:, None],
+        input_bytes=least(work.input_bytes[None]),
+        used=None if work.used is None else least(work.used)[:, :, None],
+        waited_s=None if work.waited_s is None else work.waiting[:, None] * operator_s,
+    )
 
 
 def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Measured:

@@ -71,7 +71,7 @@ class MultiFidelity:
         self._seconds = self._seconds_model()
         self._tail = LatencyTail()
         self._acquisition = Acquisition(
-            slo=setting.predicted.slo, population=setting.measurable, settings=settings
+            slo=setting.with_slack.slo, population=setting.measurable, settings=settings
         )
         if earlier:
             rows = self._pool.recalled.tolist()
@@ -86,7 +86,7 @@ class MultiFidelity:
     def _seconds_model(self) -> SecondsModel:
         setting = self._setting
         return SecondsModel(
-            setting.predicted.context,
+            setting.with_slack.context,
             setting.placements,
             self._pool.knobs,
             setting.runs,

@@ -126,16 +126,16 @@ class SearchSetting:
         return self.context.slo
 
     @property
-    def predicted(self) -> SearchSetting:
-        """The same with the latency that predictions must meet for requests to meet the asked one.
+    def with_slack(self) -> SearchSetting:
+        """The same with a latency that leaves slack for what requests are off by predictions.
 
-        Where objectives hold for future inputs requests may be off by what calibrations say.
+        Objectives that hold for future inputs need it, by as much as calibrations say.
         """
-        asked, tiers = self.asked, self.context.infrastructure.tiers
+        slo, tiers = self.asked, self.context.infrastructure.tiers
         off_by = min((t.off_by for t in tiers if t.machines or t.remote), default=1.0)
-        if asked.holds_for is HoldsFor.EXAMPLES or off_by == 1:
+        if slo.holds_for is HoldsFor.EXAMPLES or off_by == 1:
             return self
-        return self.with_slo(replace(asked, latency_s=asked.latency_s / off_by**_MARGIN))
+        return self.with_slo(replace(slo, latency_s=slo.latency_s / off_by**_MARGIN))
 
     def with_slo(self, slo: Slo) -> SearchSetting:
         """Give the same with other objectives."""

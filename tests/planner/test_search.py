@@ -468,9 +468,9 @@ def test_a_search_looks_for_the_slack_that_plans_for_future_inputs_need(
     tiers = tuple(replace(tier, within=1.5) for tier in ONE.tiers)
     query = replace(_query(), slo=replace(_query().slo, holds_for=holds_for))
     setting = SearchSetting.of(query, chain(3), replace(ONE, tiers=tiers), 60)
-    slack = setting.asked.latency_s / setting.predicted.slo.latency_s
+    slack = setting.asked.latency_s / setting.with_slack.slo.latency_s
     assert slack == (1.0 if holds_for is HoldsFor.EXAMPLES else pytest.approx(1.5**1.4))
-    assert setting.predicted.slo.accuracy == setting.slo.accuracy
+    assert setting.with_slack.slo.accuracy == setting.slo.accuracy
 
 
 def test_examples_that_are_too_few_are_told_before_anything_is_measured() -> None:
