@@ -24,7 +24,7 @@ class JsonLines(logging.Formatter):
     """Formats a record as one JSON object: time, level, logger, event, then its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line, without its end."""
+        """Return the line, without its end."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

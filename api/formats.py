@@ -24,32 +24,32 @@ _LEAST_USD = 1e-4
 
 
 def seconds(value: float | None) -> str:
-    """Give seconds with three figures, as ms below one second."""
+    """Return seconds with three figures, as ms below one second."""
     return UNKNOWN if value is None else units.seconds(value)
 
 
 def place(ahead: int) -> str:
-    """Give a place in the queue, with so many before it."""
+    """Return a place in the queue, with so many before it."""
     return f"after {ahead} other{'' if ahead == 1 else 's'}"
 
 
 def moment(value: datetime) -> str:
-    """Give a date and time in UTC."""
+    """Return a date and time in UTC."""
     return value.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def dollars(value: float | None) -> str:
-    """Give dollars per hour."""
+    """Return dollars per hour."""
     return UNKNOWN if value is None else units.dollars_per_hour(value)
 
 
 def per_1000(value: float | None) -> str:
-    """Give dollars for 1,000 requests."""
+    """Return dollars for 1,000 requests."""
     return UNKNOWN if value is None else f"{amount(value)} per 1,000 requests"
 
 
 def cost(plan: PlanView) -> str:
-    """Give what a plan costs by the hour, and for 1,000 requests where it calls endpoints."""
+    """Return what a plan costs by the hour, and for 1,000 requests where it calls endpoints."""
     by_hour = dollars(plan.cost_usd_per_hour)
     if plan.calls is None:
         return by_hour
@@ -65,20 +65,20 @@ def repriced(plan: PlanView) -> str:
 
 
 def usage(used: UsageView) -> str:
-    """Give what a request uses of an endpoint, on the mean."""
+    """Return what a request uses of an endpoint, on the mean."""
     tokens = f"{used.input_tokens:.4g} tokens read, {used.output_tokens:.4g} written"
     return f"{used.calls:.3g} calls, {tokens}, {amount(used.usd)}"
 
 
 def amount(value: float) -> str:
-    """Give dollars, with four decimals below one."""
+    """Return dollars, with four decimals below one."""
     if 0 < value < _LEAST_USD:
         return f"less than ${_LEAST_USD:g}"
     return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
 
 
 def call_price(price: CallPriceView) -> str:
-    """Give what calls cost: `$0.15 in, $0.075 cached, $0.6 out per million tokens, $0.01/call`."""
+    """Return a price: `$0.15 in, $0.075 cached, $0.6 out per million tokens, $0.01/call`."""
     tokens = {
         "in": price.input_usd_per_million,
         "cached": price.cached_usd_per_million,
@@ -92,7 +92,7 @@ def call_price(price: CallPriceView) -> str:
 
 
 def call_limits(endpoint: EndpointView) -> str:
-    """Give how much of an endpoint may be used, and what one call may read and write."""
+    """Return how much of an endpoint may be used, and what one call may read and write."""
     limits = endpoint.limits
     told = {
         "requests/min": limits.requests_per_minute,
@@ -105,13 +105,13 @@ def call_limits(endpoint: EndpointView) -> str:
 
 
 def left_s(progress: ProgressView) -> float | None:
-    """Give how many seconds are left of what ends first; None: nothing is limited."""
+    """Return how many seconds are left of what ends first; None: nothing is limited."""
     limits = [s for s in (progress.profiling_left_s, progress.time_left_s) if s is not None]
     return min(limits, default=None)
 
 
 def why(query: QueryView) -> str:
-    """Give why a query is where it is: why it waits, fell short or failed; empty: it goes on."""
+    """Return why a query is where it is: why it waits, fell short or failed; empty: it goes on."""
     if query.shortfall is not None:
         return query.shortfall.sentence
     if query.search is not None and query.search.ended_at is None:
@@ -120,12 +120,12 @@ def why(query: QueryView) -> str:
 
 
 def fraction(value: float | None) -> str:
-    """Give a score in [0, 1]."""
+    """Return a score in [0, 1]."""
     return UNKNOWN if value is None else f"{value:.3f}"
 
 
 def accuracy(estimate: Estimate | EstimateView | None) -> str:
-    """Give a score with its interval."""
+    """Return a score with its interval."""
     if estimate is None:
         return UNKNOWN
     told = f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
@@ -133,7 +133,7 @@ def accuracy(estimate: Estimate | EstimateView | None) -> str:
 
 
 def latency(estimate: Estimate | EstimateView | None) -> str:
-    """Give a latency with its interval, all three in the unit of the middle one."""
+    """Return a latency with its interval, all three in the unit of the middle one."""
     if estimate is None or estimate.value is None:
         return UNKNOWN
     unit, per_second = ("ms", 1000.0) if estimate.value < 1 else ("s", 1.0)
@@ -158,19 +158,19 @@ def where(plan: PlanView) -> str:
 
 
 def slices(served: AssignmentView) -> str:
-    """Give what a query has of which machines, extra replicas with a `+`."""
+    """Return what a query has of which machines, extra replicas with a `+`."""
     extras = (f"+ {machine(each)}" for each in served.extras)
     return ", ".join([*map(machine, served.machines), *extras])
 
 
 def machine(at: MachineShare) -> str:
-    """Give a share of a machine."""
+    """Return a share of a machine."""
     kind = "" if at.machine_type is None else f" ({at.machine_type})"
     return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
 
 
 def lately(spans: Sequence[LatelyView]) -> str:
-    """Give what the requests of the shortest span got, the last minute."""
+    """Return what the requests of the shortest span got, the last minute."""
     if not spans or not spans[0].requests:
         return "no request"
     part = fraction(spans[0].in_time / spans[0].requests)
@@ -178,7 +178,7 @@ def lately(spans: Sequence[LatelyView]) -> str:
 
 
 def span(lately: LatelyView) -> str:
-    """Give what the requests of a span got, in a line."""
+    """Return what the requests of a span got, in a line."""
     refused = f", {lately.turned_away} turned away" if lately.turned_away else ""
     told = {"p50": lately.p50_s, "p95": lately.p95_s, "p99": lately.p99_s}
     figures = "".join(f", {n} {seconds(s)}" for n, s in told.items() if s is not None)
@@ -189,7 +189,7 @@ def span(lately: LatelyView) -> str:
 
 
 def goodput(schedule: ScheduleView) -> str | None:
-    """Give how good a schedule is, in a sentence; None: it is not known."""
+    """Return how good a schedule is, in a sentence; None: it is not known."""
     if schedule.goodput is None or schedule.bound is None or schedule.gap is None:
         return None
     return (
@@ -199,12 +199,12 @@ def goodput(schedule: ScheduleView) -> str | None:
 
 
 def configuration(plan: PlanView) -> str:
-    """Give `operator.knob=value` for every knob."""
+    """Return `operator.knob=value` for every knob."""
     return settings(plan.configuration)
 
 
 def settings(configuration: Mapping[str, Mapping[str, KnobValue]]) -> str:
-    """Give `operator.knob=value` for every knob."""
+    """Return `operator.knob=value` for every knob."""
     return " ".join(
         f"{operator}.{knob}={value}"
         for operator, knobs in configuration.items()
@@ -213,7 +213,7 @@ def settings(configuration: Mapping[str, Mapping[str, KnobValue]]) -> str:
 
 
 def states(plan: PlanView | OutlookView) -> str:
-    """Give what is known of each SLO, once when all are alike."""
+    """Return what is known of each SLO, once when all are alike."""
     values = set(map(str, plan.states.values()))
     if len(values) == 1:
         return values.pop()
@@ -221,7 +221,7 @@ def states(plan: PlanView | OutlookView) -> str:
 
 
 def objectives(request: QueryRequest) -> str:
-    """Give the SLOs in one line."""
+    """Return the SLOs in one line."""
     slo = request.slo
     parts = [f"accuracy >= {slo.accuracy:g}"]
     if slo.latency_s is not None:
@@ -238,7 +238,7 @@ def objectives(request: QueryRequest) -> str:
 
 
 def bounds(request: QueryRequest) -> str:
-    """Give the bounds of the SLOs as short as they can be told apart."""
+    """Return the bounds of the SLOs as short as they can be told apart."""
     slo = request.slo
     statistic = slo.latency_statistic.value
     parts = [f">= {slo.accuracy:g}"]
@@ -254,14 +254,14 @@ def bounds(request: QueryRequest) -> str:
 
 
 def planned_by(planning: PlanningView) -> str:
-    """Give the parts after the method's name, if any: `default: multi_fidelity, random order`."""
+    """Return the parts after the method's name: `default: multi_fidelity, random order`."""
     parts = [planning.strategy, planning.stopping, f"{planning.sampling} order"]
     text = ", ".join(part for part in parts if part)
     return text if planning.method is None else f"{planning.method}: {text}"
 
 
 def method(method: MethodView) -> Sequence[str]:
-    """Give how a service plans, schedules and dispatches, in three parts."""
+    """Return how a service plans, schedules and dispatches, in three parts."""
     return (
         f"planned by {planned_by(method.planning)}",
         f"scheduled by {method.scheduling}",
@@ -270,7 +270,7 @@ def method(method: MethodView) -> Sequence[str]:
 
 
 def defaults(request: QueryRequest) -> Sequence[str]:
-    """Give every field that was left out and decides what is found, with the value it takes."""
+    """Return every field that was left out and decides what is found, with the value it takes."""
     planning = request.planning or PlanningRequest()
     told = [
         (request.slo, "slo.latency_statistic", request.slo.latency_statistic.value),
@@ -297,7 +297,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
 
 
 def forecast(forecast: Forecast) -> str:
-    """Give what is expected, as intervals, and where that comes from."""
+    """Return what is expected, as intervals, and where that comes from."""
     low, high = forecast.low, forecast.high
     return (
         f"{low.runs}-{high.runs} operator runs, "
@@ -309,7 +309,7 @@ def forecast(forecast: Forecast) -> str:
 
 
 def forecast_lines(expected: Forecast) -> Iterator[str]:
-    """Give what is expected, and of it what each operator calls, a line each."""
+    """Yield what is expected, and of it what each operator calls, a line each."""
     yield f"expected: {forecast(expected)}"
     low = {cost.operator: cost for cost in expected.low.calls}
     for high in expected.high.calls:
@@ -326,7 +326,7 @@ def forecast_lines(expected: Forecast) -> Iterator[str]:
 
 
 def bill_lines(bill: Bill) -> Iterator[str]:
-    """Give what was expected, paid and saved, a line each."""
+    """Yield what was expected, paid and saved, a line each."""
     if bill.forecast is not None:
         yield from forecast_lines(bill.forecast)
     yield f"paid: {_cost(bill.paid)}"
@@ -337,14 +337,14 @@ def bill_lines(bill: Bill) -> Iterator[str]:
 
 
 def size_of(instance: InstanceView) -> str:
-    """Give the share of a machine that an instance has, or how many calls it makes at once."""
+    """Return the share of a machine that an instance has, or how many calls it makes at once."""
     if instance.calls_at_once is not None:
         return f"{instance.calls_at_once} calls at once"
     return f"{instance.share:.3g}"
 
 
 def billed(bill: ServedBillView) -> str:
-    """Give what serving a plan's requests came to, and what that was predicted to be."""
+    """Return what serving a plan's requests came to, and what that was predicted to be."""
     told = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
     used = bill.total
     told.append(
@@ -374,7 +374,7 @@ def _cost(cost: Cost) -> str:
 
 
 def failure_lines(progress: ProgressView) -> Iterator[str]:
-    """Give what is to be known, what failed and which inputs were left out, a line each."""
+    """Yield what is to be known, what failed and which inputs were left out, a line each."""
     yield from progress.remarks
     for found in progress.failures:
         inputs = f"on {found.inputs} input{'s' if found.inputs > 1 else ''}, first {found.input}"

@@ -17,18 +17,18 @@ from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
 
 
 def query_of(document: object) -> QueryRequest:
-    """Give the query that a parsed file or body describes; InvalidInput with all broken rules."""
+    """Return the query of a parsed file or body; InvalidInput with all broken rules."""
     return checked(QueryRequest, document)
 
 
 def query_schema() -> dict[str, object]:
-    """Give the JSON schema of the query file."""
+    """Return the JSON schema of the query file."""
     schema = QueryRequest.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
 
 
 def read_infrastructure(reference: str) -> Infrastructure:
-    """Give the infrastructure of a preset or YAML file; InvalidInput with every broken rule."""
+    """Return the infrastructure of a preset or YAML file; InvalidInput with every broken rule."""
     if reference in PRESETS:
         return PRESETS[reference]
     path = Path(reference)
@@ -39,7 +39,7 @@ def read_infrastructure(reference: str) -> Infrastructure:
 
 
 def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:
-    """Give the inputs to profile on; relative paths start from `base`, the query file's folder.
+    """Return the inputs to profile on; relative paths start from `base`, the query file's folder.
 
     Raises InvalidInput if the pipeline brings no examples, or a file is missing or malformed.
     """
@@ -57,6 +57,6 @@ def load_data(source: DataSource, pipeline: Pipeline, *, base: Path) -> Dataset:
 
 
 def read_document(path: Path) -> dict[str, object]:
-    """Give the mapping of a YAML file; InvalidInput unless it is readable, strict and only one."""
+    """Return the mapping of a YAML file; InvalidInput unless it is one strict document."""
     field = f"file {path.name}"
     return parse_document(read_file(path, field, LARGEST_FILE_BYTES), field=field)

@@ -54,7 +54,7 @@ class ServiceAddress(BaseSettings):
 
 
 def service_address(url: str | None, token: str | None) -> ServiceAddress:
-    """Give what was given, and for what is None or empty, what the environment says."""
+    """Return what was given, and for what is None or empty, what the environment says."""
     given = {"url": url, "token": token}
     return ServiceAddress(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]  # pydantic's to check
 
@@ -96,7 +96,7 @@ class ExecutorChoice:
 
 
 def executor_choice(text: str, **how: int | float) -> ExecutorChoice:
-    """Give the choice that a text of one of the `FORMS` names, else InvalidInput."""
+    """Return the choice that a text of one of the `FORMS` names, else InvalidInput."""
     kind, _, detail = text.partition(":")
     checks.require(kind in set(ExecutorKind), "executor", f"must be {FORMS}", text)
     return ExecutorChoice(kind=ExecutorKind(kind), detail=detail, **how)  # type: ignore[arg-type]  # checked there
@@ -241,7 +241,7 @@ class Settings(BaseSettings):
         )
 
     def executor_with(self, kind: str | None, workers: int | None) -> ExecutorChoice:
-        """Give the same of another kind, one of the `FORMS`, or width; None: as it is.
+        """Return the same of another kind, one of the `FORMS`, or width; None: as it is.
 
         Another kind has one worker unless they are told. InvalidInput if there is no such kind.
         """
@@ -270,7 +270,7 @@ class Settings(BaseSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Give whether a host name or address can only mean this machine."""
+    """Return whether a host name or address can only mean this machine."""
     if host.lower() == "localhost":
         return True
     try:

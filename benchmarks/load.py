@@ -32,7 +32,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, message: bytes) -> tuple[int, bytes, str]:
-        """Give status, body and ETag of the answer."""
+        """Return status, body and ETag of the answer."""
         if self._streams is None or self._streams[0].at_eof():  # idle for long, it was ended
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams

@@ -19,7 +19,7 @@ _WARM_UP = 3
 
 
 async def _rate(orchestrator: Orchestrator, query: str) -> tuple[float, float]:
-    """Give requests per second of all clients together, and the mean size of their batches."""
+    """Return requests per second of all clients together, and the mean size of their batches."""
     sizes: list[float] = []
 
     async def client(requests: int) -> None:

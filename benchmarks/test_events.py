@@ -114,7 +114,7 @@ async def told(store: Store, seconds: float) -> int:
 
 
 def used(service: ServiceProcess) -> tuple[float, float, float]:
-    """Give when, processor seconds, and bytes that are the processes' own."""
+    """Return when, processor seconds, and bytes that are the processes' own."""
     cpu_s = own = 0.0
     for process in service.own_processes():
         times = process.cpu_times()
@@ -124,7 +124,7 @@ def used(service: ServiceProcess) -> tuple[float, float, float]:
 
 
 async def share_of(service: ServiceProcess, store: Store) -> tuple[float, int]:
-    """Give the part of a core that is used while events come, and how many came."""
+    """Return the part of a core that is used while events come, and how many came."""
     began, before_s, _ = used(service)
     count = await told(store, SECONDS)
     ended, after_s, _ = used(service)

@@ -97,7 +97,7 @@ def _timed(service: ServiceProcess, count: int, path: Callable[[int], str]) -> d
 
 
 def _pages(service: ServiceProcess) -> list[str]:
-    """Give the paths of all pages of the list."""
+    """Return the paths of all pages of the list."""
     pages, cursor = ["/"], ""
     while True:
         told = service.ask("GET", f"/v1/queries?limit=50{cursor}").json()

@@ -37,7 +37,7 @@ def _setting(infrastructure: str, history: tuple[QueryRecord, ...] = ()) -> Sear
 
 
 def _earlier(configurations: int) -> tuple[QueryRecord, ...]:
-    """Give an earlier query that measured so many, on 20 inputs each."""
+    """Return an earlier query that measured so many, on 20 inputs each."""
     rng = np.random.default_rng(1)
     measured = [
         ConfigurationRecord.of(

@@ -21,7 +21,7 @@ _SOME = 50  # pools of the baseline
 
 
 def drawn(seed: int = 7) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Give shares, seconds of each size on each type, pools; only the first is always in time."""
+    """Return shares, seconds of sizes on types, pools; only the first is always in time."""
     rng = np.random.default_rng(seed)
     size = np.arange(1, SIZES + 1) / SIZES
     seconds = 0.02 + np.outer(size, [0.3, 0.4, 0.5, 0.9])

@@ -57,7 +57,7 @@ def path(service: ServiceProcess) -> str:
 
 
 def load(service: ServiceProcess, *loads: dict[str, object]) -> list[dict[str, Any]]:
-    """Give latencies, statuses and processor time of loads at the same time."""
+    """Return latencies, statuses and processor time of loads at the same time."""
     before = _cpu_s(service)
     with ThreadPoolExecutor(len(loads)) as threads:
         told = list(threads.map(lambda one: _sent(service, one), loads))

@@ -46,7 +46,7 @@ def served(service: ServiceProcess, pipeline: Pipeline) -> tuple[str, list[str]]
 
 
 def load(service: ServiceProcess, path: str, bodies: list[str], **how: float) -> dict[str, Any]:
-    """Give rate, latencies, statuses and processor time of a load."""
+    """Return rate, latencies, statuses and processor time of a load."""
     before = _cpu_s(service)
     asked = {"port": service.port, "path": path, "bodies": bodies, "seconds": SECONDS, "seed": 1}
     done = subprocess.run(

@@ -33,7 +33,7 @@ def recipe(queries: int) -> Recipe:
 
 
 def schedule(policy: Priced, arrays: PlanArrays) -> float:
-    """Give the part of the bound that was reached."""
+    """Return the part of the bound that was reached."""
     placement = Placement(arrays.machines.tolist(), {})
     prices = policy.of_arrays(arrays, placement)
     return float(arrays.benefit[list(placement.at)].sum()) / prices.bound

@@ -40,22 +40,22 @@ METHODS: Mapping[str, Method] = {method.name: method for method in (DEFAULT, PUB
 
 
 def method_of(name: str, field: str = "method") -> Method:
-    """Give the method of a name; InvalidInput, said of `field`, if there is none."""
+    """Return the method of a name; InvalidInput, said of `field`, if there is none."""
     checks.among(field, name, METHODS)
     return METHODS[name]
 
 
 def method_where(fits: Callable[[Method], bool]) -> str | None:
-    """Give the name of the first method that fits; None: none does."""
+    """Return the name of the first method that fits; None: none does."""
     return next((method.name for method in METHODS.values() if fits(method)), None)
 
 
 def name_of(planning: PlanningMethod) -> str | None:
-    """Give the name of the method that plans so; None: none does."""
+    """Return the name of the method that plans so; None: none does."""
     return method_where(lambda method: method.planning == planning)
 
 
 def parts_of(planning: PlanningMethod) -> dict[str, str]:
-    """Give how a query is planned as query files write it: every part, and the name if any."""
+    """Return how a query is planned as query files write it: every part, and the name if any."""
     told = {"method": name_of(planning), **asdict(planning)}
     return {part: name for part, name in told.items() if name is not None}

@@ -48,7 +48,7 @@ _ORDER_STREAM = 1
 _SAMPLING: Mapping[str, Sampling] = {"random": random_drawing, "stratified": stratified_drawing}
 
 Features = Callable[[], FloatArray | None]
-"""Gives features of every input, shape (n, F); None when there are none."""
+"""Returns features of every input, shape (n, F); None when there are none."""
 
 RuleFactory = Callable[[Drawing], StoppingRule]
 
@@ -67,7 +67,7 @@ class Planner:
     sampling: Sampling = random_drawing  # draws the order of inputs
 
     def drawing(self, features: Features, count: int, seed: int) -> Drawing:
-        """Give the order in which `count` inputs of a query are drawn: equal seeds, equal orders.
+        """Return the sampling order of `count` inputs of a query: equal seeds, equal orders.
 
         Features are asked for where strata or the stopping rule need them.
         """
@@ -76,7 +76,7 @@ class Planner:
         return self.sampling(features() if needed else None, count, rng)
 
     def rule(self, drawing: Drawing) -> StoppingRule | None:
-        """Give what ends measurements of inputs drawn so."""
+        """Return what ends measurements of inputs drawn so."""
         return None if self.stopping is None else self.stopping(drawing)
 
     def search(  # noqa: PLR0913 - the arguments of `planner.search.loop.search`
@@ -95,7 +95,7 @@ class Planner:
         called: Callable[[], Sequence[CallsCost]] | None = None,
         waits: Waits | None = None,
     ) -> PlanningResult:
-        """Give the plans of a query, or why there are none: see `planner.search.loop.search`.
+        """Return the plans of a query, or why there are none: see `planner.search.loop.search`.
 
         The evaluator measures in the order of the drawing; the last of its arguments as in
         `SearchSettings`.
@@ -117,7 +117,7 @@ class Planner:
     def answer(
         self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing
     ) -> Answer:
-        """Give the plans as far as was measured in the drawing's order; errors as `search`."""
+        """Return the plans as far as was measured in the drawing's order; errors as `search`."""
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
         return answer(query, infrastructure, known, strategy, rule, confidence)
@@ -125,14 +125,14 @@ class Planner:
     def every_plan(
         self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing
     ) -> Sequence[Plan]:
-        """Give the plans that `answer` chooses among, of every configuration; errors alike."""
+        """Return the plans that `answer` chooses among, of every configuration; errors alike."""
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
         return every_plan(query, infrastructure, known, strategy, rule, confidence)
 
 
 def planner_of(method: PlanningMethod) -> Planner:
-    """Give the planner of a method's parts."""
+    """Return the planner of a method's parts."""
     settings = SearchSettings(strategy=_strategy(method.strategy), patience=PATIENCE)
     stopping = None
     if method.stopping is not None:
@@ -142,13 +142,13 @@ def planner_of(method: PlanningMethod) -> Planner:
 
 
 def stopping_rule(name: str, drawing: Drawing) -> StoppingRule:
-    """Give the rule of a name, of `STOPPING`, for a drawing; InvalidInput if there is none."""
+    """Return the rule of a name, of `STOPPING`, for a drawing; InvalidInput if there is none."""
     checks.among("planning.stopping", name, _STOPPING)
     return _STOPPING[name](drawing)
 
 
 def sampling_of(name: str) -> Sampling:
-    """Give the way to draw inputs of a name, of `SAMPLING`; InvalidInput if there is none."""
+    """Return the way to draw inputs of a name, of `SAMPLING`; InvalidInput if there is none."""
     checks.among("planning.sampling", name, _SAMPLING)
     return _SAMPLING[name]
 

@@ -117,10 +117,10 @@ class Leave:
 
 
 class LeaveGate(Protocol):
-    """Gives leave to call, within rate limits and money. Threads may share it."""
+    """Permits to call, within rate limits and money. Threads may share it."""
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """Give leave for one attempt, as soon as all limits allow it.
+        """Return leave for one attempt, as soon as all limits allow it.
 
         Unaffordable if the money that is left would not do; Stopped if nothing is to be run any
         more. Until it is settled the most that it may use counts as used.
@@ -163,11 +163,11 @@ class EndpointCaller:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
-        """Give the most that one attempt may use, see `most_of`."""
+        """Return the most that one attempt may use, see `most_of`."""
         return most_of(operator, configuration, self.endpoints)
 
     def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
-        """Give what it makes of the inputs, attempts as its `retries` say.
+        """Return what it makes of the inputs, attempts as its `retries` say.
 
         Raises what the gate raises.
         """
@@ -211,7 +211,7 @@ class EndpointCaller:
     def _priced(
         self, tried: _Tried, operator: Operator, most: Mapping[str, Usage], seconds: float
     ) -> tuple[_Tried, dict[str, Usage]]:
-        """Give what an attempt used of each endpoint, at its price; seconds are charged once.
+        """Return what an attempt used of each endpoint, at its price; seconds are charged once.
 
         One that tells of no call: what was refused is not charged (a status of 400 to 499); of
         what was lost on the way nobody knows, so it is charged as the most that it may have been,
@@ -273,7 +273,7 @@ def _undeclared(
 def most_of(
     operator: Operator, configuration: Configuration, endpoints: Mapping[str, Endpoint]
 ) -> dict[str, Usage]:
-    """Give the most that one attempt may use of each endpoint that the operator calls.
+    """Return the most that one attempt may use of each endpoint that the operator calls.
 
     InvalidInput if one is not there.
     """
@@ -289,7 +289,7 @@ def most_of(
 def time_limit_s(
     operator: Operator, called: Iterable[str], endpoints: Mapping[str, Endpoint]
 ) -> float:
-    """Give the seconds after which an attempt is given up: the operator's, or its endpoints'."""
+    """Return the seconds after which an attempt is given up: the operator's, or its endpoints'."""
     own = operator.retries.timeout_s
     each = (endpoints[name].timeout_s for name in called)
     return max(each, default=LONGEST_CALL_S) if own is None else own

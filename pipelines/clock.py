@@ -11,10 +11,10 @@ class Clock(Protocol):
     """Seconds that pass. Implementations are safe to share between threads."""
 
     def now(self) -> float:
-        """Give monotonic seconds from an arbitrary zero."""
+        """Return monotonic seconds from an arbitrary zero."""
 
     def timestamp(self) -> float:
-        """Give seconds since the Unix epoch, UTC."""
+        """Return seconds since the Unix epoch, UTC."""
 
     def sleep(self, seconds: float) -> None:
         """Return after `seconds`; at once when they are not positive."""
@@ -25,11 +25,11 @@ class SystemClock:
     """The machine's own time."""
 
     def now(self) -> float:
-        """Give seconds of the finest monotonic counter."""
+        """Return seconds of the finest monotonic counter."""
         return time.perf_counter()
 
     def timestamp(self) -> float:
-        """Give seconds since the Unix epoch, UTC."""
+        """Return seconds since the Unix epoch, UTC."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
@@ -43,7 +43,7 @@ class ProcessorClock(SystemClock):
     """Processor time of this process: what work costs, however busy the machine is."""
 
     def now(self) -> float:
-        """Give the seconds that this process has computed, in all its threads; none asleep."""
+        """Return the seconds that this process has computed, in all its threads; none asleep."""
         return time.process_time()
 
 
@@ -54,11 +54,11 @@ class ManualClock:
     seconds: float = 0.0
 
     def now(self) -> float:
-        """Give the seconds set so far."""
+        """Return the seconds set so far."""
         return self.seconds
 
     def timestamp(self) -> float:
-        """Give the same seconds as `now`."""
+        """Return the same seconds as `now`."""
         return self.seconds
 
     def sleep(self, seconds: float) -> None:

@@ -36,7 +36,7 @@ _Found = tuple[str | bytes, Iterable[object]]
 
 
 def code_digest(*values: object) -> str:
-    """Give the digest of functions and of whatever holds some: the same in every process.
+    """Return the digest of functions and of whatever holds some: the same in every process.
 
     Of installed packages, and of Circinus, names stand for functions; versions tell of those.
     """
@@ -130,7 +130,7 @@ def _of_object(value: object) -> _Found:
 
 
 def _of_class(kind: type) -> Iterable[object]:
-    """Give what a class of the user's own is made of, but for what Python adds to it."""
+    """Yield what a class of the user's own is made of, but for what Python adds to it."""
     yield kind.__bases__
     for name, value in vars(kind).items():
         if not name.startswith("__") or isinstance(value, FunctionType):

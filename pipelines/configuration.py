@@ -30,18 +30,18 @@ class Configuration:
     values: tuple[tuple[str, str, KnobValue], ...]
 
     def of(self, operator: str) -> dict[str, KnobValue]:
-        """Give the settings of one operator; empty when it has no knobs."""
+        """Return the settings of one operator; empty when it has no knobs."""
         return {knob: value for name, knob, value in self.values if name == operator}
 
     def as_dict(self) -> dict[str, dict[str, KnobValue]]:
-        """Give {operator: {knob: value}}, as files and HTTP bodies write it."""
+        """Return {operator: {knob: value}}, as files and HTTP bodies write it."""
         nested: dict[str, dict[str, KnobValue]] = {}
         for operator, knob, value in self.values:
             nested.setdefault(operator, {})[knob] = value
         return nested
 
     def __str__(self) -> str:
-        """Give `operator.knob=value` for every knob."""
+        """Return `operator.knob=value` for every knob."""
         return " ".join(f"{operator}.{knob}={value}" for operator, knob, value in self.values)
 
 
@@ -54,7 +54,7 @@ class ConfigurationSpace:
         self.size = prod(self.radices)  # number of configurations; exact however large
 
     def indices(self, numbers: IndexArray | list[int]) -> IndexArray:
-        """Give the index of each knob's value, numbers of shape (n,) -> (n, knobs)."""
+        """Return the index of each knob's value, numbers of shape (n,) -> (n, knobs)."""
         rest = np.asarray(numbers, dtype=np.int64)
         columns = []
         for radix in reversed(self.radices):
@@ -63,14 +63,14 @@ class ConfigurationSpace:
         return np.stack(columns[::-1], axis=1) if columns else np.zeros((len(rest), 0), np.int64)
 
     def numbers(self, indices: IndexArray) -> IndexArray:
-        """Give the configuration numbers of value indices, shape (n, knobs) -> (n,)."""
+        """Return the configuration numbers of value indices, shape (n, knobs) -> (n,)."""
         total = np.zeros(len(indices), dtype=np.int64)
         for column, radix in enumerate(self.radices):
             total = total * radix + indices[:, column]
         return total
 
     def configuration(self, number: int) -> Configuration:
-        """Give the configuration of a number; InvalidInput if it is outside [0, size)."""
+        """Return the configuration of a number; InvalidInput if it is outside [0, size)."""
         rule = f"must be in [0, {self.size})"
         checks.require(0 <= number < self.size, "configuration number", rule, number)
         indices = []
@@ -86,7 +86,7 @@ class ConfigurationSpace:
         )
 
     def number(self, configuration: Configuration) -> int:
-        """Give the number of a configuration; InvalidInput if a value is none of its knob's."""
+        """Return the number of a configuration; InvalidInput if a value is none of its knob's."""
         indices = [0] * len(self.radices)
         for (slot, at), (_, _, value) in zip(
             self.graph.choosing, configuration.values, strict=True
@@ -98,7 +98,7 @@ class ConfigurationSpace:
         return total
 
     def parse(self, nested: Mapping[str, Mapping[str, KnobValue]]) -> Configuration:
-        """Give the configuration written as {operator: {knob: value}}.
+        """Return the configuration written as {operator: {knob: value}}.
 
         A knob with a single value may be left out, and a shared one where another of them is
         given. InvalidInput with all unknown or missing parts, and shared ones that differ.

@@ -53,24 +53,24 @@ class Dataset:
         checks.require(1 <= count <= LARGEST_DATASET, f"data {self.name}", rule, count)
 
     def __len__(self) -> int:
-        """Give the number of examples."""
+        """Return the number of examples."""
         return len(self.examples)
 
 
 def load_json_lines(path: Path, most: int = LARGEST_DATASET) -> Dataset:
-    """Give the examples of a file; InvalidInput numbers the lines that are none."""
+    """Return the examples of a file; InvalidInput numbers the lines that are none."""
     with opened(path, "data") as file:
         return read_json_lines(file, path.name, most)
 
 
 def read_json_lines(file: BinaryIO, name: str, most: int = LARGEST_DATASET) -> Dataset:
-    """Give the examples of an open file."""
+    """Return the examples of an open file."""
     examples = _examples(_lines(file, most), name, "input", lambda given: given)
     return Dataset(name=name, examples=examples)
 
 
 def load_folder(folder: Path, most: int = LARGEST_DATASET) -> Dataset:
-    """Give a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
+    """Return a folder's examples; InvalidInput if it has no index, or numbers each faulty line."""
     if not folder.is_dir():
         raise InvalidInput.of("data.folder", "must be a folder", str(folder))
     with opened(folder / INDEX_FILE, "data") as file:
@@ -79,7 +79,7 @@ def load_folder(folder: Path, most: int = LARGEST_DATASET) -> Dataset:
 
 
 def named_files(index: BinaryIO, most: int = LARGEST_DATASET) -> frozenset[str]:
-    """Give the files that the lines of an index name; a faulty line names none."""
+    """Return the files that the lines of an index name; a faulty line names none."""
     found = set()
     for _, line in _lines(index, most):
         with suppress(InvalidInput):
@@ -99,7 +99,7 @@ def is_inside(folder: Path, path: Path) -> bool:
 def _examples(
     lines: Iterable[tuple[int, bytes]], name: str, source: str, read: Callable[[Payload], Payload]
 ) -> Sequence[Example]:
-    """Give an example for each line, its input read from what the line has under `source`."""
+    """Return an example for each line, its input read from what the line has under `source`."""
     examples = []
     faults: list[Fault] = []
     for number, line in lines:
@@ -122,7 +122,7 @@ def _examples(
 
 
 def _lines(file: BinaryIO, most: int) -> Iterator[tuple[int, bytes]]:
-    """Give each line that is not blank, with its number; InvalidInput where there are too many."""
+    """Yield each line with text, with its number; InvalidInput where there are too many."""
     count = 0
     # Not as text: inside JSON other ends of lines are white or text.
     for number, line in enumerate(iter(lambda: file.readline(_LONGEST_TEXT + 1), b""), 1):
@@ -150,7 +150,7 @@ def _fields(line: bytes, source: str) -> dict[str, Payload]:
 
 
 def _checked(field: str, payload: Payload) -> Payload:
-    """Give the payload if it is one: JSON can hold text that is none."""
+    """Return the payload if it is one: JSON can hold text that is none."""
     try:
         payload_bytes(payload)
     except InvalidInput as error:

@@ -48,7 +48,7 @@ _TORN = (
 
 
 def packed(path: Path) -> tuple[str, bytes]:
-    """Give kind and content of a file of JSON lines, or of a folder; InvalidInput if neither."""
+    """Return kind and content of a file of JSON lines, or of a folder; InvalidInput if neither."""
     try:
         if path.is_file():
             return "jsonl", read_file(path, "data", LARGEST_UNPACKED)
@@ -62,7 +62,7 @@ def packed(path: Path) -> tuple[str, bytes]:
 
 
 def dataset_id(kind: str, content: bytes) -> str:
-    """Give the name of a content: the same for the same one."""
+    """Return the name of a content: the same for the same one."""
     digest = hashlib.sha256(kind.encode())
     digest.update(content)
     return f"d-{digest.hexdigest()[:32]}"
@@ -76,7 +76,7 @@ def unpacked(
     most_inputs: int = LARGEST_DATASET,
     most_bytes: int = _LEAST_UNPACKED,
 ) -> Dataset:
-    """Give the examples of a content, kept as files in an empty folder.
+    """Return the examples of a content, kept as files in an empty folder.
 
     An archive may unpack to `most_bytes`, or to 100 times what it has, but never to more than
     `LARGEST_UNPACKED`. InvalidInput if the kind is unknown, the archive is none, unsafe or too
@@ -93,14 +93,14 @@ def unpacked(
 
 
 def opened(kind: str, folder: Path) -> Dataset:
-    """Give the examples of what `unpacked` kept."""
+    """Return the examples of what `unpacked` kept."""
     if kind == "jsonl":
         return load_json_lines(folder / _LINES)
     return load_folder(_home(folder))
 
 
 def _home(folder: Path) -> Path:
-    """Give where the index lies: in the folder, or in a folder in it."""
+    """Return where the index lies: in the folder, or in a folder in it."""
     inner = folder.glob(f"*/{INDEX_FILE}")
     return folder if (folder / INDEX_FILE).is_file() else next(inner).parent
 
@@ -150,7 +150,7 @@ def _require_few(content: bytes, most_files: int) -> None:
 def _checked(
     found: Sequence[zipfile.ZipInfo], most_files: int, most_bytes: int
 ) -> Mapping[str, zipfile.ZipInfo]:
-    """Give the entries by name, if none of them is what must not be in an archive."""
+    """Return the entries by name, if none of them is what must not be in an archive."""
     size = sum(entry.file_size for entry in found)
     rule = f"must unpack to at most {most_bytes} bytes"
     checks.require(size <= most_bytes, "archive", rule, size)
@@ -170,7 +170,7 @@ def _check(entry: zipfile.ZipInfo) -> None:
 
 
 def _index(names: Collection[str]) -> str:
-    """Give the name of the index: in the archive, or in one folder in it."""
+    """Return the name of the index: in the archive, or in one folder in it."""
     if INDEX_FILE in names:
         return INDEX_FILE
     inner = [name for name in names if name.partition("/")[2] == INDEX_FILE]

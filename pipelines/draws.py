@@ -40,12 +40,12 @@ def drawing_as(graph: PipelineGraph, names: Collection[str]) -> PipelineGraph:
 
 
 def measurable(graph: PipelineGraph, inputs: int) -> int:
-    """Give how many measurements of a configuration there are at most: inputs times draws."""
+    """Return how many measurements of a configuration there are at most: inputs times draws."""
     return inputs * MOST_DRAWS if graph.draws else inputs
 
 
 def draws_of(inputs: IntArray) -> IntArray:  # (n,) -> (n,)
-    """Give the number of each measurement among those of its input, from 0, in the order made."""
+    """Return the number of each measurement among those of its input, from 0, in order."""
     by_input = np.argsort(inputs, kind="stable")
     ordered = inputs[by_input]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else ordered
@@ -56,7 +56,7 @@ def draws_of(inputs: IntArray) -> IntArray:  # (n,) -> (n,)
 
 
 def means_of_inputs(inputs: IntArray, scores: FloatArray) -> FloatArray:  # (n,), (n,) -> (m,)
-    """Give the mean over the draws of each input, in the order in which inputs were first met."""
+    """Return the mean over the draws of each input, in the order inputs were first met."""
     if not len(inputs):
         return np.zeros(0)
     _, first, which = np.unique(inputs, return_index=True, return_inverse=True)
@@ -66,7 +66,7 @@ def means_of_inputs(inputs: IntArray, scores: FloatArray) -> FloatArray:  # (n,)
 
 
 def units_of(inputs: IntArray, scores: FloatArray) -> FloatArray:  # (n,), (n,) -> (units,)
-    """Give the mean of each run of draws of one input that were made one after the other."""
+    """Return the mean of each run of draws of one input that were made one after the other."""
     if not len(inputs):
         return np.zeros(0)
     starts = np.flatnonzero(np.r_[True, inputs[1:] != inputs[:-1]])
@@ -74,7 +74,7 @@ def units_of(inputs: IntArray, scores: FloatArray) -> FloatArray:  # (n,), (n,) 
 
 
 def draws_worth(shared_s: float, drawn_s: float, within: float, between: float) -> int:
-    """Give how many draws to make of an input before the next, so that a mean is known soonest.
+    """Return how many draws to make of an input before the next, so that a mean is known soonest.
 
     n inputs of d draws have the variance (b + w / d) / n and cost n (c_p + c_d d): their product
     is least at d = sqrt(c_p w / (c_d b)) (Cochran, "Sampling Techniques", 1977, section 10.6).
@@ -128,13 +128,13 @@ class DrawOrder:
             self._length += times
 
     def drawing(self, n: int) -> DrawOrder:
-        """Give the order of a pipeline found to draw: the first n inputs were met once so far."""
+        """Return the order of a stochastic pipeline: the first n inputs were met once so far."""
         found = DrawOrder(self._order, draws=True)
         found.grow(n, 1)
         return found
 
     def pairs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Give those from the `start`-th to before the `stop`-th; it must have grown so far."""
+        """Return those from the `start`-th to before the `stop`-th; it must have grown so far."""
         rule = f"must be in [0, {self._length}]"
         checks.require(0 <= start <= stop <= self._length, "pairs", rule, (start, stop))
         made = slice(start, stop)

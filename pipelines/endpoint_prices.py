@@ -20,7 +20,7 @@ _BOUNDS = ("most_input_tokens", "most_output_tokens")
 
 
 def with_prices(document: object) -> tuple[object, list[Fault]]:
-    """Give a document of an infrastructure with the prices that it names, and what is wrong.
+    """Return a document of an infrastructure with the prices that it names, and what is wrong.
 
     Bounds on tokens that are left out are the model's context. What is no such document stays as
     it is; of a price that cannot be looked up nothing is told.
@@ -67,7 +67,7 @@ def _priced(endpoint: object, where: str, faults: list[Fault]) -> object:
 
 
 def _malformed(told: Mapping[str, Any], where: str) -> list[Fault]:
-    """Give what is wrong with the form of a price that is to be looked up."""
+    """Return what is wrong with the form of a price that is to be looked up."""
     rule = "must be left out: the price is looked up"
     faults = [Fault.of(f"{where}.{name}", rule, told[name]) for name in told if name != "genai"]
     named = told["genai"]

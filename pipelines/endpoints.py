@@ -40,7 +40,7 @@ class Usage(NamedTuple):
         return Usage(*(figure if isfinite(figure) else 0.0 for figure in self))
 
     def plus(self, other: Usage) -> Usage:
-        """Give what both used together."""
+        """Return what both used together."""
         return Usage(*(a + b for a, b in zip(self, other, strict=True)))
 
 
@@ -74,7 +74,7 @@ class CallPrice:
         return any(tokens)
 
     def usd(self, used: Usage, seconds: float = 0.0) -> float:
-        """Give the dollars of calls that used so many tokens and took so many seconds in all."""
+        """Return the dollars of calls that used so many tokens and took so many seconds in all."""
         cached = self.cached_usd_per_million
         cached = self.input_usd_per_million if cached is None else cached
         fresh = used.input_tokens - used.cached_tokens
@@ -159,7 +159,7 @@ class EndpointCall:
     def of(
         cls, told: str | EndpointCall, knobs: Mapping[str, tuple[object, ...]]
     ) -> Self | EndpointCall:
-        """Give the call that a name stands for, of an operator with such knobs and values.
+        """Return the call that a name stands for, of an operator with such knobs and values.
 
         An endpoint that is a value of one of the knobs is called where the knob has it, another
         one always.

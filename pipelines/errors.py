@@ -38,12 +38,12 @@ class Fault:
             object.__setattr__(self, name, _printable(getattr(self, name)))
 
     def __str__(self) -> str:
-        """Give `field rule, got value.`."""
+        """Return `field rule, got value.`."""
         return f"{self.field} {self.rule}, got {self.value}."
 
     @classmethod
     def of(cls, field: str, rule: str, value: object) -> Fault:
-        """Give the fault for a value of any type, its text shortened."""
+        """Return the fault for a value of any type, its text shortened."""
         if isinstance(value, str | bytes) and len(value) > _LONGEST_TEXT:
             return cls(field, rule, f"{value[:_LONGEST_VALUE]!r}... ({len(value)} characters)")
         text = repr(value)
@@ -72,7 +72,7 @@ class CircinusError(Exception):
     """Anything that goes wrong in a way this project foresees. Pickled, it stays what it is."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Give what restores it, whatever its constructor asks for."""
+        """Return what restores it, whatever its constructor asks for."""
         return _restored, (type(self), self.args), self.__dict__
 
 
@@ -85,7 +85,7 @@ class InvalidInput(CircinusError, ValueError):
 
     @classmethod
     def of(cls, field: str, rule: str, value: object) -> InvalidInput:
-        """Give the error for one broken rule."""
+        """Return the error for one broken rule."""
         return cls([Fault.of(field, rule, value)])
 
 

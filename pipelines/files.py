@@ -26,7 +26,7 @@ _HEADERS = {
 
 
 def read_file(path: Path, field: str, largest: int = LARGEST_FILE_BYTES) -> bytes:
-    """Give what a file holds; InvalidInput on `field` unless it can be read and is no larger."""
+    """Return what a file holds; InvalidInput on `field` unless it can be read and is no larger."""
     with opened(path, field) as file:
         try:  # a file of /proc says 0
             known = os.fstat(file.fileno()).st_size
@@ -39,7 +39,7 @@ def read_file(path: Path, field: str, largest: int = LARGEST_FILE_BYTES) -> byte
 
 
 def opened(path: Path, field: str) -> BinaryIO:
-    """Give an open file; InvalidInput on `field` unless it is a plain one: no pipe, no device."""
+    """Return an open file; InvalidInput on `field` unless it is plain: no pipe, no device."""
     try:
         if path.is_file() or not path.exists():
             return path.open("rb")
@@ -51,7 +51,7 @@ def opened(path: Path, field: str) -> BinaryIO:
 
 
 def read_array(file: BinaryIO, size: int) -> npt.NDArray[np.generic]:
-    """Give the array of a `.npy` file of so many bytes; ValueError if it is none, or is torn."""
+    """Return the array of a `.npy` file of so many bytes; ValueError if it is none, or is torn."""
     try:
         start = file.tell()
         version = np.lib.format.read_magic(file)

@@ -16,7 +16,7 @@ def is_installed(path: str) -> bool:
 
 
 def content_of(cell: CellType) -> object:
-    """Give what a closure holds; None while it is not filled."""
+    """Return what a closure holds; None while it is not filled."""
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet
@@ -25,7 +25,7 @@ def content_of(cell: CellType) -> object:
 
 @lru_cache(maxsize=1024)
 def names_in(code: CodeType) -> tuple[list[str], list[str]]:
-    """Give the globals that a function loads and all that it names, functions inside included.
+    """Return the globals that a function loads and all that it names, functions inside included.
 
     In an order that is the same in every process: knobs are found in it.
     """

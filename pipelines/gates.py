@@ -52,7 +52,7 @@ class GateChain:
 
 
 def all_of(gates: Sequence[LeaveGate]) -> LeaveGate:
-    """Give a gate that gives leave when all do, asked in their order.
+    """Return a gate that gives leave when all do, asked in their order.
 
     What waits long goes first: leave of a later gate is not held while an earlier one is waited
     for, so money comes after rate limits.

@@ -92,12 +92,12 @@ class Gpus:
         return self.kind is not GpuSharing.TIME_SLICED
 
     def grants(self, share: float) -> bool:
-        """Give whether a worker may have that share of a machine."""
+        """Return whether a worker may have that share of a machine."""
         step = share / SHARE_STEP
         return round(step) in self.steps and abs(step - round(step)) <= _ROUNDING
 
     def in_words(self) -> str:
-        """Give what they are, such as `2 GPUs in 5 parts each (mps)`."""
+        """Return what they are, such as `2 GPUs in 5 parts each (mps)`."""
         each = f" in {self.parts} parts each" if self.kind in _DIVIDED else ""
         named = "MIG devices" if self.kind is GpuSharing.MIG else "GPUs"
         return f"{self.count} {named if self.count > 1 else named[:-1]}{each} ({self.kind})"
@@ -132,6 +132,6 @@ class Gpus:
 
 
 def _largest(places: int) -> tuple[int, ...]:
-    """Give the one share that fits a place of so many, in steps; none: no step does."""
+    """Return the one share that fits a place of so many, in steps; none: no step does."""
     step = FULL_STEPS // places
     return (step,) if step and FULL_STEPS // step == places else ()

@@ -57,12 +57,12 @@ class PipelineGraph:
             checks.require(alike, f"knob {slot.key}.values", rule, slot.knob.values)
 
     def position(self, operator: str) -> int:
-        """Give the index of an operator in `operators`; InvalidInput if there is none such."""
+        """Return the index of an operator in `operators`; InvalidInput if there is none such."""
         checks.among("operator", operator, self._position)
         return self._position[operator]
 
     def operator(self, name: str) -> OperatorSpec:
-        """Give the operator of that name; raises as `position` does."""
+        """Return the operator of that name; raises as `position` does."""
         return self.operators[self.position(name)]
 
     @cached_property
@@ -137,7 +137,7 @@ class PipelineGraph:
         return tuple(found)
 
     def width(self, operators: Sequence[int]) -> int:
-        """Give the largest number of the operators at some positions that can run at once.
+        """Return the largest number of the operators at some positions that can run at once.
 
         It is the largest antichain (Dilworth: operators minus the maximum matching of ancestors).
         """

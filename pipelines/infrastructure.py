@@ -39,7 +39,7 @@ class ClassSpeed:
         checks.at_least("speed.repetitions", self.repetitions, 1)
 
     def times(self, ratio: float) -> ClassSpeed:
-        """Give the speed of the same operators on a machine `ratio` times as fast."""
+        """Return the speed of the same operators on a machine `ratio` times as fast."""
         return replace(
             self, factor=self.factor * ratio, low=self.low * ratio, high=self.high * ratio
         )
@@ -67,13 +67,13 @@ class Calibration:
         checks.require(self.within >= 1, "calibration.within", "must be >= 1", self.within)
 
     def speed_of(self, operator_class: str, tier_factor: float) -> float:
-        """Give the speed for a class of a tier with this factor, which it has without one."""
+        """Return the speed for a class of a tier with this factor, which it has without one."""
         if operator_class not in self.speeds:
             return tier_factor
         return self.speeds[operator_class].factor * tier_factor / self.tier_factor
 
     def at(self, tier_factor: float) -> Calibration:
-        """Give what would have been measured of a tier with another factor of its own."""
+        """Return what would have been measured of a tier with another factor of its own."""
         ratio = tier_factor / self.tier_factor
         speeds = {name: speed.times(ratio) for name, speed in self.speeds.items()}
         return replace(self, tier_factor=tier_factor, speeds=speeds)
@@ -102,7 +102,7 @@ class MachineType:
         checks.positive(f"{where}.speed_factor", self.speed_factor)
 
     def speed_of(self, operator_class: str) -> float:
-        """Give the speed factor for a class of operators: measured, or the type's own."""
+        """Return the speed factor for a class of operators: measured, or the type's own."""
         if self.calibration is None:
             return self.speed_factor
         return self.calibration.speed_of(operator_class, self.speed_factor)
@@ -167,7 +167,7 @@ class Tier:
         return bool(self.endpoints)
 
     def endpoint(self, name: str) -> Endpoint:
-        """Give the endpoint of that name; InvalidInput if it has none such."""
+        """Return the endpoint of that name; InvalidInput if it has none such."""
         by_name = {each.name: each for each in self.endpoints}
         checks.among(f"tier {self.name}.endpoints", name, by_name)
         return by_name[name]
@@ -219,7 +219,7 @@ class Tier:
         return tuple(sorted(set(given[0]).intersection(*given[1:]))) if given else None
 
     def speed_of(self, operator_class: str) -> float:
-        """Give the speed factor for a class of operators: measured, or the tier's own.
+        """Return the speed factor for a class of operators: measured, or the tier's own.
 
         With types, that of the type which is slowest at the class.
         """
@@ -236,7 +236,7 @@ class Tier:
         return max(self.within if each is None else each.within for each in calibrations)
 
     def calibrated(self, found: Calibration) -> Tier:
-        """Give the tier as measured; classes that were measured before only keep their speeds.
+        """Return the tier as measured; classes that were measured before only keep their speeds.
 
         Of several pipelines the one that is predicted worst says how far off predictions may be.
         """
@@ -251,7 +251,7 @@ class Tier:
         return replace(self, speed_factor=found.tier_factor, calibration=found)
 
     def type_of(self, machine: int) -> MachineType | None:
-        """Give the type of a machine; None: there is no such machine, or there are no types."""
+        """Return the type of a machine; None: there is no such machine, or there are no types."""
         for each in self.types:
             if 0 <= machine < each.machines:
                 return each
@@ -259,7 +259,7 @@ class Tier:
         return None
 
     def as_type(self, name: str) -> Tier:
-        """Give the tier as if it held the machines of one type only; InvalidInput if it has none.
+        """Return the tier with the machines of one type only; InvalidInput if it has none.
 
         It has no types then.
         """
@@ -269,7 +269,7 @@ class Tier:
         return replace(self, types=(), **own)
 
     def typed(self, machine_type: str | None) -> Tier:
-        """Give it as the machines of a type make it, see `as_type`; None: as it is itself."""
+        """Return it as the machines of a type make it, see `as_type`; None: as it is itself."""
         return self if machine_type is None else self.as_type(machine_type)
 
     @property
@@ -282,7 +282,7 @@ class Tier:
         return {f"{self.name}/{each.name}": self.as_type(each.name) for each in self.types}
 
     def changed(self, change: Callable[[str, Tier], Tier]) -> Tier:
-        """Give it with other machines, price, speed, shape ... of its pools, by name."""
+        """Return it with other machines, price, speed, shape ... of its pools, by name."""
         pools = [change(name, pool) for name, pool in self.pools.items()]
         if not pools:
             return self
@@ -307,7 +307,7 @@ _LEFT_OUT: dict[str, Any] = {
 
 
 def _least(told: Sequence[float | None]) -> float | None:
-    """Give what every type has; None: one of them does not tell."""
+    """Return what every type has; None: one of them does not tell."""
     known = [each for each in told if each is not None]
     return min(known) if len(known) == len(told) else None
 
@@ -376,12 +376,12 @@ class Infrastructure:
         return tuple(each for tier in self.tiers for each in tier.endpoints)
 
     def position(self, tier: str) -> int:
-        """Give the index of a tier in `tiers`; InvalidInput if there is no such tier."""
+        """Return the index of a tier in `tiers`; InvalidInput if there is no such tier."""
         checks.among("tier", tier, self._positions)
         return self._positions[tier]
 
     def tier(self, name: str) -> Tier:
-        """Give the tier of that name; raises as `position` does."""
+        """Return the tier of that name; raises as `position` does."""
         return self.tiers[self.position(name)]
 
     def present(self, names: Iterable[str]) -> dict[str, Tier]:
@@ -399,7 +399,7 @@ class Infrastructure:
         return next((kind.name for kind in kinds if kind is not None), None)
 
     def route(self, a: str, b: str) -> Route:
-        """Give what a transfer from tier `a` to tier `b` costs; free within a tier."""
+        """Return what a transfer from tier `a` to tier `b` costs; free within a tier."""
         return self.routes[self.position(a)][self.position(b)]
 
     @cached_property
@@ -422,7 +422,7 @@ class Infrastructure:
         )
 
     def path(self, a: str, b: str) -> list[str]:
-        """Give the tiers from `a` to `b` by the fewest links; InvalidInput if there is no way."""
+        """Return the tiers from `a` to `b` by the fewest links; InvalidInput without a way."""
         paths, seen = [[a]], {a}
         for path in paths:  # longer ones come behind it
             if path[-1] == b:
@@ -450,7 +450,7 @@ class DeviceProfile:
 
 
 def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) -> Infrastructure:
-    """Give it as a query with that device sees it; InvalidInput if its tier is not dedicated."""
+    """Return it as a query with that device sees it; InvalidInput if its tier is not dedicated."""
     if device is None:
         return infrastructure
     origin = infrastructure.tier(infrastructure.origin or "")

@@ -139,7 +139,7 @@ _RANGES = {
 
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
-    """Give what a document describes; InvalidInput with all faults, as of `tiers[1].machines`."""
+    """Return the infrastructure of a document; InvalidInput with all faults (`tiers[1].name`)."""
     document, faults = with_prices(document)
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
@@ -190,7 +190,7 @@ def _emulated(tier: Mapping[str, Any]) -> float:
 
 
 def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
-    """Give the document of an infrastructure; `infrastructure_from_dict` reads it back."""
+    """Return the document of an infrastructure; `infrastructure_from_dict` reads it back."""
     return {
         "name": infrastructure.name,
         "origin": infrastructure.origin,
@@ -208,7 +208,7 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
 
 
 def _out_of_range(told: object, path: str) -> Iterator[Fault]:
-    """Give the numbers of a document, at any depth, that are outside of their range."""
+    """Yield the numbers of a document, at any depth, that are outside of their range."""
     if isinstance(told, list | tuple):
         for i, each in enumerate(told):
             yield from _out_of_range(each, f"{path}[{i}]")
@@ -224,7 +224,7 @@ def _out_of_range(told: object, path: str) -> Iterator[Fault]:
 
 
 def _tier(given: Mapping[str, Any]) -> dict[str, object]:
-    """Give the document of a tier or type; what a tier has from its types is left out.
+    """Return the document of a tier or type; what a tier has from its types is left out.
 
     So is what a tier with endpoints has not: machines and what they are like.
     """
@@ -238,7 +238,7 @@ def _tier(given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _told(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what is not none, of a mapping and of those that are its values."""
+    """Return what is not none, of a mapping and of those that are its values."""
     told = {name: value for name, value in given.items() if value is not None}
     plain = {n: v.value if isinstance(v, Enum) else v for n, v in told.items()}
     return {n: _told(v) if isinstance(v, Mapping) else v for n, v in plain.items()}

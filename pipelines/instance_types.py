@@ -66,7 +66,7 @@ Catalogue = Mapping[str, PricedType]
 
 
 def parse_catalogue(data: bytes, *, field: str = "prices") -> Catalogue:
-    """Give the types of a YAML text; InvalidInput that names place, rule and value."""
+    """Return the types of a YAML text; InvalidInput that names place, rule and value."""
     document = parse_document(data, field=field)
     _known(document, _TOP, field)
     types = document.get("types")
@@ -80,7 +80,7 @@ def parse_catalogue(data: bytes, *, field: str = "prices") -> Catalogue:
 
 @cache
 def known_types() -> Catalogue:
-    """Give the built-in catalogue: list prices of a few types, to be checked before use."""
+    """Return the built-in catalogue: list prices of a few types, to be checked before use."""
     return parse_catalogue(Path(__file__).with_suffix(".yaml").read_bytes())
 
 

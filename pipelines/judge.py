@@ -47,12 +47,12 @@ class Judge:
         object.__setattr__(self, "operator", operator)
 
     def __call__(self, output: Payload, expected: Payload, input: Payload = None) -> float:
-        """Give what it says of an output, as a metric would; what it raises is raised."""
+        """Return what it says of an output, as a metric would; what it raises is raised."""
         return self.judge(input, output, expected)
 
     @staticmethod
     def asked(input: Payload, output: Payload, expected: Payload) -> Payload:
-        """Give what its operator takes."""
+        """Return what its operator takes."""
         return [input, output, expected]
 
     def _run(self, inputs: Payload, _: Settings) -> Payload:

@@ -56,7 +56,7 @@ class Work:
 
     @classmethod
     def of(cls, profile: Profile) -> Work:
-        """Give the work of the inputs that succeeded."""
+        """Return the work of the inputs that succeeded."""
         good = profile.succeeded
         waited_s = None if profile.waited_s is None else profile.waited_s[:, good]
         return cls(
@@ -257,7 +257,7 @@ def busy_seconds(
 def speeds_at(
     graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray
 ) -> FloatArray:  # (P, O) -> (P, O)
-    """Give the speed factor of every operator's tier for its class."""
+    """Return the speed factor of every operator's tier for its class."""
     speeds = np.array(
         [[tier.speed_of(name) for tier in infrastructure.tiers] for name in graph.classes]
     )  # (O, T)
@@ -301,7 +301,7 @@ def _call_seconds(
 def _enters(
     graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray
 ) -> npt.NDArray[np.bool_]:  # (P, O) each
-    """Give at which operators a request enters a tier: the instance there is called.
+    """Return at which operators a request enters a tier: the instance there is called.
 
     One call does for neighbours that take the same.
     """
@@ -316,7 +316,7 @@ def _enters(
 
 
 def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:
-    """Give how many times as long an operator takes on shares of a machine, same shape."""
+    """Return how many times as long an operator takes on shares of a machine, same shape."""
     if operator.scaling is Scaling.PROPORTIONAL:
         return np.asarray(1.0 / shares)
     batches = np.array(sorted(operator.batch_latency), dtype=float)
@@ -329,7 +329,7 @@ def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:
 def request_seconds(
     graph: PipelineGraph, infrastructure: Infrastructure, work: Work, deployment: Deployment
 ) -> FloatArray:  # (n,)
-    """Give the seconds of every input under one deployment."""
+    """Return the seconds of every input under one deployment."""
     placement, shares = deployment_arrays(graph, infrastructure, deployment)
     return np.asarray(compose(graph, infrastructure, work, placement, shares)[0])
 
@@ -337,7 +337,7 @@ def request_seconds(
 def deployment_arrays(
     graph: PipelineGraph, infrastructure: Infrastructure, deployment: Deployment
 ) -> tuple[TierArray, FloatArray]:  # (1, O), (1, O)
-    """Give it as arrays for `compose`; InvalidInput if an operator is not on a known tier."""
+    """Return it as arrays for `compose`; InvalidInput if an operator is not on a known tier."""
     for operator in graph.operators:
         placed = operator.name in deployment.placement
         checks.require(placed, "placement", "must place every operator, missing is", operator.name)

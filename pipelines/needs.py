@@ -24,12 +24,12 @@ class Need:
     is_there: Callable[[], bool]  # says whether this machine has it; imports and starts nothing
 
     def __str__(self) -> str:
-        """Give name and remedy, for people."""
+        """Return name and remedy, for people."""
         return f"{self.name} ({self.install})" if self.install else self.name
 
 
 def package(module: str, *, extra: str) -> Need:
-    """Give the need of a Python module that an extra of this project brings."""
+    """Return the need of a Python module that an extra of this project brings."""
     return Need(
         name=module,
         install=f"pip install 'circinus[{extra}]'",
@@ -38,19 +38,19 @@ def package(module: str, *, extra: str) -> Need:
 
 
 def program(name: str, *, debian: str) -> Need:
-    """Give the need of a program on the search path, with the Debian package that has it."""
+    """Return the need of a program on the search path, with the Debian package that has it."""
     install = f"apt-get install {debian}"
     return Need(name=name, install=install, is_there=lambda: shutil.which(name) is not None)
 
 
 def file(name: str, places: Sequence[Path], *, debian: str) -> Need:
-    """Give the need of a file in one of some places, with the Debian package that has it."""
+    """Return the need of a file in one of some places, with the Debian package that has it."""
     install = f"apt-get install {debian}"
     return Need(name=name, install=install, is_there=lambda: any(p.exists() for p in places))
 
 
 def missing(needs: Sequence[Need]) -> tuple[Need, ...]:
-    """Give the needs that this machine does not meet."""
+    """Return the needs that this machine does not meet."""
     return tuple(need for need in needs if not need.is_there())
 
 

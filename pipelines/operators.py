@@ -65,7 +65,7 @@ class Knob:
             object.__setattr__(self, "ordered", all(numbers))
 
     def position(self, value: KnobValue) -> int:
-        """Give the index of `value`; InvalidInput if it is none of the choices."""
+        """Return the index of `value`; InvalidInput if it is none of the choices."""
         for index, candidate in enumerate(self.values):
             if candidate == value and isinstance(candidate, bool) == isinstance(value, bool):
                 return index
@@ -128,7 +128,7 @@ class OperatorSpec:
         return tuple(dict.fromkeys(call.endpoint for call in self.all_calls))
 
     def called(self, settings: Settings) -> tuple[EndpointCall, ...]:
-        """Give what it calls under its own settings; empty: nothing, so it needs a machine."""
+        """Return what it calls under its own settings; empty: nothing, so it needs a machine."""
         return tuple(call for call in self.all_calls if call.holds(settings))
 
 

@@ -40,7 +40,7 @@ AS_IT_IS = frozenset({type(None), bool, int, float, str})
 
 
 def payload_bytes(payload: Payload) -> int:
-    """Give the size of a payload in bytes, as links are charged for it.
+    """Return the size of a payload in bytes, as links are charged for it.
 
     The binary parts count with their size, the rest with its JSON text; the few bytes of framing
     are left out. InvalidInput if the value is no payload.
@@ -55,20 +55,20 @@ def payload_bytes(payload: Payload) -> int:
 
 
 def encoded(payload: Payload) -> tuple[bytes, int]:
-    """Give `encode` and `payload_bytes` of a payload, which is looked through once."""
+    """Return `encode` and `payload_bytes` of a payload, which is looked through once."""
     data = encode(payload)
     whole = isinstance(payload, bytes | np.ndarray)
     return data, payload_bytes(payload) if whole else len(data) - _HEADER.size
 
 
 def encode(payload: Payload) -> bytes:
-    """Give the bytes of a payload; InvalidInput if the value is none."""
+    """Return the bytes of a payload; InvalidInput if the value is none."""
     header, parts = _split(payload)
     return b"".join([_HEADER.pack(len(header)), header, *map(_buffer, parts)])
 
 
 def decode(data: bytes) -> Payload:
-    """Give the payload, arrays writable; InvalidInput if bytes are torn, too long or none."""
+    """Return the payload, arrays writable; InvalidInput if bytes are torn, too long or none."""
     try:
         (length,) = _HEADER.unpack_from(data)
         reader = _Reader(data, _HEADER.size + length)
@@ -108,7 +108,7 @@ def encoded_together(parts: Mapping[str, bytes]) -> bytes:
 
 
 def content_hash(payload: Payload) -> str:
-    """Give a hash of the content: equal for equal payloads, in every process."""
+    """Return a hash of the content: equal for equal payloads, in every process."""
     return blake2b(encode(payload), digest_size=16).hexdigest()
 
 
@@ -145,7 +145,7 @@ def remedy(value: object) -> str:
 
 
 def _split(payload: Payload) -> tuple[bytes, list[_Part]]:
-    """Give the header and the binary parts."""
+    """Return the header and the binary parts."""
     parts: list[_Part] = []
     tree = _to_json(payload, parts, 0)
     # NaN and infinities are numbers here, as in Python's JSON; keys keep their order.
@@ -157,7 +157,7 @@ def _split(payload: Payload) -> tuple[bytes, list[_Part]]:
 
 
 def _buffer(part: _Part) -> bytes | memoryview:
-    """Give what `join` copies from: a clip of megabytes is copied once."""
+    """Return what `join` copies from: a clip of megabytes is copied once."""
     if isinstance(part, bytes):
         return part
     return part.reshape(-1).view(np.uint8).data if part.nbytes else b""
@@ -212,7 +212,7 @@ class _Reader:
         self.position = position
 
     def restored(self, fields: dict[str, Any]) -> Payload:
-        """Give what a JSON object stands for; its own values are restored already."""
+        """Return what a JSON object stands for; its own values are restored already."""
         if "$bytes" in fields:
             return bytes(self._take(fields["$bytes"]))
         if "$array" in fields:

@@ -32,7 +32,7 @@ Score = Callable[[Payload, Payload], float] | Callable[[Payload, Payload, Payloa
 
 
 def score_by(score: Callable[..., float], *told: Payload, declared: bool = False) -> float:
-    """Give what a metric says; OperatorFailed if it raises or gives nothing in [0, 1].
+    """Return what a metric says; OperatorFailed if it raises or gives nothing in [0, 1].
 
     Unless it is one that has declared its calls, it calls no model that is paid for.
     """
@@ -99,7 +99,7 @@ class Pipeline:
         return {spec.name: operators[spec.name] for spec in self.graph.operators}
 
     def available(self) -> tuple[Need, ...]:
-        """Give what is missing on this machine; nothing when the pipeline can run."""
+        """Return what is missing on this machine; nothing when the pipeline can run."""
         return missing(self.needs)
 
     def require_available(self) -> None:
@@ -113,7 +113,7 @@ class Pipeline:
                 self.prepare()
 
     def run(self, input: Payload, configuration: Configuration) -> Payload:
-        """Give the output for one input; OperatorFailed names the operator that raised."""
+        """Return the output for one input; OperatorFailed names the operator that raised."""
         outputs: dict[str, Payload] = {}
         for name in self.by_name:
             inputs = inputs_of(self.graph, name, input, outputs)
@@ -131,7 +131,7 @@ class Pipeline:
         return self.score if isinstance(self.score, SetMetric) else None
 
     def score_of(self, output: Payload, expected: Payload, input: Payload = None) -> float:
-        """Give the score of an output; OperatorFailed if the metric raises or is not in [0, 1].
+        """Return the score of an output; OperatorFailed if the metric raises or is not in [0, 1].
 
         InvalidInput if only all outputs together have one. The input is for judges, and metrics
         that take three arguments.
@@ -149,7 +149,7 @@ class Pipeline:
         return 2 if isinstance(metric, SetMetric) else 3 if self.judge else positionals(metric)
 
     def size_of(self, input: Payload) -> float:
-        """Give the size of a request; OperatorFailed if `request_size` raises or gives no size.
+        """Return the size of a request; OperatorFailed if `request_size` raises or gives no size.
 
         InvalidInput that it raises is what it finds wrong with the input, as of a source operator.
         """
@@ -180,7 +180,7 @@ def scored_over_set(pipeline: Pipeline, metric: SetMetric | None, where: str) ->
 
 
 def run_operator(operator: Operator, inputs: Payload, configuration: Configuration) -> Payload:
-    """Give the output of one operator; OperatorFailed if it raises.
+    """Return the output of one operator; OperatorFailed if it raises.
 
     InvalidInput raised by a source operator is what it finds wrong with the pipeline's input.
     """
@@ -209,13 +209,13 @@ def watch(operator: Operator, configuration: Configuration) -> Watch:
 def inputs_of(
     graph: PipelineGraph, operator: str, input: Payload, outputs: Mapping[str, Payload]
 ) -> Payload:
-    """Give what an operator's function gets, see `OperatorFunction`."""
+    """Return what an operator's function gets, see `OperatorFunction`."""
     parents = graph.operator(operator).after
     return _together(parents, outputs) if parents else input
 
 
 def output_of(graph: PipelineGraph, outputs: Mapping[str, Payload]) -> Payload:
-    """Give the pipeline's output: the sink's, or {sink: output} when there are several."""
+    """Return the pipeline's output: the sink's, or {sink: output} when there are several."""
     return _together(graph.sinks, outputs)
 
 
@@ -224,7 +224,7 @@ def _together(names: tuple[str, ...], outputs: Mapping[str, Payload]) -> Payload
 
 
 def features_of(pipeline: Pipeline, inputs: Iterable[Payload]) -> FloatArray | None:
-    """Give the features of inputs, shape (n, F); None when the pipeline has no feature map."""
+    """Return the features of inputs, shape (n, F); None when the pipeline has no feature map."""
     if pipeline.features is None:
         return None
     return np.stack([np.asarray(pipeline.features(item), dtype=np.float64) for item in inputs])

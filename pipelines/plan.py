@@ -64,11 +64,11 @@ class Deployment:
         return tuple(dict.fromkeys(self.placement.values()))
 
     def operators_on(self, tier: str) -> tuple[str, ...]:
-        """Give the operators on a tier, in topological order."""
+        """Return the operators on a tier, in topological order."""
         return tuple(operator for operator, on in self.placement.items() if on == tier)
 
     def demand(self, graph: PipelineGraph) -> tuple[DemandItem, ...]:
-        """Give what the deployment asks of machines.
+        """Return what the deployment asks of machines.
 
         One item per tier and replica. Its share is that of an operator times the largest number
         of the operators there that can run at once, so a chain asks for one operator's share.
@@ -86,7 +86,7 @@ class Deployment:
 
 
 def cost_usd_per_hour(demand: tuple[DemandItem, ...], infrastructure: Infrastructure) -> float:
-    """Give the dollars per hour of a demand: each share at its tier's price."""
+    """Return the dollars per hour of a demand: each share at its tier's price."""
     return sum(infrastructure.tier(tier).price_usd_per_hour * share for tier, share in demand)
 
 
@@ -135,7 +135,7 @@ class Plan:
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def memory_on(self, tier: str) -> int | None:
-        """Give the bytes that a worker of its operators there needs; None: not all were measured.
+        """Return the bytes that a worker of its operators needs; None: not all were measured.
 
         They are run one at a time by a process that has loaded the whole pipeline, as those were.
         """
@@ -172,7 +172,7 @@ class Plan:
         )
 
     def deadline_s(self, slo: Slo) -> float | None:
-        """Give the seconds from its arrival within which a request is in time; None: any.
+        """Return the seconds from its arrival within which a request is in time; None: any.
 
         A bound on a percentile is one on requests. One on the mean leaves each as much more as the
         slowest in a hundred took while the plan was measured. Batch work has no deadline.
@@ -200,7 +200,7 @@ class Plan:
         return machines + self.calls_usd_per_hour
 
     def cost_of_an_hour(self, *, ahead: bool = False) -> Estimate:
-        """Give `cost_usd_per_hour` with its interval, at the rate; `ahead`: on future inputs.
+        """Return `cost_usd_per_hour` with its interval, at the rate; `ahead`: on future inputs.
 
         Machines cost what they do; calls as much as `cost_per_1000` says.
         """
@@ -215,7 +215,7 @@ class Plan:
         )
 
     def cost_per_1000(self, *, ahead: bool = False) -> Estimate:
-        """Give `cost_usd_per_1000_requests` with its interval; `ahead`: on future inputs.
+        """Return `cost_usd_per_1000_requests` with its interval; `ahead`: on future inputs.
 
         Calls cost what they did on the inputs measured, on the mean. Machines that requests use
         one after the other cost the more the longer these take: as uncertain as the latency.
@@ -239,7 +239,7 @@ class Plan:
         )
 
     def _usd_per_request(self, *, ahead: bool) -> Estimate:
-        """Give the US dollars of one request's calls: none where nothing is called."""
+        """Return the US dollars of one request's calls: none where nothing is called."""
         told = None if self.calls is None else self.calls.usd_per_request
         if ahead and self.future is not None:
             told = self.future.usd_per_request or told
@@ -253,7 +253,7 @@ class Plan:
         return copies / busy if busy > 0 else inf
 
     def states(self, slo: Slo) -> dict[str, SloState]:
-        """Give what is known of each SLO: `accuracy`, `latency`, those of the others bounded.
+        """Return what is known of each SLO: `accuracy`, `latency`, those of the others bounded.
 
         Accuracy, latency and the cost of requests are those that `slo.holds_for` names.
         """
@@ -279,7 +279,7 @@ class Plan:
 
 
 def with_known_memory(plans: Iterable[Plan], earlier: Iterable[Plan]) -> tuple[Plan, ...]:
-    """Give plans that also know what earlier ones do of the memory of the same operators.
+    """Return plans that also know what earlier ones do of the memory of the same operators.
 
     So what is found among earlier measurements, without running anything, is not forgotten.
     """

@@ -47,7 +47,7 @@ class ListedPrice(NamedTuple):
 def listed_price(
     model: str, provider: str, day: str, most_input_tokens: int | None = None
 ) -> ListedPrice:
-    """Give what a model of a provider costs on a day, `YYYY-MM-DD`.
+    """Return what a model of a provider costs on a day, `YYYY-MM-DD`.
 
     `most_input_tokens` that a call may read rule out prices of longer inputs; None: its context
     does. InvalidInput, with all that is wrong, of `date`, `provider` or `model`.
@@ -88,7 +88,7 @@ def listed_price(
 
 
 def provider_at(address: str) -> str | None:
-    """Give the provider whose models are called at an address; None: nobody's that is listed."""
+    """Return the provider whose models are called at an address; None: nobody's that is listed."""
     from genai_prices.data_snapshot import get_snapshot
 
     found = (each.id for each in get_snapshot().providers if re.match(each.api_pattern, address))
@@ -128,7 +128,7 @@ def _edition() -> str:
 
 
 def _through_the_day(model: ModelInfo, on: date, ours: str, longest: int | None) -> list[float]:
-    """Give what one part of the price is at the hours of a day; nothing: it is not charged."""
+    """Return what one part of the price is at the hours of a day; nothing: it is not charged."""
     theirs, units = _PRICES[ours]
     midnight = datetime.combine(on, time(), UTC)
     always = not isinstance(model.prices, list)
@@ -142,7 +142,7 @@ def _through_the_day(model: ModelInfo, on: date, ours: str, longest: int | None)
 
 
 def _dearest(price: Decimal | TieredPrices, longest: int | None) -> float:
-    """Give the dearest price of inputs of up to so many tokens; None: of any number."""
+    """Return the dearest price of inputs of up to so many tokens; None: of any number."""
     base = getattr(price, "base", price)
     longer = [
         each.price

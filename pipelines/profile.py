@@ -66,7 +66,7 @@ class Paid:
     calls_usd: float = 0.0  # US dollars that calling endpoints cost, `>= 0`
 
     def plus(self, other: Paid) -> Paid:
-        """Give what both cost together."""
+        """Return what both cost together."""
         return Paid(
             spent_s=self.spent_s + other.spent_s,
             saved_s=self.saved_s + other.saved_s,
@@ -151,7 +151,7 @@ class Evaluator(Protocol):
         """How many measurements are made at once, `>= 1`."""
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        """Give the profile over at least the first `inputs` inputs of the order.
+        """Return the profile over at least the first `inputs` inputs of the order.
 
         Measures what is missing. A failed measurement is NaN in the profile and named in its
         `failures`; it never raises. InvalidInput if `inputs` is not in [1, population], or above
@@ -159,7 +159,7 @@ class Evaluator(Protocol):
         """
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        """Give what `measure` gives for each configuration and its number of inputs.
+        """Return what `measure` gives for each configuration and its number of inputs.
 
         Measurements are made `width` at a time. What they give and cost together does not depend
         on that, nor on which ends first. InvalidInput as `measure` does, before anything is
@@ -179,7 +179,7 @@ class StoppingRule(Protocol):
     """Says when enough inputs were measured. A value: it keeps no state."""
 
     def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
-        """Give whether the mean over the population is decided to be above or below.
+        """Return whether the mean over the population is decided to be above or below.
 
         Scores, shape (n,), are in the order drawn, NaN where the measurement failed; the mean is
         that of the inputs that give a score, and known at n = population. One that equals the

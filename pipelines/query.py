@@ -52,7 +52,7 @@ class PlanningMethod:
         stopping: str | None = None,
         sampling: str | None = None,
     ) -> PlanningMethod:
-        """Give the same with other parts; None: as it is.
+        """Return the same with other parts; None: as it is.
 
         Another strategy brings the stopping rule that it needs where none is named: none for the
         one that decides itself, `betting` for others, `t_test` where inputs are stratified.
@@ -171,7 +171,7 @@ class PlanningContext:
 
 
 def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> PlanningContext:
-    """Give the graph without knob values that are ruled out, and the query's own device.
+    """Return the graph without knob values that are ruled out, and the query's own device.
 
     InvalidInput with every fault of one kind: draws of an operator that is not there; restrictions
     that name what is not there or leave nothing; a device where requests start on a shared tier.

@@ -25,7 +25,7 @@ class Range:
         return f"must be from {self.least:.12g} to {self.most:.12g}"
 
     def holds(self, value: float | None) -> bool:
-        """Give whether a value is within; None, a value left out, is."""
+        """Return whether a value is within; None, a value left out, is."""
         return value is None or self.least <= value <= self.most
 
     def check(self, field: str, value: float | None) -> None:

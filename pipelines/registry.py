@@ -26,13 +26,13 @@ GROUP = "circinus.pipelines"
 
 
 def registered() -> Mapping[str, EntryPoint]:
-    """Give the registered pipelines by name, not loaded, in alphabetical order."""
+    """Return the registered pipelines by name, not loaded, in alphabetical order."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     return dict(sorted(found.items()))
 
 
 def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
-    """Give the pipeline of a registered name, or of `module:attribute` where imports are allowed.
+    """Return the pipeline of a name, or of `module:attribute` where imports are allowed.
 
     Never allow them for a reference that came over a network. InvalidInput if nothing is
     registered under the name, or what it names cannot be imported, raises or is no pipeline.
@@ -51,7 +51,7 @@ def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
 
 
 def load_metric(reference: str, field: str) -> Score:
-    """Give the metric `module:function`. It runs that code: never for one from over a network.
+    """Return the metric `module:function`. It runs that code: never for one from over a network.
 
     InvalidInput about `field` if it is of another form, cannot be imported, or is no function.
     """
@@ -73,7 +73,7 @@ class ListedPipeline:
 def listed(
     names: Iterable[str], load: Callable[[str], Pipeline] = load_pipeline
 ) -> list[ListedPipeline]:
-    """Give pipelines with what keeps them away: one that cannot be loaded costs its line only."""
+    """Return pipelines with what keeps them away: one that cannot load costs its line only."""
     found = []
     for name in names:
         pipeline = None
@@ -109,7 +109,7 @@ def _made(reference: str, load: Callable[[], object]) -> Pipeline:
 
 
 def _read(reference: str, found: object) -> object:
-    """Give the pipeline that a chain is, read with what stands beside it; else what was found."""
+    """Return the pipeline of a chain, read with what stands beside it; else the value."""
     if "langchain_core" not in sys.modules:  # then it is no chain, and nobody need wait for that
         return found
     from circinus.pipelines.langchain.named import is_chain, named_chain

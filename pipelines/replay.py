@@ -32,7 +32,7 @@ class _Known(NamedTuple):
 
 
 class TraceEvaluator:
-    """Gives the profiles that measuring the trace's pipeline gave, and charges what it charged.
+    """Returns the profiles that measuring the trace's pipeline gave, and charges what it charged.
 
     With a prefix cache, an operator's seconds are charged once per input and setting
     of its lineage, and once per draw where it or an ancestor draws; without one, every time a
@@ -72,11 +72,11 @@ class TraceEvaluator:
         self._paid: dict[tuple[int, tuple[int, ...]], npt.NDArray[np.bool_]] = {}
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        """Give the profile, see `Evaluator.measure`; InvalidInput also if the trace lacks it."""
+        """Return the profile, see `Evaluator.measure`; InvalidInput also if the trace lacks it."""
         return self.measure_each([(configuration, inputs)])[0]
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        """Give the profile of each, see `Evaluator.measure_each`."""
+        """Return the profile of each, see `Evaluator.measure_each`."""
         rows = [self._checked(configuration, inputs) for configuration, inputs in asked]
         checks.unique("configurations", rows)
         self._order.grow(max((n for _, n in asked), default=0), self._scatter.draws_worth)
@@ -128,7 +128,7 @@ class TraceEvaluator:
         return self._known[row]
 
     def _called(self, row: int, column: int) -> npt.NDArray[np.bool_]:  # (O,)
-        """Give which operators called endpoints in a measurement."""
+        """Return which operators called endpoints in a measurement."""
         if self._trace.used is None:
             return np.zeros(len(self.graph.operators), dtype=np.bool_)
         calls = self._trace.used[row, :, _CALLS, column]
@@ -147,7 +147,7 @@ class TraceEvaluator:
         column: int,  # of the draw of it
         measured: npt.NDArray[np.bool_],  # operators that the trace has seconds of, (O,)
     ) -> npt.NDArray[np.bool_]:  # (O,)
-        """Give which operators are run in a measurement, and note those that it measured."""
+        """Return which operators are run in a measurement, and note those that it measured."""
         knobs = self._trace.configurations[row].tolist()
         unpaid = np.ones(len(self.graph.operators), dtype=np.bool_)
         for o, upstream in enumerate(self.graph.upstream_knobs if self._cached else ()):

@@ -45,7 +45,7 @@ class Choice:
         checks.unique("never", _typed(self.never))
 
     def allows(self, value: KnobValue) -> bool:
-        """Give whether a thing may be taken."""
+        """Return whether a thing may be taken."""
         wanted = self.only is None or _among(value, self.only)
         return wanted and not _among(value, self.never)
 
@@ -60,7 +60,7 @@ class Restrictions:
 
 
 def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> PipelineGraph:
-    """Give the graph with the allowed knob values only; its configurations are the graph's own.
+    """Return the graph with the allowed knob values only; its configurations are the graph's own.
 
     InvalidInput with every unknown operator, knob and value, and every knob left without one.
     """
@@ -80,7 +80,7 @@ def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> Pipeli
 def allowed_tiers(
     graph: PipelineGraph, infrastructure: Infrastructure, restrictions: Restrictions
 ) -> tuple[tuple[int, ...], ...]:
-    """Give the positions of the tiers that each operator may run on, machines or not.
+    """Return the positions of the tiers that each operator may run on, machines or not.
 
     InvalidInput with every unknown operator and tier, and every operator left without a tier.
     """
@@ -110,7 +110,7 @@ def allowed_tiers(
 
 
 def words(restrictions: Restrictions) -> tuple[str, ...]:
-    """Give the restrictions one by one, as sentences without a full stop."""
+    """Return the restrictions one by one, as sentences without a full stop."""
     told = [
         f"{operator} runs {_choice_words(choice, 'on ')}"
         for operator, choice in restrictions.tiers.items()

@@ -40,7 +40,7 @@ class CallRetries:
     def wait_s(
         self, attempt: int, error: BaseException, now_s: float, chance: float
     ) -> float | None:
-        """Give how long to wait after an attempt that failed; None: it is not made anew.
+        """Return how long to wait after an attempt that failed; None: it is not made anew.
 
         Attempts are counted from 1; `now_s` is the time of the day in seconds since 1970, `chance`
         in [0, 1) spreads the waits of many callers over half to all of the time. An endpoint that
@@ -64,7 +64,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Give the HTTP status that an error tells of; None: it tells of none.
+    """Return the HTTP status that an error tells of; None: it tells of none.
 
     Clients of hosted models keep it in `status_code`, of the error or of its `response`.
     """
@@ -76,7 +76,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def retry_after_s(error: BaseException, now_s: float) -> float | None:
-    """Give the seconds that the endpoint asks to wait, `>= 0`; None: it asks for none.
+    """Return the seconds that the endpoint asks to wait, `>= 0`; None: it asks for none.
 
     From `Retry-After`, in seconds or as a date (RFC 9110, 10.2.3), or `retry-after-ms`.
     """

@@ -34,7 +34,7 @@ class LatencyStatistic(StrEnum):
         return None if self is LatencyStatistic.MEAN else int(self.value[1:]) / 100
 
     def of(self, latencies_s: FloatArray) -> FloatArray:
-        """Give the figure over the last axis, (..., n) -> (...).
+        """Return the figure over the last axis, (..., n) -> (...).
 
         A percentile is the inverted distribution function: an observed value that at least the
         fraction q does not exceed, never an interpolation below one.
@@ -112,11 +112,11 @@ class Estimate:
         return f" over {self.inputs} of {self.inputs + self.left_out}" if self.left_out else ""
 
     def at_least(self, bound: float) -> SloState:
-        """Give what is known of `figure >= bound`."""
+        """Return what is known of `figure >= bound`."""
         return self._state(self.value >= bound, certain=self.low >= bound or self.high < bound)
 
     def at_most(self, bound: float) -> SloState:
-        """Give what is known of `figure <= bound`."""
+        """Return what is known of `figure <= bound`."""
         return self._state(self.value <= bound, certain=self.high <= bound or self.low > bound)
 
     def _state(self, good: bool, *, certain: bool) -> SloState:

@@ -24,7 +24,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(data: bytes, field: str, most: int = MOST_VALUES) -> object:
-    """Give what a JSON text holds, of at most so many values.
+    """Return what a JSON text holds, of at most so many values.
 
     InvalidInput about `field` if it is not UTF-8, not JSON, nests too deep, has too many values, a
     number without a JSON form (`NaN`, `Infinity`, `1e999`), text that UTF-8 cannot hold (half of a

@@ -21,7 +21,7 @@ LARGEST_INTEGER = 2**64
 
 
 def parse_document(data: bytes, *, field: str = "document") -> dict[str, object]:
-    """Give the mapping that strict YAML text, in UTF-8, holds; else InvalidInput on `field`."""
+    """Return the mapping that strict YAML text, in UTF-8, holds; else InvalidInput on `field`."""
     document = _loaded(data, field, _StrictLoader)
     if not isinstance(document, dict):
         raise InvalidInput.of(field, "must hold a mapping", document)
@@ -29,7 +29,7 @@ def parse_document(data: bytes, *, field: str = "document") -> dict[str, object]
 
 
 def parse_safely(data: bytes, *, field: str) -> object:
-    """Give what YAML text holds that PyYAML wrote: read as 1.1, but bounded as a strict one is."""
+    """Return the value of YAML that PyYAML wrote: read as 1.1, but bounded as strict ones are."""
     return _loaded(data, field, yaml.CSafeLoader)
 
 
@@ -83,7 +83,7 @@ class _StrictLoader(yaml.CSafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
 
     def strict_mapping(self, node: yaml.MappingNode) -> dict[str, object]:
-        """Give a mapping with text keys, none of which repeats."""
+        """Return a mapping with text keys, none of which repeats."""
         result: dict[str, object] = {}
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
@@ -96,7 +96,7 @@ class _StrictLoader(yaml.CSafeLoader):
         return result
 
     def strict_integer(self, node: yaml.ScalarNode) -> int:
-        """Give an integer of a size that something here could mean."""
+        """Return an integer of a size that something here could mean."""
         text = str(node.value)
         line = _line(node)
         if len(text) > len(str(LARGEST_INTEGER)) + 1 or abs(int(text)) >= LARGEST_INTEGER:

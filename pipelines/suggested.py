@@ -42,7 +42,7 @@ class SuggestedEndpoint:
     most_output_tokens: int | None = None  # that it is asked for; None: not bounded
 
     def listed(self, day: str) -> tuple[str, ListedPrice] | None:
-        """Give the provider and what it takes on a day; None where nobody lists that."""
+        """Return the provider and what it takes on a day; None where nobody lists that."""
         known = _LISTED_AS.get(self.provider, self.provider)
         provider = provider_at(self.address) if self.address else known
         if not provider or not self.model:
@@ -53,7 +53,7 @@ class SuggestedEndpoint:
             return None
 
     def line(self, day: str) -> str:
-        """Give it as an infrastructure's file has it; what only its user knows is `?`."""
+        """Return it as an infrastructure's file has it; what only its user knows is `?`."""
         found = self.listed(day)
         if found is None:
             price = "input_usd_per_million: ?, output_usd_per_million: ?"
@@ -76,7 +76,7 @@ def with_suggested(
     suggested: Sequence[SuggestedEndpoint],
     day: str,
 ) -> tuple[Infrastructure, tuple[str, ...]]:
-    """Give an infrastructure that has all endpoints that are called, and what is to be told.
+    """Return an infrastructure that has all endpoints that are called, and what is to be told.
 
     Where it has no remote tier and all prices of the day, `YYYY-MM-DD`, are listed, one is added;
     InvalidInput with the lines to add otherwise, and if an endpoint is bounded by fewer tokens
@@ -113,7 +113,7 @@ def with_suggested(
 def _unbounded(
     suggested: Sequence[SuggestedEndpoint], there: Mapping[str, Endpoint]
 ) -> tuple[str, ...]:
-    """Give the endpoints that may write more than they are bounded by, as far as is known."""
+    """Return the endpoints that may write more than they are bounded by, as far as is known."""
     told = []
     for one in suggested:
         most, asked = there[one.name].most_output_tokens, one.most_output_tokens

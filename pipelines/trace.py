@@ -69,7 +69,7 @@ class Trace:
         return max(columns // max(len(self.input_bytes), 1), 1)
 
     def columns(self, inputs: IndexArray) -> IndexArray:  # (n,) -> (D n,)
-        """Give where the measurements of inputs are: their first draws, then their second ones."""
+        """Return the rows of measurements of inputs: first draws, then second ones."""
         first = np.arange(self.draws)[:, None] * len(self.input_bytes)
         return np.asarray((first + inputs).reshape(-1))
 
@@ -86,7 +86,7 @@ def save_trace(trace: Trace, folder: Path) -> None:
 
 
 def load_trace(folder: Path) -> Trace:
-    """Give the trace in `folder`.
+    """Return the trace in `folder`.
 
     InvalidInput if a file is missing or torn, shapes disagree, a score is outside [0, 1], or an
     operator's seconds depend on knobs that are not upstream of it, or on the draw though neither
@@ -99,7 +99,7 @@ def load_trace(folder: Path) -> Trace:
 
 
 def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
-    """Give the arrays of a `trace.npz`, none of which is larger than its file says."""
+    """Return the arrays of a `trace.npz`, none of which is larger than its file says."""
     found = {}
     try:
         with ZipFile(file) as archive:
@@ -117,14 +117,14 @@ def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
 
 
 def runs_of(trace: Trace, operator: int) -> tuple[IndexArray, IndexArray]:  # (runs,), (C,)
-    """Give the first configuration of every run of equal upstream knobs, and the run of each."""
+    """Return the first configuration of every run of equal upstream knobs, and the run of each."""
     keys = np.ascontiguousarray(trace.configurations[:, trace.graph.upstream_knobs[operator]])
     _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     return first, group.reshape(-1)
 
 
 def graph_to_dict(graph: PipelineGraph) -> dict[str, object]:
-    """Give the form of a pipeline in `pipeline.yaml`."""
+    """Return the form of a pipeline in `pipeline.yaml`."""
     return {
         "name": graph.name,
         "metric": graph.metric,
@@ -134,7 +134,7 @@ def graph_to_dict(graph: PipelineGraph) -> dict[str, object]:
 
 
 def graph_from_dict(document: object) -> PipelineGraph:
-    """Give the pipeline that `pipeline.yaml` describes; InvalidInput if it is wrong."""
+    """Return the pipeline that `pipeline.yaml` describes; InvalidInput if it is wrong."""
     top = _part("pipeline", document, dict)
     operators = _part("pipeline.operators", top.get("operators"), list)
     graph = PipelineGraph(

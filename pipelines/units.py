@@ -6,7 +6,7 @@ _LEAST_MS = 0.01  # below, figures in powers of ten
 
 
 def seconds(value: float) -> str:
-    """Give seconds with three figures, as ms below one second."""
+    """Return seconds with three figures, as ms below one second."""
     if abs(value) >= 1:
         return f"{figures(value)} s"
     ms = value * 1000
@@ -14,11 +14,11 @@ def seconds(value: float) -> str:
 
 
 def dollars_per_hour(value: float) -> str:
-    """Give dollars per hour."""
+    """Return dollars per hour."""
     return f"${value:.4f}/h"
 
 
 def figures(value: float) -> str:
-    """Give a number with three figures, at most two of them behind the point."""
+    """Return a number with three figures, at most two of them behind the point."""
     decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:.{decimals}f}"

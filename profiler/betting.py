@@ -76,7 +76,7 @@ class Betting:
             checks.require(good, "groups", rule, groups.tolist())
 
     def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:  # (n,)
-        """Give whether the mean is decided to be above or below the bound, see `StoppingRule`.
+        """Return whether the mean is decided to be above or below the bound, see `StoppingRule`.
 
         InvalidInput if a score or the bound is not in [0, 1], n exceeds N, or there are not as
         many groups as inputs.
@@ -100,7 +100,7 @@ class Betting:
         population: int,
         groups: IntArray | None = None,  # (B, N)
     ) -> Signs:  # (B, n)
-        """Give what the capital says after each input of many profiles, without failures."""
+        """Return what the capital says after each input of many profiles, without failures."""
         price = 1 / (1 - self.confidence)
         signs = np.zeros(scores.shape, dtype=np.int8)
         width = len(_SIZES) + (0 if groups is None else 4 * (int(groups.max()) + 1))
@@ -117,7 +117,7 @@ class Betting:
 def capital(
     x: FloatArray, bounds: FloatArray, population: int, groups: IntArray | None = None
 ) -> FloatArray:  # x (B, n), bounds (B,), groups (B, N) -> (B, n)
-    """Give the capital, 1 at first, of betting on a mean above the bound, after each input.
+    """Return the capital, 1 at first, of betting on a mean above the bound, after each input.
 
     A martingale if the mean is the bound, and falling on average if it is less.
     """
@@ -133,7 +133,7 @@ def wealth(
     bounds: FloatArray,  # (B,)
     population: int,
 ) -> FloatArray:  # (B, n)
-    """Give the capital of bets on z = x + correction, see `capital`; it falls as bounds rise."""
+    """Return the capital of bets on z = x + correction, see `capital`; it falls as bounds rise."""
     before = np.cumsum(x, axis=1) - x
     unseen = population - np.arange(x.shape[1])
     m = (population * bounds[:, None] - before) / unseen
@@ -151,7 +151,7 @@ def wealth(
 def _foretold(
     x: FloatArray, groups: IntArray | None, unseen: npt.NDArray[np.int64]
 ) -> tuple[FloatArray, FloatArray]:  # x (B, n), groups (B, N), unseen (n,) -> (B, n), (B, n)
-    """Give z - x, and the least that z can be; 0 where no groups are known.
+    """Return z - x, and the least that z can be; 0 where no groups are known.
 
     The mean of z over the unseen is that of x, whatever a group foretells.
     """

@@ -52,7 +52,7 @@ there is no input, or the features have not n rows.
 def random_drawing(
     features: FloatArray | None, count: int, rng: Generator, *, strata: int = DEFAULT_STRATA
 ) -> Drawing:  # features (n, F)
-    """Give a random order, with strata when there are features and enough inputs."""
+    """Return a random order, with strata when there are features and enough inputs."""
     known = _usable(features, count, strata)
     order = rng.permutation(count).astype(np.int64)
     if known is None:
@@ -64,7 +64,7 @@ def random_drawing(
 def stratified_drawing(
     features: FloatArray | None, count: int, rng: Generator, *, strata: int = DEFAULT_STRATA
 ) -> Drawing:  # features (n, F)
-    """Give the round robin over strata of Circinus 4.1, random within a stratum.
+    """Return the round robin over strata of Circinus 4.1, random within a stratum.
 
     Without features, or with fewer inputs than strata, it is a random order.
     """
@@ -76,7 +76,7 @@ def stratified_drawing(
 
 
 def _usable(features: FloatArray | None, count: int, strata: int) -> FloatArray | None:
-    """Give the features; None where there are none, or too few inputs for strata."""
+    """Return the features; None where there are none, or too few inputs for strata."""
     checks.at_least("inputs", count, 1)
     checks.at_least("strata", strata, 1)
     if features is None or count < strata:
@@ -87,7 +87,7 @@ def _usable(features: FloatArray | None, count: int, strata: int) -> FloatArray 
 
 
 def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArray:  # (n, F), (n,)
-    """Give the stratum of every input; sizes differ by at most one.
+    """Return the stratum of every input; sizes differ by at most one.
 
     K-means once over standardised features, then every input goes to the nearest centre that has
     room, those first that would lose most by going elsewhere. The paper asks for strata of equal
@@ -117,7 +117,7 @@ def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArr
 
 
 def round_robin(labels: IntArray, rng: Generator) -> IntArray:  # (n,) -> (n,)
-    """Give every input once: one of each stratum in turn, random within a stratum.
+    """Return every input once: one of each stratum in turn, random within a stratum.
 
     Each round visits the strata in a random order of its own: a stop within a round then favours
     no stratum. Strata that are used up are passed over.

@@ -60,7 +60,7 @@ class Executor(Protocol):
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
-        """Give what the operator makes of the inputs under the configuration.
+        """Return what the operator makes of the inputs under the configuration.
 
         The inputs are the same afterwards. An operator that raises, or whose output is no payload,
         has failed. Unavailable if nothing can be run now, whatever the operator.
@@ -89,7 +89,7 @@ class InProcess:
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
-        """Give what the operator makes of the inputs, see `Executor`."""
+        """Return what the operator makes of the inputs, see `Executor`."""
         settings = tuple(configuration.of(operator.name).items())
         key = (operator.name, operator.version, settings)
         if self.caller is not None and calls(operator, configuration):
@@ -111,7 +111,7 @@ def run_once(
     configuration: Configuration,
     busy_s: Callable[[], float] | None = None,  # see `InProcess.busy_s`
 ) -> Completed | FailedRun:
-    """Give what one call makes of the inputs, see `Executor`, timed by the clock."""
+    """Return what one call makes of the inputs, see `Executor`, timed by the clock."""
     given = handed_out(inputs)
     with measured() as hosts:
         busy_began_s = busy_s() if busy_s is not None else 0.0
@@ -128,7 +128,7 @@ def run_once(
 
 
 def compared(operator: Operator, first: Completed, second: Ran) -> Ran:
-    """Give the second of two runs on the same inputs and settings, saying whether they differ."""
+    """Return the second of two runs on the same inputs and settings, and whether they differ."""
     if isinstance(second, FailedRun):
         return second
     of_each = (content_hash(operator.comparable(each.output)) for each in (first, second))
@@ -144,7 +144,7 @@ def calls(operator: Operator, configuration: Configuration) -> bool:
 def run_calling(
     caller: EndpointCaller, operator: Operator, inputs: Payload, configuration: Configuration
 ) -> Completed | FailedRun:
-    """Give what an operator that calls endpoints makes of the inputs, see `Executor`.
+    """Return what an operator that calls endpoints makes of the inputs, see `Executor`.
 
     It is never called just to be warm. Stopped, Unaffordable for one, as the caller's gate raises.
     """
@@ -184,7 +184,7 @@ def freeze(payload: Payload) -> None:
 
 
 def handed_out(payload: Payload) -> Payload:
-    """Give the payload with lists and dicts copied and arrays as read-only views, not copied."""
+    """Return the payload with lists and dicts copied and arrays as read-only views, not copied."""
     if isinstance(payload, np.ndarray) and payload.flags.writeable:
         payload = payload.view()
         payload.flags.writeable = False

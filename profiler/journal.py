@@ -90,7 +90,7 @@ class Journal(Protocol):
     """
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
-        """Give what was recorded of a configuration, in any order; empty for an unknown one."""
+        """Return what was recorded of a configuration, in any order; empty for an unknown one."""
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """Keep a measurement; it is durable when this returns.
@@ -106,7 +106,7 @@ class MemoryJournal:
     _kept: dict[Configuration, dict[Pair, MeasuredInput]] = field(default_factory=dict, init=False)
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
-        """Give what was recorded of a configuration, see `Journal`."""
+        """Return what was recorded of a configuration, see `Journal`."""
         return tuple(self._kept.get(configuration, {}).values())
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
@@ -154,7 +154,7 @@ class Columns:
             self._rows[at, 2 + 2 * self._operators + operator] = waited_s
 
     def profile(self) -> Profile:
-        """Give everything appended so far; its arrays are read-only."""
+        """Return everything appended so far; its arrays are read-only."""
         rows, inputs = self._rows[: self.count], self._inputs[: self.count]
         rows.flags.writeable = inputs.flags.writeable = False  # of these views only
         columns: FloatArray = rows.T
@@ -182,7 +182,7 @@ class Columns:
 def profiles_of(
     measured: Iterable[tuple[Configuration, MeasuredInput]], order: IntArray, operators: int
 ) -> tuple[Profile, ...]:
-    """Give the profile of every configuration over the first inputs of the order.
+    """Return the profile of every configuration over the first inputs of the order.
 
     Of draws the first of all inputs come first. What was measured beyond the first missing input
     of each draw is left out; a configuration without the very first one has no profile.

@@ -71,7 +71,7 @@ class JudgedScores:
 
 
 def judged_accuracy(scores: JudgedScores, confidence: float = SURE) -> Estimate:
-    """Give the mean label over all inputs, as judge and labels tell it, with its interval.
+    """Return the mean label over all inputs, as judge and labels tell it, with its interval.
 
     The interval holds at any number of labels and of scores by the judge at once; without labels
     nothing is known. `inputs` is n.
@@ -86,7 +86,7 @@ def judged_accuracy(scores: JudgedScores, confidence: float = SURE) -> Estimate:
 
 
 def bias(scores: JudgedScores, confidence: float = SURE) -> Estimate:
-    """Give the mean of label less judge, in [-1, 1], with an interval that holds at any time.
+    """Return the mean of label less judge, in [-1, 1], with an interval that holds at any time.
 
     Below 0: the judge is too kind. `inputs` is m.
     """
@@ -99,7 +99,7 @@ def bias(scores: JudgedScores, confidence: float = SURE) -> Estimate:
 
 
 def point_estimate(gold: FloatArray, judge: FloatArray) -> float:  # (m,), (n,), 1 <= m <= n
-    """Give theta by PPI++, with the lambda that its power tuning gives for a mean.
+    """Return theta by PPI++, with the lambda that its power tuning gives for a mean.
 
     Their unlabelled inputs are the n - m others here. With u of them lambda of PPI++ is that of a
     regression times u / n; so it is the regression's for the mean over all n less the labelled's.
@@ -118,7 +118,7 @@ def intervals(
     population: int,
     confidence: float = SURE,
 ) -> tuple[FloatArray, FloatArray]:  # (B,), (B,)
-    """Give the ends of anytime-valid intervals for theta, each side at alpha / 2.
+    """Return the ends of anytime-valid intervals for theta, each side at alpha / 2.
 
     An end is where the capital of whoever bets against it has been as high as 2 / alpha: the
     intervals of fewer labels hold as well, so that more labels never widen one.
@@ -134,7 +134,7 @@ def intervals(
 
 
 def believed(y: FloatArray, h: FloatArray) -> FloatArray:  # (B, m), (B, m) -> (B, m)
-    """Give lambda before each label: the regression of the labels before on the judge's scores."""
+    """Return lambda before each label: the regression of earlier labels on judge's scores."""
     before = np.maximum(np.arange(y.shape[1]), 1)
 
     def earlier(values: FloatArray) -> FloatArray:
@@ -148,7 +148,7 @@ def believed(y: FloatArray, h: FloatArray) -> FloatArray:  # (B, m), (B, m) -> (
 def _with_judge(
     y: FloatArray, judge: FloatArray, population: int, alpha: float
 ) -> FloatArray:  # (B, m), (B, n) -> (B,)
-    """Give the lower ends: z rises with H, and so does the capital if the bets know nothing of it.
+    """Return the lower ends: z rises with H, and the capital too if bets do not know it.
 
     So the least that H may be, by the judge's scores so far, says no more than H itself would.
     """
@@ -171,7 +171,7 @@ def _lowest(
     population: int,
     alpha: float,
 ) -> FloatArray:  # (B,)
-    """Give the largest theta that was bet against with success, or is impossible."""
+    """Return the largest theta that was bet against with success, or is impossible."""
     low: FloatArray = y.sum(axis=1) / population
     high: FloatArray = np.ones(len(y))
     correction, floor = (np.zeros(1), np.zeros(1)) if judged is None else judged

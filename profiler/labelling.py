@@ -46,7 +46,7 @@ class WantedLabel:
 
 
 Ask = Callable[[Sequence[WantedLabel]], Mapping[str, float]]
-"""Gives the labels of those that people scored, in [0, 1] each; of none where they would not."""
+"""Returns the labels of those that people scored, in [0, 1] each; of none where they would not."""
 
 
 @dataclass(kw_only=True)
@@ -87,7 +87,7 @@ class Labelling:
     def accuracy(
         self, profile: Profile, kept: BoolArray, *, population: int, bound: float | None
     ) -> Estimate:
-        """Give the accuracy of a configuration, see `Audit.accuracy`."""
+        """Return the accuracy of a configuration, see `Audit.accuracy`."""
         self._seen[profile.configuration] = (profile, kept, population)
         names, judge = self._judged(profile, kept)
         most = min(max(self.left - self.left // 2, _FEWEST), self.left)
@@ -113,7 +113,7 @@ class Labelling:
         self._asked([self._wanted(profile, kept, names, i) for i in missing[:count]])
 
     def bias(self, configuration: Configuration) -> Estimate:
-        """Give the mean of label less judge over a configuration's outputs, see `judged.bias`.
+        """Return the mean of label less judge over a configuration's outputs, see `judged.bias`.
 
         Of one whose accuracy was asked for.
         """
@@ -122,7 +122,7 @@ class Labelling:
         return bias(self._scores(names, judge, population))
 
     def corrected(self, scores: FloatArray) -> FloatArray:  # (n,) -> (n,)
-        """Give what the judge's scores of a configuration are worth by all labels so far.
+        """Return what the judge's scores of a configuration are worth by all labels so far.
 
         What it says of good and of bad outputs is alike for all configurations, not what its
         scores mean: so their mean is that of outputs which it would score so. Each is drawn
@@ -142,7 +142,7 @@ class Labelling:
         return np.asarray(1 - (1 - scores) * ((1 - wanted) / (1 - mean)))
 
     def _known(self, configuration: Configuration, scores: JudgedScores) -> Estimate:
-        """Give the accuracy by such scores; worked out once while they are the same."""
+        """Return the accuracy by such scores; worked out once while they are the same."""
         key = (scores.judge.tobytes(), scores.gold.tobytes(), scores.population)
         before = self._estimates.get(configuration)
         if before is None or before[0] != key:
@@ -150,7 +150,7 @@ class Labelling:
         return before[1]
 
     def _judged(self, profile: Profile, kept: BoolArray) -> tuple[list[str], FloatArray]:
-        """Give names and judge's scores of the outputs that count; no name: it failed, score 0."""
+        """Return names and judge's scores of counted outputs; no name: it failed, score 0."""
         failed = {failure.input for failure in profile.failures}
         inputs = profile.inputs[kept].tolist()
         names = ["" if i in failed else self._name(profile.configuration, i) for i in inputs]
@@ -161,7 +161,7 @@ class Labelling:
         return names, judge
 
     def _scores(self, names: Sequence[str], judge: FloatArray, population: int) -> JudgedScores:
-        """Give the scores with the labels of the first outputs, up to the first without one."""
+        """Return the scores with the labels of the first outputs, up to the first without one."""
         gold = list[float]()
         for name in names:
             if name and name not in self.labels:
@@ -170,7 +170,7 @@ class Labelling:
         return JudgedScores(judge=judge, gold=np.array(gold), population=population)
 
     def _more(self, known: Estimate, bound: float, labelled: int) -> int:
-        """Give how many more labels are likely to decide."""
+        """Return how many more labels are likely to decide."""
         off = [(gold - judge) ** 2 for gold, judge in self._pairs.values()]
         # As of a judge that is wrong on one in ten, with the weight of some labels.
         variance = (sum(off) + 0.1 * _FEWEST) / (len(off) + _FEWEST)

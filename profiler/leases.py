@@ -36,19 +36,19 @@ class Allowance(NamedTuple):
     slots: float = 0.0  # calls under way at once
 
     def plus(self, other: Allowance) -> Allowance:
-        """Give both together."""
+        """Return both together."""
         return Allowance(*(a + b for a, b in zip(self, other, strict=True)))
 
     def minus(self, other: Allowance) -> Allowance:
-        """Give what is left without the other; negative where there was less."""
+        """Return what is left without the other; negative where there was less."""
         return Allowance(*(a - b for a, b in zip(self, other, strict=True)))
 
     def least(self, other: Allowance) -> Allowance:
-        """Give the smaller of both in each."""
+        """Return the smaller of both in each."""
         return Allowance(*map(min, self, other))
 
     def most(self, other: Allowance) -> Allowance:
-        """Give the larger of both in each."""
+        """Return the larger of both in each."""
         return Allowance(*map(max, self, other))
 
     def within(self, other: Allowance) -> bool:
@@ -57,7 +57,7 @@ class Allowance(NamedTuple):
 
     @classmethod
     def of(cls, limits: RateLimits) -> Allowance:
-        """Give all that limits allow; infinite where there is none."""
+        """Return all that limits allow; infinite where there is none."""
         each = (limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent)
         return cls(*(inf if limit is None else float(limit) for limit in each))
 
@@ -76,7 +76,7 @@ class LeaseTimes:
 
     @property
     def use_s(self) -> float:
-        """Give how long what is in hand may lie unused before others may have it.
+        """Return how long what is in hand may lie unused before others may have it.
 
         Short, so that nobody hoards; long against a round trip to a database.
         """
@@ -84,17 +84,17 @@ class LeaseTimes:
 
     @property
     def lapse_s(self) -> float:
-        """Give how long after its last exchange a holder is taken to live, and may use it."""
+        """Return how long after its last exchange a holder is taken to live, and may use it."""
         return self.window_s / 6
 
     @property
     def look_s(self) -> float:
-        """Give how often to ask again where nobody knows when others give something back."""
+        """Return how often to ask again where nobody knows when others give something back."""
         return self.window_s / 400
 
     @property
     def grain_s(self) -> float:
-        """Give by how much what was used up may be counted too long."""
+        """Return by how much what was used up may be counted too long."""
         return self.window_s / _GRAINS
 
 
@@ -135,7 +135,7 @@ class Leases(Protocol):
 
     @property
     def times(self) -> LeaseTimes:
-        """Give the times by which it counts."""
+        """Return the times by which it counts."""
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
         """Take in what a holder tells, and give it what it may have, as one step for all.
@@ -159,7 +159,7 @@ class LeaseRecord:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Give by what it is found among those of its endpoint."""
+        """Return by what it is found among those of its endpoint."""
         return self.holder, self.grain
 
 
@@ -170,7 +170,7 @@ Kept = Mapping[tuple[str, int], LeaseRecord]
 def exchanged(
     kept: Kept, report: LeaseReport, now: float, times: LeaseTimes
 ) -> tuple[Kept, LeaseReply]:
-    """Give what is kept after an exchange, and the reply; `now` by the clock of the records.
+    """Return what is kept after an exchange, and the reply; `now` by the clock of the records.
 
     What has run out is left out of what is kept.
     """
@@ -202,7 +202,7 @@ def exchanged(
 def _with_ended(
     kept: Kept, report: LeaseReport, now: float, times: LeaseTimes
 ) -> dict[tuple[str, int], LeaseRecord]:
-    """Give what is kept but of the holder, with what has ended of its calls."""
+    """Return what is kept but of the holder, with what has ended of its calls."""
     records = {
         key: each
         for key, each in kept.items()
@@ -223,12 +223,12 @@ def _with_ended(
 
 
 def _counts(record: LeaseRecord, now: float) -> Allowance:
-    """Give what a record counts; calls of a holder that fell silent are not under way any more."""
+    """Return what a record counts; calls of a silent holder are no longer under way."""
     return record.counted if record.until > now else record.counted._replace(slots=0.0)
 
 
 def _granted(report: LeaseReport, free: Allowance, ahead: Sequence[LeaseRecord]) -> Allowance:
-    """Give what a holder gets of what is free, beside what those ahead of it wait for."""
+    """Return what a holder gets of what is free, beside what those ahead of it wait for."""
     if report.needs == NO_ALLOWANCE:
         return NO_ALLOWANCE
     if not ahead and not report.needs.within(free):
@@ -249,7 +249,7 @@ def _wait_s(
     now: float,
     times: LeaseTimes,
 ) -> float:
-    """Give how long until it gets what it lacks.
+    """Return how long until it gets what it lacks.
 
     Known where no other one has anything; else they may give something back at any time.
     """

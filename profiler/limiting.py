@@ -41,7 +41,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Limiter:
-    """Gives calls of one endpoint their turns; for one thread at a time.
+    """Returns calls of one endpoint their turns; for one thread at a time.
 
     Whoever owns it exchanges with the leases whenever `due` says so: `report`, then `took` with
     the reply, or `failed`. In between it may be used.
@@ -129,7 +129,7 @@ class Limiter:
         return (self._contended and in_hand) or now >= self._exchanged_at + after_s
 
     def wait_s(self, now: float) -> float:
-        """Give how long until an exchange is due, as far as is known; infinite: none."""
+        """Return how long until an exchange is due, as far as is known; infinite: none."""
         if self._told is not None or not self._waiting:
             return inf
         return max(self._look_at - now, 0.0)
@@ -198,12 +198,12 @@ class Limiter:
             ask.goes = True
 
     def _limited(self, asked: Allowance) -> Allowance:
-        """Give what of it is counted: what has no limit is not."""
+        """Return what of it is counted: what has no limit is not."""
         pairs = zip(asked, Allowance.of(self.limits), strict=True)
         return Allowance(*(0.0 if limit == inf else value for value, limit in pairs))
 
     def _wants(self, oldest: Ask) -> Allowance:
-        """Give what would do for a while: for the oldest call, those behind it, and a block."""
+        """Return what would do for a while: for the oldest call, those behind it, and a block."""
         limit = self._limited(Allowance.of(self.limits))
         all_waiting = NO_ALLOWANCE
         for ask in self._waiting:
@@ -227,7 +227,7 @@ class _Told:
 def _together(
     ended: list[tuple[float, Allowance]], now: float, times: LeaseTimes
 ) -> tuple[EndedCalls, ...]:
-    """Give what has ended with what ended soon before or after it: few records."""
+    """Return what has ended with what ended soon before or after it: few records."""
     by_grain: dict[int, EndedCalls] = {}
     for at, spent in ended:
         ago_s = now - at

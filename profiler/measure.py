@@ -109,11 +109,11 @@ class Profiler:
         return (*reached, *remember)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        """Give the profile over as many inputs as were ever asked for, see `Evaluator.measure`."""
+        """Return the profile over the most inputs ever asked for (`Evaluator.measure`)."""
         return self.measure_each([(configuration, inputs)])[0]
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        """Give the profile of each, see `Evaluator.measure_each`.
+        """Return the profile of each, see `Evaluator.measure_each`.
 
         What is measured is journalled in the order asked, inputs in theirs. When it is ended by an
         exception, all that was measured until then is journalled and counts when asked again.
@@ -174,7 +174,7 @@ class Profiler:
             known.prints.clear()
 
     def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[Pair]]:
-        """Give what is known of a configuration, and what its profile lacks."""
+        """Return what is known of a configuration, and what its profile lacks."""
         rule = f"must be in [1, {self._order.size}]"
         checks.require(1 <= inputs <= self._order.size, "inputs", rule, inputs)
         known = self._known.get(configuration) or self._recall(configuration)
@@ -224,7 +224,7 @@ class Profiler:
         return known
 
     def _prints(self, known: _Known, pair: Pair) -> tuple[str, ...]:
-        """Give the fingerprints of a configuration's operators on a draw."""
+        """Return the fingerprints of a configuration's operators on a draw."""
         _, draw = pair
         if draw not in known.prints:
             configuration, drawing = known.columns.configuration, self.graph.drawing

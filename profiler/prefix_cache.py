@@ -37,7 +37,7 @@ _FRAME_BYTES = 768  # of an entry besides its output: key, table, numbers
 def fingerprints(
     pipeline: Pipeline, configuration: Configuration, draw: int = 0, drawing: Sequence[bool] = ()
 ) -> tuple[str, ...]:
-    """Give what each operator's output depends on besides the input, as a hash.
+    """Return what each operator's output depends on besides the input, as a hash.
 
     Pipeline, name, version and knobs of the operator, and the fingerprints of its parents; where
     it or an ancestor draws, by `drawing`, the draw as well: all draws share what comes before.
@@ -81,7 +81,7 @@ class EntryStore(Protocol):
     """
 
     def get(self, fingerprint: str, content: str) -> CacheEntry | None:
-        """Give the entry; None when there is none, or none that is whole."""
+        """Return the entry; None when there is none, or none that is whole."""
 
     def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
         """Keep an entry, unless it is not worth it or there is no room."""
@@ -132,7 +132,7 @@ class PrefixCache:
         self.statistics = CacheStatistics()
 
     def get(self, fingerprint: str, content: str) -> CacheEntry | None:
-        """Give the entry of an operator's fingerprint and an input's content hash."""
+        """Return the entry of an operator's fingerprint and an input's content hash."""
         key = (fingerprint, content)
         with self._lock:
             held = self._entries.get(key)

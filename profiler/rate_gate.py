@@ -76,7 +76,7 @@ class RateAdmission:
         return asked
 
     def wait_s(self, asked: Asked) -> float | None:
-        """Give the seconds after which to look again, 0 if an exchange is due; None: it may go.
+        """Return the seconds after which to look again, 0 if an exchange is due; None: it may go.
 
         InvalidInput if it may use more than a whole limit.
         """
@@ -96,7 +96,7 @@ class RateAdmission:
             return " and ".join(limiter.lacking(ask) for limiter, ask in waiting)
 
     def due_s(self) -> float:
-        """Give the seconds after which an exchange may be due; 0: it is."""
+        """Return the seconds after which an exchange may be due; 0: it is."""
         with self.changed:
             now, every = self.clock.now(), self._limiters.values()
             if any(each.due(now) for each in every):
@@ -266,7 +266,7 @@ class AsyncRateGate:
         await asyncio.to_thread(self._admission.close)
 
     async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """Give leave as soon as the limits allow it; cancelled, it leaves its place.
+        """Return leave as soon as the limits allow it; cancelled, it leaves its place.
 
         InvalidInput if it may use more than a whole limit.
         """

@@ -55,7 +55,7 @@ class Scoring:
             raise InvalidInput.of(where, "must be empty: nothing here calls endpoints", called)
 
     def of(self, output: Payload, input: Payload, expected: Payload) -> Scored:
-        """Give the score of an output of an input."""
+        """Return the score of an output of an input."""
         if self.pipeline.over_set is not None:
             made = encode(output)
             return Scored(score=1.0 if made == encode(expected) else _UNLIKE, output=made)

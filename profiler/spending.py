@@ -43,7 +43,7 @@ class Spent(NamedTuple):
         return self.used.usd + self.open_usd
 
     def plus(self, other: Spent) -> Spent:
-        """Give what both cost together."""
+        """Return what both cost together."""
         return Spent(self.used.plus(other.used), self.open_usd + other.open_usd)
 
 
@@ -71,7 +71,7 @@ class Ledger(Protocol):
         """
 
     def spent(self) -> Mapping[str, Spent]:
-        """Give what was spent until now, by operator."""
+        """Return what was spent until now, by operator."""
 
 
 @dataclass(slots=True)
@@ -122,17 +122,17 @@ class MemoryLedger:
 
 
 def largest_usd(leave: Leave) -> float:
-    """Give the most dollars that an attempt may cost, as a ledger keeps them."""
+    """Return the most dollars that an attempt may cost, as a ledger keeps them."""
     return sum(reserved_usd(most) for most in leave.most.values())
 
 
 def reserved_usd(most: Usage) -> float:
-    """Give the dollars of a reservation: none where they are not bounded."""
+    """Return the dollars of a reservation: none where they are not bounded."""
     return most.told.usd
 
 
 def all_used(each: Iterable[Usage]) -> Usage:
-    """Give what was used together, as far as it is bounded."""
+    """Return what was used together, as far as it is bounded."""
     return reduce(Usage.plus, (one.told for one in each), NOTHING_USED)
 
 
@@ -170,7 +170,7 @@ class SpendingGate:
             self._machine_s += seconds
 
     def spent(self) -> Mapping[str, Spent]:
-        """Give what calls cost until now, by operator, earlier processes' ones included."""
+        """Return what calls cost until now, by operator, earlier processes' ones included."""
         return self._ledger.spent()
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
@@ -245,7 +245,7 @@ def _is_unbounded(endpoint: Endpoint, bound: str) -> bool:
 
 
 def called_by(operators: Iterable[OperatorSpec]) -> dict[str, str]:
-    """Give the endpoints that may be called, each with the first operator that may call it."""
+    """Return the endpoints that may be called, each with the first operator that may call it."""
     found: dict[str, str] = {}
     for operator in operators:
         values = {knob.name: knob.values for knob in operator.knobs}

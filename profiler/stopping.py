@@ -59,7 +59,7 @@ class TTest:
         checks.at_least("minimum", self.minimum, 2)
 
     def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:  # (n,)
-        """Give what is decided, see `StoppingRule`; InvalidInput if scores are not in [0, 1]."""
+        """Return what is decided, see `StoppingRule`; InvalidInput if scores are not in [0, 1]."""
         check_scores(scores, bound, population)
         good = scores[~np.isnan(scores)]
         population -= len(scores) - len(good)
@@ -71,7 +71,7 @@ class TTest:
         return first_verdict(self.path(good[None], np.array([bound]), population)[0, -1:])
 
     def path(self, scores: FloatArray, bounds: FloatArray, population: int) -> Signs:  # (B, n)
-        """Give what the t-test says after each input of many profiles, without failures.
+        """Return what the t-test says after each input of many profiles, without failures.
 
         Without what is `certain`; before `minimum` scores nothing is said.
         """
@@ -102,7 +102,7 @@ def check_scores(scores: FloatArray, bound: float, population: int) -> None:
 
 
 def certain(scores: FloatArray, bound: float, population: int) -> Verdict:
-    """Give the verdict that no score still unseen can change; NaN: a failure."""
+    """Return the verdict that no score still unseen can change; NaN: a failure."""
     good = scores[~np.isnan(scores)]
     # Failures that are still to come leave a mean between the two extremes below.
     count = population - (len(scores) - len(good))
@@ -116,7 +116,7 @@ def certain(scores: FloatArray, bound: float, population: int) -> Verdict:
 
 
 def certain_path(scores: FloatArray, bounds: FloatArray, population: int) -> Signs:  # (B, n)
-    """Give `certain` after each input of profiles without failures, up to rounding."""
+    """Return `certain` after each input of profiles without failures, up to rounding."""
     sums = np.cumsum(scores, axis=1)
     needed = population * bounds[:, None]
     unseen = population - 1 - np.arange(scores.shape[1])
@@ -126,7 +126,7 @@ def certain_path(scores: FloatArray, bounds: FloatArray, population: int) -> Sig
 
 
 def first_verdict(signs: Signs) -> Verdict:
-    """Give the verdict that came first, signs of shape (n,)."""
+    """Return the verdict that came first, signs of shape (n,)."""
     decided = np.flatnonzero(signs)
     if not decided.size:
         return Verdict.UNDECIDED

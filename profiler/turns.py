@@ -17,7 +17,7 @@ _Key = tuple[str, str]
 
 
 class Turns:
-    """Gives turns, for one lot of measurements. Turns must be begun in the order given."""
+    """Returns turns, for one lot of measurements. Turns must be begun in the order given."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -27,7 +27,7 @@ class Turns:
         self._given = 0
 
     def take(self) -> Turn:
-        """Give the next turn; for one thread only."""
+        """Return the next turn; for one thread only."""
         self._given += 1
         return Turn(self, self._given - 1)
 

@@ -92,7 +92,7 @@ class Walk:
         *,
         compares: bool = True,
     ) -> MeasuredInput:
-        """Give the measurement of a configuration with such fingerprints, whatever operators do.
+        """Return the measurement of a configuration with such fingerprints, whatever operators do.
 
         `settled` is told each fingerprint whose output is there or need not be, as soon as it is
         known; not the one that fails, nor those after it. Where it `compares`, operators that were
@@ -189,7 +189,7 @@ class Walk:
     def _reuse(
         self, prints: Sequence[str], prepared: PreparedInput
     ) -> tuple[dict[str, Payload], list[int]]:
-        """Give outputs that are cached, and the positions to run, in topological order.
+        """Return outputs that are cached, and the positions to run, in topological order.
 
         From the sinks up: an operator whose children are all cached need not be run, nor its
         output be there, once its seconds are known.
@@ -251,7 +251,7 @@ def _failure(prepared: PreparedInput, operator: str, cause: str) -> Failure:
 
 
 def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredInput:
-    """Give the measurement of an input that gave no score: NaN in everything measured."""
+    """Return the measurement of an input that gave no score: NaN in everything measured."""
     return MeasuredInput(
         input=failure.input,
         draw=failure.draw,

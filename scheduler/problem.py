@@ -39,12 +39,12 @@ _ROUNDING = 1e-6
 
 
 def parts_of(share: float) -> int:
-    """Give a share in parts of one machine, at least one."""
+    """Return a share in parts of one machine, at least one."""
     return max(1, round(share * PARTS))
 
 
 def aggregate_parts(items: Iterable[DemandItem | Slice], tiers: Container[str]) -> int:
-    """Give the sum of a demand's or an assignment's shares on some tiers, in parts."""
+    """Return the sum of a demand's or an assignment's shares on some tiers, in parts."""
     return sum(parts_of(item.share) for item in items if item.tier in tiers)
 
 
@@ -86,7 +86,7 @@ class Candidate:
         checks.unique(f"{where}.plans", [plan.plan_id for plan in self.plans])
 
     def plan(self, plan_id: str) -> PlanOption | None:
-        """Give the plan of that id; None when it is not offered."""
+        """Return the plan of that id; None when it is not offered."""
         return next((plan for plan in self.plans if plan.plan_id == plan_id), None)
 
 
@@ -137,7 +137,7 @@ class Problem:
                     checks.among(f"plan {plan.plan_id}.demand", item.tier, known)
 
     def without(self, queries: Collection[str]) -> Problem:
-        """Give the problem without some of its queries."""
+        """Return the problem without some of its queries."""
         left = tuple(c for c in self.candidates if c.query_id not in queries)
         return self if len(left) == len(self.candidates) else replace(self, candidates=left)
 
@@ -162,7 +162,7 @@ class Schedule:
         return {assignment.query_id: assignment for assignment in self.assignments}
 
     def beside(self, aside: Mapping[str, str]) -> Schedule:
-        """Give the schedule that also tells of queries that are set aside, and why."""
+        """Return the schedule that also tells of queries that are set aside, and why."""
         told = {q: f"It is set aside, so that others are served: {aside[q]}" for q in aside}
         return replace(self, waiting={**self.waiting, **told}, aside=(*self.aside, *aside))
 
@@ -180,11 +180,11 @@ class SchedulingPolicy(Protocol):
     """
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
 
 
 def utilisation(problem: Problem, assignments: Sequence[Assignment]) -> dict[str, float]:
-    """Give the part of each tier's machines in use; 0 for a tier without machines."""
+    """Return the part of each tier's machines in use; 0 for a tier without machines."""
     used: Counter[str] = Counter()
     for assignment in assignments:
         for tier, _, share in assignment.machines:
@@ -195,7 +195,7 @@ def utilisation(problem: Problem, assignments: Sequence[Assignment]) -> dict[str
 
 
 def validate(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
-    """Give everything that is wrong with a schedule, in words; empty when it holds.
+    """Return everything that is wrong with a schedule, in words; empty when it holds.
 
     Checked: only known queries, each once, either assigned or waiting with a reason; only offered
     plans; a slice for every item of the plan; only machines that exist, none above its capacity;
@@ -242,7 +242,7 @@ def _wrong_plans(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def covers(assignment: Assignment, plan: PlanOption) -> bool:
-    """Give whether an assignment has a slice for every item of a plan, and no other."""
+    """Return whether an assignment has a slice for every item of a plan, and no other."""
     slices = Counter((tier, parts_of(share)) for tier, _, share in assignment.machines)
     return slices == Counter((tier, parts_of(share)) for tier, share in plan.demand)
 
@@ -278,7 +278,7 @@ def _wrong_quotas(problem: Problem, schedule: Schedule) -> Iterator[str]:
 def held_by_tenants(
     problem: Problem, assignments: Iterable[Assignment]
 ) -> Counter[tuple[str, str]]:
-    """Give the parts of each tier that each tenant holds, by (tenant, tier)."""
+    """Return the parts of each tier that each tenant holds, by (tenant, tier)."""
     tenants = {candidate.query_id: candidate.tenant for candidate in problem.candidates}
     held: Counter[tuple[str, str]] = Counter()
     for assignment in assignments:
@@ -288,7 +288,7 @@ def held_by_tenants(
 
 
 def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:
-    """Give the parts of a shared tier that a tenant with a quota may hold; all of a limit."""
+    """Return the parts of a shared tier that a tenant with a quota may hold; all of a limit."""
     if tier.name in problem.limits:
         return tier.machines * PARTS
     return floor(problem.quotas[tenant] * tier.machines * PARTS + _ROUNDING)

@@ -39,7 +39,7 @@ _QUERY = ("id", "weight", "priority", "tenant", "plans")
 
 
 def problem_from_dict(document: object) -> Problem:
-    """Give the problem of a document; InvalidInput with the path of the first wrong field."""
+    """Return the problem of a document; InvalidInput with the path of the first wrong field."""
     top = _Fields("problem", document, ("tiers", "queries", "quotas", "limits"))
     quotas = top.get("quotas", dict, {})
     shares = _Fields("quotas", quotas, quotas)
@@ -54,7 +54,7 @@ def problem_from_dict(document: object) -> Problem:
 
 
 def problem_to_dict(problem: Problem) -> dict[str, object]:
-    """Give the document of a problem; `problem_from_dict` reads it back. What runs is left out."""
+    """Return the document of a problem, for `problem_from_dict`. What runs is left out."""
     return {
         "tiers": [{name: getattr(tier, name) for name in _TIER} for tier in problem.tiers],
         "queries": [
@@ -81,7 +81,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
 
 
 def schedule_to_dict(schedule: Schedule) -> dict[str, object]:
-    """Give the document of a schedule."""
+    """Return the document of a schedule."""
     return {
         "assignments": [
             {
@@ -140,7 +140,7 @@ class _Fields:
             checks.among(f"a field of {where}", name, sorted(known))
 
     def get(self, name: str, kind: type[T], default: object = _REQUIRED) -> T:
-        """Give a field of some type; whole numbers are numbers, too."""
+        """Return a field of some type; whole numbers are numbers, too."""
         where, value = f"{self.where}.{name}", self._fields.get(name, default)
         checks.require(value is not _REQUIRED, where, "must be given", "nothing")
         whole = isinstance(value, int) and not isinstance(value, bool)
@@ -152,7 +152,7 @@ class _Fields:
         return value
 
     def objects(self, name: str, known: Collection[str]) -> Iterator[_Fields]:
-        """Give the objects of a list, one after the other."""
+        """Yield the objects of a list, one after the other."""
         at = name if self.where == "problem" else f"{self.where}.{name}"
         for i, item in enumerate(self.get(name, list)):
             yield _Fields(f"{at}[{i}]", item, known)

@@ -74,7 +74,7 @@ class PostgresServer:
         shutil.rmtree(self.folder)
 
     def fresh(self, name: str) -> str:
-        """Give the URL of a database of a name with empty tables; an earlier one is emptied."""
+        """Return the URL of a database of a name with empty tables; an earlier one is emptied."""
         if name in self._made:
             tables = ", ".join(table.name for table in Base.metadata.sorted_tables)
             self.sql(f"TRUNCATE {tables} RESTART IDENTITY", name)
@@ -87,7 +87,7 @@ class PostgresServer:
         return f"postgresql://{_USER}@127.0.0.1:{self.port}/{name}"
 
     def sql(self, statement: str, database: str = _USER) -> str:
-        """Give what a statement gives, as text."""
+        """Return what a statement gives, as text."""
         told = ("--no-psqlrc", "--tuples-only", "--no-align", "--quiet", f"--command={statement}")
         return self._run("psql", *told, self.url(database)).strip()
 
@@ -111,7 +111,7 @@ class PostgresServer:
 
 @cache
 def shared() -> PostgresServer:
-    """Give the server of this test run, started when it is first asked for."""
+    """Return the server of this test run, started when it is first asked for."""
     server = _made()
     atexit.register(server.remove)
     return server
@@ -119,7 +119,7 @@ def shared() -> PostgresServer:
 
 @contextmanager
 def own() -> Iterator[PostgresServer]:
-    """Give a server that may be stopped and started meanwhile."""
+    """Return a server that may be stopped and started meanwhile."""
     server = _made()
     try:
         yield server
@@ -147,6 +147,6 @@ def not_here(reason: str) -> NoReturn:
 
 @cache
 def _other_user() -> str | None:
-    """Give who runs the server in place of root; None: this user does."""
+    """Return who runs the server in place of root; None: this user does."""
     names = {entry.pw_name for entry in pwd.getpwall()}
     return _USER if os.getuid() == 0 and _USER in names else None

@@ -14,7 +14,7 @@ from circinus.profiler.rate_gate import AsyncRateGate
 
 @asynccontextmanager
 async def call_gate(settings: Settings) -> AsyncIterator[CallGate]:
-    """Give what the calls of deployments ask for leave; what it has of limits is given back.
+    """Return what the calls of deployments ask for leave; what it has of limits is given back.
 
     InvalidInput if the infrastructure cannot be read.
     """

@@ -31,7 +31,7 @@ class PoolChooser:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def choose(self, body: ChoosePoolBody) -> PoolChoiceView:
-        """Give the answer; InvalidInput as `choose_pool`, or if it takes too long."""
+        """Return the answer; InvalidInput as `choose_pool`, or if it takes too long."""
         async with self._turn:
             try:
                 async with asyncio.timeout(self.limit_s):

@@ -48,7 +48,7 @@ def opened_executor(
     logs: Path,
     gate: LeaveGate | None = None,
 ) -> Iterator[Executor]:
-    """Give what runs operators while planning; its workers end with the context.
+    """Return what runs operators while planning; its workers end with the context.
 
     The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
     and the pool's are copies of this one. `logs` is a folder, for those of deployed workers.
@@ -126,7 +126,7 @@ def calibrated_infrastructure(
     addresses: Mapping[str, str],
     logs: Path,
 ) -> Infrastructure:
-    """Give the infrastructure with the speed factors of its tiers, measured with one pipeline.
+    """Return the infrastructure with the speed factors of its tiers, measured with one pipeline.
 
     Tiers without a machine are left out. The pipeline is `named` by its reference; what it needs
     once is prepared first. `addresses` are of workers that run, by tier; for the others workers

@@ -15,7 +15,7 @@ from circinus.scheduler.dispatch.policies import dispatch_policy
 
 
 def make_follower(settings: Settings, told: ToldLauncher) -> Orchestrator:
-    """Give what sends requests to the instances of a service. Needs a running event loop.
+    """Return what sends requests to the instances of a service. Needs a running event loop.
 
     Those of this computer are found by what `told` is told. InvalidInput, NotAllowed and
     Unavailable as `make_orchestrator`.

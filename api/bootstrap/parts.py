@@ -21,7 +21,7 @@ from circinus.scheduler.rolling.scheduler import Upkeep
 
 
 def make_planning_parts(settings: Settings) -> ServiceParts:
-    """Give the parts of a planning worker; the tables must exist.
+    """Return the parts of a planning worker; the tables must exist.
 
     What planning imports is loaded here, so that the first query need not wait for it.
     """

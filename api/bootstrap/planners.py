@@ -59,7 +59,7 @@ class StartedPlanner:
 
 
 def spawn_with(settings: Settings) -> Callable[[str], StartedPlanner]:
-    """Give what starts a planning worker of a name, without the service's token.
+    """Return what starts a planning worker of a name, without the service's token.
 
     It ends with the thread that starts it.
     """

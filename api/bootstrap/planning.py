@@ -83,7 +83,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     gate: PlanningGate | None = None,
     labelling: Labelling | None = None,
 ) -> PlanningResult:
-    """Give the plans of a query, searched for in this process; the pipeline is prepared first.
+    """Return the plans of a query, searched for in this process; the pipeline is prepared first.
 
     The observer hears of progress and may cancel. `kept` is of earlier planning; None: nothing.
     An executor runs operators; None: this process does, which what hangs there holds for good.
@@ -211,7 +211,7 @@ class Remembered:
     fingerprint: str
 
     def earlier(self, most: int = MOST_EARLIER) -> tuple[QueryRecord, ...]:
-        """Give what the newest queries measured, the newest first."""
+        """Return what the newest queries measured, the newest first."""
         return tuple(self.store.earlier(self.fingerprint, most))
 
     def remember(self, query_id: str, query: Query, result: PlanningResult) -> None:
@@ -229,7 +229,7 @@ class Remembered:
 
 
 def remembered(pipeline: Pipeline, database_url: str) -> Remembered:
-    """Give what a database remembers of a pipeline; its tables are brought up to date.
+    """Return what a database remembers of a pipeline; its tables are brought up to date.
 
     InvalidInput if it is no database URL, Unavailable if the database cannot be opened.
     """
@@ -237,13 +237,13 @@ def remembered(pipeline: Pipeline, database_url: str) -> Remembered:
 
 
 def planned_name(pipeline: Pipeline, dataset: Dataset, query: Query) -> str:
-    """Give what a query that no service has is remembered by: another one has another name."""
+    """Return what a query that no service has is remembered by: another one has another name."""
     parts = (pipeline_fingerprint(pipeline), data_fingerprint(dataset), str(query.slo))
     return f"plan {content_hash(' '.join(parts))}"
 
 
 def pipeline_fingerprint(pipeline: Pipeline) -> str:
-    """Give `name@edition`: of the operators, their versions, order and knobs."""
+    """Return `name@edition`: of the operators, their versions, order and knobs."""
     knobs = [(slot.key, slot.knob.values) for slot in pipeline.graph.slots]
     return f"{pipeline.name}@{edition_of(pipeline)}{_digest(repr(knobs).encode())}"
 
@@ -251,7 +251,7 @@ def pipeline_fingerprint(pipeline: Pipeline) -> str:
 def planning_fingerprints(
     spec: JsonObject, dataset: Dataset, pipeline: Pipeline
 ) -> dict[str, str]:
-    """Give what a checkpoint must agree with: of query, data, pipeline and versions."""
+    """Return what a checkpoint must agree with: of query, data, pipeline and versions."""
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     versions = [f"{package} {installed_version(package)}" for package in _PACKAGES]
     return {
@@ -263,7 +263,7 @@ def planning_fingerprints(
 
 
 def data_fingerprint(dataset: Dataset) -> str:
-    """Give the fingerprint of the inputs and expected outputs, in their order."""
+    """Return the fingerprint of the inputs and expected outputs, in their order."""
     digest = blake2b(digest_size=8)
     for example in dataset.examples:
         digest.update(content_hash(example.input).encode())
@@ -276,7 +276,7 @@ def _digest(data: bytes) -> str:
 
 
 def installed_version(package: str) -> str:
-    """Give the version of a package; `unknown` in a folder that was never installed."""
+    """Return the version of a package; `unknown` in a folder that was never installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -27,7 +27,7 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     executor: ExecutorChoice | None = None,
     kept: Kept | None = None,
 ) -> PlanningResult:
-    """Give the plans of a query on a pipeline, or why there are none.
+    """Return the plans of a query on a pipeline, or why there are none.
 
     Operators run in a process of their own, which is ended when they hang or eat memory: a fresh
     one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one

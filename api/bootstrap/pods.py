@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the Kubernetes client: only when asked to
     from circinus.deploy.runtime.instances import Launcher
 
 Owning = Callable[[str], "ObjectOwner | None"]
-"""Gives who owns the workers of a query."""
+"""Returns who owns the workers of a query."""
 
 
 def make_cluster_launcher(
@@ -23,7 +23,7 @@ def make_cluster_launcher(
     owning: Callable[[Cluster, str, ObjectOwner | None], Owning] | None = None,
     callers: Launcher | None = None,
 ) -> ClusterLauncher:
-    """Give what starts workers as pods of the settings' namespace. Needs a running event loop.
+    """Return what starts workers as pods of the settings' namespace. Needs a running event loop.
 
     `owning` gives, for the cluster, the namespace and the service there, what tells who owns
     workers; None: the service. `callers` starts what calls endpoints; None: such are refused.

@@ -39,11 +39,11 @@ class Ramping:
     observer: RampObserver
 
     def endpoint(self, url: str, body: bytes | None) -> Ramped:
-        """Give where an endpoint breaks; errors as `endpoint_target` and `ramped`."""
+        """Return where an endpoint breaks; errors as `endpoint_target` and `ramped`."""
         return self._made(endpoint_target(url, body))
 
     def unit(self, workload: UnitWorkload, pipeline: Pipeline, logs: Path) -> Ramped:
-        """Give where one worker of a unit breaks, on examples of its pipeline.
+        """Return where one worker of a unit breaks, on examples of its pipeline.
 
         InvalidInput if it brings none; other errors as `unit_target` and `ramped`.
         """

@@ -18,7 +18,7 @@ from circinus.profiler.rate_gate import RateAdmission, RateGate
 
 
 def limits_of(infrastructure: Infrastructure) -> dict[str, RateLimits]:
-    """Give the limits of the endpoints that have any, by name."""
+    """Return the limits of the endpoints that have any, by name."""
     endpoints = infrastructure.endpoints
     return {each.name: each.limits for each in endpoints if each.limits != RateLimits()}
 
@@ -27,7 +27,7 @@ def limits_of(infrastructure: Infrastructure) -> dict[str, RateLimits]:
 def rate_admission(
     infrastructure: Infrastructure, database_url: str | None, role: str
 ) -> Iterator[RateAdmission]:
-    """Give what keeps within the limits of endpoints, with all others on a migrated database.
+    """Return what keeps within the limits of endpoints, with all others on a migrated database.
 
     Without one it is for this process alone. `role` says what the process does, in the names of
     those that hold leases.
@@ -48,7 +48,7 @@ def rate_admission(
 
 @contextmanager
 def rate_gate(infrastructure: Infrastructure, database_url: str | None) -> Iterator[RateGate]:
-    """Give the same for who calls from threads; what it has of limits is given back at the end.
+    """Return the same for who calls from threads; what it has of limits is given back at the end.
 
     It is told when to stop by `stop_when`; money comes behind it, see `all_of`.
     """

@@ -25,7 +25,7 @@ class RegisteredPipelines:
 
     @classmethod
     def of(cls, references: tuple[str, ...]) -> RegisteredPipelines:
-        """Give the catalogue with more pipelines; InvalidInput if names clash or loading fails."""
+        """Return it with more pipelines; InvalidInput if names clash or loading fails."""
         catalogue = cls()
         for reference in references:
             try:
@@ -51,7 +51,7 @@ class RegisteredPipelines:
         return self._loaded[name]
 
     def referred(self, reference: str) -> Pipeline:
-        """Give the pipeline of a reference; InvalidInput if none of these has it."""
+        """Return the pipeline of a reference; InvalidInput if none of these has it."""
         for name in self.names:
             if self.reference(name) == reference:
                 return self.pipeline(name)
@@ -65,7 +65,7 @@ class RegisteredPipelines:
 
 
 def read_quotas(text: str) -> dict[str, float]:
-    """Give tenant -> largest part of each shared tier, in [0, 1].
+    """Return tenant -> largest part of each shared tier, in [0, 1].
 
     The text is `acme=0.5,lab=0.25`, the path of a YAML file of `tenant: part`, or nothing.
     InvalidInput if it is neither, a tenant repeats, or a part is out of range.

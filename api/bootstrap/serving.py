@@ -53,7 +53,7 @@ def require_fit(settings: Settings) -> None:
 
 @contextmanager
 def opened_parts(settings: Settings) -> Iterator[ServiceParts]:
-    """Give the parts of the one service of its database, which is brought up to date.
+    """Return the parts of the one service of its database, which is brought up to date.
 
     InvalidInput if the settings are unfit; DatabaseFailed if the database is, or cannot be
     reached, or has another service. A full disk does not keep it from starting.
@@ -72,7 +72,7 @@ def opened_parts(settings: Settings) -> Iterator[ServiceParts]:
 def make_orchestrator(
     settings: Settings, sockets: Path, gate: CallGate | None = None
 ) -> Orchestrator:
-    """Give what starts and ends instances, and sends requests to them. Needs a running event loop.
+    """Return what starts and ends instances and sends them requests. Needs a running event loop.
 
     `sockets` is a folder of its own for those of local workers, which it empties. The gate gives
     leave to call endpoints; None: always.
@@ -112,7 +112,7 @@ def make_orchestrator(
 
 
 def make_examples(parts: ServiceParts) -> ExampleSource:
-    """Give what makes the examples that requests name, apart unless operators run here, too."""
+    """Return what makes the examples that requests name, apart unless operators run here, too."""
     settings = parts.settings
     if settings.executor_choice.kind is ExecutorKind.IN_PROCESS:
         return ExamplesHere(parts.catalogue.pipeline)
@@ -120,7 +120,7 @@ def make_examples(parts: ServiceParts) -> ExampleSource:
 
 
 def make_discovery(parts: ServiceParts) -> Discovery | None:
-    """Give what sets the machines of shared tiers from the nodes of the cluster.
+    """Return what sets the machines of shared tiers from the nodes of the cluster.
 
     None: the operator of the service did not ask for it. Raises as `make_orchestrator`.
     """

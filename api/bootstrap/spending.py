@@ -30,7 +30,7 @@ def spending_of(
     pipeline: Pipeline,
     ledger: Ledger | None = None,
 ) -> SpendingGate:
-    """Give what leave to call is asked of while a query is planned; None: nothing is kept.
+    """Return what leave to call is asked of while a query is planned; None: nothing is kept.
 
     InvalidInput as `require_affordable`.
     """
@@ -73,7 +73,7 @@ def planning_gate(
     ledger: Ledger | None = None,
     database_url: str | None = None,
 ) -> Iterator[PlanningGate]:
-    """Give the gate of a query's planning; its limits are those of all on a migrated database.
+    """Return the gate of a query's planning; its limits are those of all on a migrated database.
 
     Without one they are of this process alone. InvalidInput as `require_affordable`.
     """
@@ -83,7 +83,7 @@ def planning_gate(
 
 
 def calls_of(spending: SpendingGate) -> tuple[CallsCost, ...]:
-    """Give what calls cost until now, as bills have it."""
+    """Return what calls cost until now, as bills have it."""
     from circinus.planner.search.bill import CallsCost
 
     return tuple(
@@ -93,7 +93,7 @@ def calls_of(spending: SpendingGate) -> tuple[CallsCost, ...]:
 
 
 def calling_here(infrastructure: Infrastructure, gate: LeaveGate, clock: Clock) -> EndpointCaller:
-    """Give what makes calls in this process."""
+    """Return what makes calls in this process."""
     return EndpointCaller(
         endpoints={endpoint.name: endpoint for endpoint in infrastructure.endpoints},
         gate=gate,

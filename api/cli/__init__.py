@@ -74,11 +74,11 @@ class _Studies(TyperGroup):
 
     # Which click a context is of depends on the version of typer.
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Give the names of the studies."""
+        """Return the names of the studies."""
         return self._loaded.list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """Give a study by name."""
+        """Return a study by name."""
         return self._loaded.get_command(ctx, cmd_name)
 
 

@@ -59,7 +59,7 @@ def command(app: typer.Typer, body: Callable[..., None]) -> None:
 
 
 def wrapped(body: Callable[..., None]) -> Callable[..., None]:
-    """Give a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told.
+    """Return a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told.
 
     `Annotated[kind, "help"]` is an option with the parameter's name. A parameter whose type is a
     dataclass stands for options, its fields, and a Client for `--url` and `--token`.
@@ -93,7 +93,7 @@ def wrapped(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Give a parameter as typer takes it; a truth is a flag that has no opposite."""
+    """Return a parameter as typer takes it; a truth is a flag that has no opposite."""
     kind = parameter.annotation
     if get_origin(kind) is Annotated and isinstance(kind.__metadata__[0], str):
         plain, text = get_args(kind)

@@ -68,7 +68,7 @@ def render(
 
 
 def _deadline_s(slo: SloRequest | None) -> float | None:
-    """Give what its requests are to be answered within; None: whenever, or it is not known.
+    """Return what its requests are to be answered within; None: whenever, or it is not known.
 
     A mean bounds no single request, and by how much the slowest may take longer a plan that is
     shown does not tell.

@@ -47,14 +47,14 @@ class ClusterOptions:
     kubeconfig: Annotated[Path | None, _WAY] = None
 
     def rollout(self, screen: Screen, *, timeout_s: float = 300.0, force: bool = False) -> Rollout:
-        """Give what acts on the cluster."""
+        """Return what acts on the cluster."""
         from circinus.deploy.kubernetes.rollout import Rollout
 
         server, clock = self.server(), SystemClock()
         return Rollout(server, self.namespace, clock, timeout_s, force, screen.note)
 
     def server(self) -> Cluster:
-        """Give the cluster's API server; InvalidInput if there is no way to it."""
+        """Return the cluster's API server; InvalidInput if there is no way to it."""
         from circinus.deploy.kubernetes.api import Cluster, connect
 
         return Cluster(connect(self.kubeconfig))
@@ -77,7 +77,7 @@ class RenderOptions:
     infrastructure: InfrastructureName = "local"
 
     def rendered(self, client: Client, source: str, namespace: str) -> Rendered:
-        """Give the objects of a plan, in a file or of a query of the service."""
+        """Return the objects of a plan, in a file or of a query of the service."""
         from circinus.deploy.kubernetes.manifests import render as objects_of
         from circinus.deploy.kubernetes.pod_template import read_pod_template
         from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
@@ -202,7 +202,7 @@ class NamedPlan(NamedTuple):
 
 
 def plan_of(client: Client, source: str) -> NamedPlan:
-    """Give the plan of a file that `circinus export` wrote, or of a query of the service.
+    """Return the plan of a file that `circinus export` wrote, or of a query of the service.
 
     InvalidInput for a query on a pool: what is rendered has a plan's own replicas.
     """
@@ -221,7 +221,7 @@ def plan_of(client: Client, source: str) -> NamedPlan:
 
 
 def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
-    """Give query id and plan of a document that `circinus export` wrote, of a query or a plan.
+    """Return query id and plan of a document that `circinus export` wrote, of a query or a plan.
 
     Raises InvalidInput if it is neither, or its query has no scheduled plan.
     """
@@ -237,7 +237,7 @@ def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
 
 
 def _scheduled(found: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
-    """Give what can be rendered; without machines, the schedule is not known.
+    """Return what can be rendered; without machines, the schedule is not known.
 
     Raises InvalidInput if the plan does not fit its pipeline, the infrastructure or the machines.
     """

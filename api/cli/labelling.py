@@ -65,7 +65,7 @@ class LabelDesk:
         memory: Remembered | None,  # of earlier queries; None: of none
         settings: Settings,
     ) -> LabelDesk | None:
-        """Give the desk of a query; None: a metric scores it, so no labels are needed.
+        """Return the desk of a query; None: a metric scores it, so no labels are needed.
 
         InvalidInput if the query names another judge than the pipeline has, or labels that cannot
         be read.
@@ -127,7 +127,7 @@ def _metric(query: JudgedQuery, labels: Path | None) -> MetricRequest | None:
 def _journal(
     query: JudgedQuery, own: str, memory: Remembered | None, settings: Settings
 ) -> tuple[FileJournal, tuple[QueryRecord, ...]]:
-    """Give what was measured for this query before, whatever labels there were."""
+    """Return what was measured for this query before, whatever labels there were."""
     pipeline, document = query.pipeline, query.request.document
     document.pop("metric", None)
     tiers = json.dumps(infrastructure_to_dict(query.tiers), sort_keys=True)
@@ -145,7 +145,7 @@ def _journal(
 
 
 def _others(records: Sequence[QueryRecord], own: str) -> tuple[QueryRecord, ...]:
-    """Give what other queries measured: what this one did changes with every run."""
+    """Return what other queries measured: what this one did changes with every run."""
     return tuple(record for record in records if record.query != own)
 
 

@@ -112,7 +112,7 @@ def prepare(
 
 
 def is_prepared(pipeline: Pipeline) -> bool:
-    """Give whether `prepare` prepared the pipeline in its present version."""
+    """Return whether `prepare` prepared the pipeline in its present version."""
     return pipeline.prepare is None or _mark(pipeline).exists()
 
 
@@ -192,7 +192,7 @@ def calibrate(
 
 
 def _dearest(tiers: Sequence[Tier]) -> Tier:
-    """Give a tier as it was measured last, with the calls of the pipeline whose are dearest."""
+    """Return a tier as it was measured last, with the calls of the pipeline whose are dearest."""
     return replace(
         tiers[-1],
         call_s=max(tier.call_s for tier in tiers),
@@ -201,7 +201,7 @@ def _dearest(tiers: Sequence[Tier]) -> Tier:
 
 
 def _mark_of(infrastructure: Infrastructure, pipelines: Sequence[str] | None) -> str:
-    """Give the line with which a calibrated file begins: equal for what is measured alike."""
+    """Return the line with which a calibrated file begins: equal for what is measured alike."""
     what = infrastructure_to_dict(infrastructure), sorted(pipelines or ())
     digest = blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=8).hexdigest()
     return f"# Measured for {digest}\n"
@@ -272,7 +272,7 @@ def _missing_text(view: PipelineView) -> str:
 
 
 def _mark(pipeline: Pipeline) -> Path:
-    """Give the file that says that this version of a pipeline is prepared."""
+    """Return the file that says that this version of a pipeline is prepared."""
     versions = repr([(name, op.version) for name, op in pipeline.by_name.items()])
     digest = blake2b(versions.encode(), digest_size=6).hexdigest()
     folder: Path = platformdirs.user_cache_path("circinus") / "prepared"

@@ -55,12 +55,12 @@ MethodName = Annotated[
 
 
 def connect(url: Url = DEFAULT_URL, token: Token = None) -> Client:
-    """Give a client of the service."""
+    """Return a client of the service."""
     return Client(url, token=token, retries=_RETRIES)
 
 
 def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
-    """Give the settings, None: from the environment; InvalidInput if an option breaks a rule."""
+    """Return the settings, None: from the environment; InvalidInput if an option breaks a rule."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         return Settings(**given)
@@ -69,7 +69,7 @@ def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Sett
 
 
 def reference_here(name: str) -> str:
-    """Give where a pipeline is that CIRCINUS_EXTRA_PIPELINES registers; else the name itself."""
+    """Return where a pipeline is that CIRCINUS_EXTRA_PIPELINES registers; else the name itself."""
     extra = settings_with().extra_pipelines
     if not extra or ":" in name:
         return name
@@ -84,7 +84,7 @@ def _import_from_here() -> None:
 
 
 def pipeline_here(reference: str) -> Pipeline:
-    """Give the pipeline of a registered name, or of `module:attribute`, here or installed.
+    """Return the pipeline of a registered name, or of `module:attribute`, here or installed.
 
     Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs.
     """
@@ -97,7 +97,7 @@ def pipeline_here(reference: str) -> Pipeline:
 
 
 def probes_here(file: Path, metric: str | None, asked: VerifyInput) -> EndpointProbes:
-    """Give the probes of a file, as many as a route asks for, and their metric, here or installed.
+    """Return the probes of a file, as many as a route asks for, and their metric.
 
     Raises InvalidInput if the file has none, the route asks for none, or there is no such metric.
     """
@@ -116,7 +116,7 @@ def probes_here(file: Path, metric: str | None, asked: VerifyInput) -> EndpointP
 
 
 def all_here(screen: Screen) -> list[str]:
-    """Give the names of the registered pipelines that can run; the others are told."""
+    """Return the names of the registered pipelines that can run; the others are told."""
     found = listed(registered())
     for one in found:
         if one.missing:
@@ -126,7 +126,7 @@ def all_here(screen: Screen) -> list[str]:
 
 
 def pairs(option: str, texts: Iterable[str] | None, rule: str) -> dict[str, str]:
-    """Give name -> value of texts `NAME=VALUE`, each once; else InvalidInput with the rule."""
+    """Return name -> value of texts `NAME=VALUE`, each once; else InvalidInput with the rule."""
     told: dict[str, str] = {}
     for text in texts or ():
         name, _, value = text.partition("=")
@@ -137,7 +137,7 @@ def pairs(option: str, texts: Iterable[str] | None, rule: str) -> dict[str, str]
 
 
 def numbers(option: str, text: str, rule: str) -> tuple[int, ...]:
-    """Give whole numbers that stand between commas; InvalidInput with the rule if one is none."""
+    """Return whole numbers between commas; InvalidInput with the rule if one is none."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:

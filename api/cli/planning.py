@@ -183,7 +183,7 @@ def plan(
 
 
 def _kept(desk: LabelDesk | None, memory: planning.Remembered | None) -> planning.Kept:
-    """Give what earlier planning left: with labels that of the very same query, too."""
+    """Return what earlier planning left: with labels that of the very same query, too."""
     if desk is not None:
         return planning.Kept(journal=desk.journal, history=desk.history)
     return planning.Kept(history=() if memory is None else memory.earlier())
@@ -214,7 +214,7 @@ class _Asked(NamedTuple):
 def _asked(
     asked: Told, tiers: Infrastructure, settings: Settings, method: str | None = None
 ) -> _Asked:
-    """Give what is asked for; a method goes before the query's, and that before the settings'.
+    """Return what is asked for; a method goes before the query's, and that before the settings'.
 
     Raises InvalidInput with every broken rule that was found in one of its parts.
     """
@@ -232,7 +232,7 @@ def _asked(
 
 
 def _doubts(asked: _Asked) -> list[str]:
-    """Give what the examples cannot show of future inputs, before anything is measured."""
+    """Return what the examples cannot show of future inputs, before anything is measured."""
     slo, examples = asked.query.slo, len(asked.dataset)
     if (told := doubt(slo, examples)) is not None:
         return [told]
@@ -244,7 +244,7 @@ def _doubts(asked: _Asked) -> list[str]:
 
 
 def _memory(screen: Screen, pipeline: Pipeline, settings: Settings) -> planning.Remembered | None:
-    """Give what earlier queries measured; None when the database cannot be opened."""
+    """Return what earlier queries measured; None when the database cannot be opened."""
     try:
         return planning.remembered(pipeline, settings.database_url)
     except Unavailable as error:
@@ -275,7 +275,7 @@ class _Watching:
         self.lines.update({**self.expected, query.pipeline: line})
 
     def cancelled(self) -> bool:
-        """Give whether Ctrl-C was pressed."""
+        """Return whether Ctrl-C was pressed."""
         return self.ended
 
     def interrupt(self, number: int, _frame: object) -> None:

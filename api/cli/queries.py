@@ -204,7 +204,7 @@ def show_phase(screen: Screen, query: QueryView) -> None:
 
 
 def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
-    """Give the query once nothing more will happen to it by itself, showing its progress."""
+    """Return the query once nothing more will happen to it by itself, showing its progress."""
     seen = tables.BestSeen()
     with screen.follow() as lines:
 
@@ -215,7 +215,7 @@ def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
 
 
 def _progress_key(query: QueryView) -> str:
-    """Give what must change for a new line in a log."""
+    """Return what must change for a new line in a log."""
     progress = query.progress
     if progress is None:
         return query.phase.value
@@ -235,7 +235,7 @@ def _show_and_leave(screen: Screen, client: Client, query: QueryView) -> None:
 
 
 def _ahead(client: Client) -> dict[str, int]:
-    """Give how many are planned before each queued query: those queued earlier, and right now."""
+    """Return how many are planned before each queued query, with those planned now."""
     busy = sum(1 for _ in client.all_queries(phase=QueryPhase.PLANNING))
     queued = [query.id for query in client.all_queries(phase=QueryPhase.QUEUED)]  # newest first
     return {query: busy + place for place, query in enumerate(reversed(queued))}

@@ -78,7 +78,7 @@ def follow(
 
 
 def cluster_file(file: Path) -> ClusterRoute:
-    """Give the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
+    """Return the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
     from circinus.api.use_cases.route_cluster import cluster_route
 
     return cluster_route(_asked(file))
@@ -131,7 +131,7 @@ def follow_in_cluster(
 
 
 def _followed(screen: Screen, follower: RouteFollower, *, once: bool) -> RouteSteered | None:
-    """Give what the last look came to; None: there was none."""
+    """Return what the last look came to; None: there was none."""
     seen: list[RouteSteered] = []
 
     def tell(steered: RouteSteered) -> None:

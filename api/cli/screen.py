@@ -29,7 +29,7 @@ SILENCE_S = 2.0  # the longest without a word while something is followed
 
 
 def _console(stream: TextIO) -> Console:
-    """Give a console as wide as its terminal; when piped, as COLUMNS says, or `PIPED_WIDTH`."""
+    """Return a console as wide as its terminal; when piped, as COLUMNS says, or `PIPED_WIDTH`."""
     width = None if stream.isatty() else get_terminal_size((PIPED_WIDTH, 0)).columns
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
@@ -76,12 +76,12 @@ class Screen:
         self.show(str(path), document={"written": path})
 
     def follow(self) -> Follow:
-        """Give lines for people that are kept up to date beside the result."""
+        """Return lines for people that are kept up to date beside the result."""
         return Follow(self.err, quiet=self.as_json)
 
 
 def json_text(document: object) -> str:
-    """Give schemas, dataclasses and what holds them as JSON; null for what is no number."""
+    """Return schemas, dataclasses and what holds them as JSON; null for what is no number."""
     tree = to_jsonable_python(document, inf_nan_mode="null")
     return json.dumps(tree, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -183,7 +183,7 @@ def _link(text: str) -> dict[str, object]:
 
 
 def given_input(text: str) -> object:
-    """Give what `--input` names: JSON, or what a file has; InvalidInput if it is neither."""
+    """Return what `--input` names: JSON, or what a file has; InvalidInput if it is neither."""
     try:
         named = text.startswith("@")
         data = read_file(Path(text[1:]), "it", _LARGEST_INPUT) if named else fsencode(text)

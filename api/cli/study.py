@@ -50,7 +50,7 @@ _METHODS = (
 
 
 def group() -> typer.Typer:
-    """Give the group of studies."""
+    """Return the group of studies."""
     made = typer.Typer()
     serving = (ilp, dispatch, live, unlike, pool, pool_change, routing)
     for study in (trace, stall, *serving, profiling, planning, drift, fresh):

@@ -141,7 +141,7 @@ def _profiled(lookup: PoolLookup, rows: Sequence[str], own: Callable[[], TrialLo
 def _space(
     load: SimulatedLoad, rate_rps: float, types: str, counts: str, prices: Path
 ) -> tuple[SimulatedLoad, PoolSpace]:
-    """Give a load on the types that are chosen from, and their pools."""
+    """Return a load on the types that are chosen from, and their pools."""
     kinds = load.table.kinds
     if types:
         load = replace(load, table=load.table.of_kinds(types.split(",")))

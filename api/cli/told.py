@@ -50,7 +50,7 @@ class Told(NamedTuple):
 
 
 def query_told(what: str, sets: Sequence[str] | None) -> Told:
-    """Give the query that a command is told; InvalidInput if there is no such file or module."""
+    """Return the query that a command is told; InvalidInput if there is no such file or module."""
     path = Path(what)
     if ":" in what and not path.is_file():
         found = Told({"pipeline": what}, Path())
@@ -65,7 +65,7 @@ def query_told(what: str, sets: Sequence[str] | None) -> Told:
 def completed(
     infrastructure: Infrastructure, pipeline: Pipeline, clock: Clock | None = None
 ) -> tuple[Infrastructure, tuple[str, ...]]:
-    """Give the infrastructure with what a pipeline calls, and what is to be told of it.
+    """Return the infrastructure with what a pipeline calls, and what is to be told of it.
 
     InvalidInput if it lacks an endpoint whose price nobody lists, see `pipelines.suggested`.
     """
@@ -93,7 +93,7 @@ def _odd_prices(infrastructure: Infrastructure) -> list[str]:
 
 
 def _with(document: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Give a document with a field set; what is between is made, the rest stays."""
+    """Return a document with a field set; what is between is made, the rest stays."""
     name, is_set, value = text.partition("=")
     path = name.split(".")
     if not (is_set and all(path)):
@@ -111,7 +111,7 @@ def _at(document: object, path: Sequence[str], value: object, name: str) -> dict
 
 
 def _with_all_examples(document: dict[str, Any]) -> dict[str, Any]:
-    """Give a document whose data are all examples of its pipeline, where it says nothing else."""
+    """Return a document whose data are all examples of its pipeline, if it has nothing else."""
     data, reference = document.get("data") or {}, document.get("pipeline")
     is_told = not isinstance(data, Mapping) or any(name in data for name in _SOURCES)
     if is_told or not isinstance(reference, str) or ":" not in reference:

@@ -74,28 +74,28 @@ class Call(Generic[Answer]):
 
 
 def health() -> Call[HealthView]:
-    """Give the version of a service that is there, if not ready."""
+    """Return the version of a service that is there, if not ready."""
     return _get(HealthView, "/healthz", repeat=Repeat.NEVER)
 
 
 def ready() -> Call[HealthView]:
-    """Give the same of a service that can take queries; Unavailable with the reason if not."""
+    """Return the same of a service that can take queries; Unavailable with the reason if not."""
     return _get(HealthView, "/readyz", repeat=Repeat.NEVER)
 
 
 def metrics() -> Call[str]:
-    """Give what the queues of all deployments do, in the text format of Prometheus."""
+    """Return what the queues of all deployments do, in the text format of Prometheus."""
     return Call(method="GET", path="/metrics", read=bytes.decode, repeat=Repeat.ALWAYS)
 
 
 def submission(request: QueryRequest, key: str) -> Call[QueryView]:
-    """Give the accepted query; the same key gives the same query again."""
+    """Return the accepted query; the same key gives the same query again."""
     headers = {"Idempotency-Key": key}
     return _post(QueryView, "/v1/queries", request, repeat=Repeat.ALWAYS, headers=headers)
 
 
 def upload(kind: str, content: bytes) -> Call[DatasetView]:
-    """Give a data set of JSON lines, or of a zip; its id is that of its content."""
+    """Return a data set of JSON lines, or of a zip; its id is that of its content."""
     return Call(
         method="POST",
         path="/v1/datasets",
@@ -107,12 +107,12 @@ def upload(kind: str, content: bytes) -> Call[DatasetView]:
 
 
 def dataset(dataset: str) -> Call[DatasetView]:
-    """Give one data set."""
+    """Return one data set."""
     return _get(DatasetView, f"/v1/datasets/{_part(dataset)}")
 
 
 def datasets() -> Call[DatasetList]:
-    """Give all data sets, the newest first."""
+    """Return all data sets, the newest first."""
     return _get(DatasetList, "/v1/datasets")
 
 
@@ -123,7 +123,7 @@ def forget(dataset: str) -> Call[None]:
 
 
 def query(query_id: str) -> Call[QueryView]:
-    """Give one query."""
+    """Return one query."""
     return _get(QueryView, _query(query_id))
 
 
@@ -136,7 +136,7 @@ def page(
     key_prefix: str | None = None,
     unfinished: bool = False,
 ) -> Call[QueryPage]:
-    """Give a page of queries, newest first; `cursor` is the `next_cursor` of the page before."""
+    """Return a page of queries, newest first; `cursor` is the `next_cursor` of the page before."""
     return _get(
         QueryPage,
         "/v1/queries",
@@ -150,87 +150,87 @@ def page(
 
 
 def cancel(query_id: str) -> Call[QueryView]:
-    """Give the query after asking to stop planning it."""
+    """Return the query after asking to stop planning it."""
     return _post(QueryView, _query(query_id, ":cancel"), repeat=Repeat.ALWAYS)
 
 
 def plans(query_id: str) -> Call[PlanList]:
-    """Give the Pareto set of a query."""
+    """Return the Pareto set of a query."""
     return _get(PlanList, _query(query_id, "/plans"))
 
 
 def plan(plan_id: str) -> Call[PlanView]:
-    """Give one plan."""
+    """Return one plan."""
     return _get(PlanView, f"/v1/plans/{_part(plan_id)}")
 
 
 def explanation(plan_id: str) -> Call[ExplanationView]:
-    """Give why a plan is what it is."""
+    """Return why a plan is what it is."""
     return _get(ExplanationView, f"/v1/plans/{_part(plan_id)}/explanation")
 
 
 def what_if(query_id: str, body: WhatIfBody | Document) -> Call[WhatIfView]:
-    """Give what other circumstances would do to a query; nothing is changed or measured."""
+    """Return what other circumstances would do to a query; nothing is changed or measured."""
     asked = _checked(WhatIfBody, body)
     return _post(WhatIfView, _query(query_id, ":whatif"), asked, repeat=Repeat.ALWAYS)
 
 
 def replan(query_id: str, body: ReplanBody | Document) -> Call[QueryView]:
-    """Give the query after planning it again for other objectives or data."""
+    """Return the query after planning it again for other objectives or data."""
     asked = _checked(ReplanBody, body)
     return _post(QueryView, _query(query_id, ":replan"), asked, repeat=Repeat.UNSENT)
 
 
 def schedule(*, observed: bool = True) -> Call[ScheduleView]:
-    """Give the schedule, with what requests got lately unless it is not to be observed."""
+    """Return the schedule, with what requests got lately unless it is not to be observed."""
     return _get(ScheduleView, "/v1/schedule", observed="true" if observed else None)
 
 
 def preview(body: PreviewBody | Document) -> Call[ScheduleView]:
-    """Give the schedule that a change would lead to; nothing is changed."""
+    """Return the schedule that a change would lead to; nothing is changed."""
     asked = _checked(PreviewBody, body)
     return _post(ScheduleView, "/v1/schedule:preview", asked, repeat=Repeat.ALWAYS)
 
 
 def problem() -> Call[dict[str, object]]:
-    """Give the scheduling problem as it stands, in the form that studies read."""
+    """Return the scheduling problem as it stands, in the form that studies read."""
     path, read = "/v1/schedule/problem", TypeAdapter(dict[str, object]).validate_json
     return Call(method="GET", path=path, read=read, repeat=Repeat.ALWAYS)
 
 
 def deployment(query_id: str) -> Call[service.DeploymentView]:
-    """Give the deployment of a query."""
+    """Return the deployment of a query."""
     return _get(service.DeploymentView, _query(query_id, "/deployment"))
 
 
 def objectives() -> Call[service.ObjectiveList]:
-    """Give how each query that is served fares by its requests."""
+    """Return how each query that is served fares by its requests."""
     return _get(service.ObjectiveList, "/v1/objectives")
 
 
 def set_replicas(query_id: str, replicas: int) -> Call[QueryView]:
-    """Give a query that has so many replicas from now on, as far as there is room."""
+    """Return a query that has so many replicas from now on, as far as there is room."""
     body = _checked(service.ReplicasBody, {"replicas": replicas})
     return _set("PUT", QueryView, _query(query_id, "/replicas"), body)
 
 
 def drop_replicas(query_id: str) -> Call[QueryView]:
-    """Give a query whose replicas follow the rate of its requests from now on."""
+    """Return a query whose replicas follow the rate of its requests from now on."""
     return _drop(_query(query_id, "/replicas"))
 
 
 def undeploy(query_id: str) -> Call[QueryView]:
-    """Give the query after retiring it and freeing its capacity."""
+    """Return the query after retiring it and freeing its capacity."""
     return _drop(_query(query_id, "/deployment"))
 
 
 def pool(query_id: str) -> Call[PoolView]:
-    """Give the mix of machine types that should serve a query."""
+    """Return the mix of machine types that should serve a query."""
     return _get(PoolView, _query(query_id, "/pool"))
 
 
 def choose_pool(body: ChoosePoolBody | Document) -> Call[PoolChoiceView]:
-    """Give which instances to rent by measured latencies; nothing is changed."""
+    """Return which instances to rent by measured latencies; nothing is changed."""
     asked = _checked(ChoosePoolBody, body)
     call = _post(PoolChoiceView, "/v1/pools:choose", asked, repeat=Repeat.ALWAYS)
     return replace(call, timeout_s=_CHOOSING_S)
@@ -239,7 +239,7 @@ def choose_pool(body: ChoosePoolBody | Document) -> Call[PoolChoiceView]:
 def choose_query_pool(
     query_id: str, body: ChooseQueryPoolBody | Document | None = None
 ) -> Call[QueryPoolView]:
-    """Give the mix of machine types for a query, by what its requests were; nothing changes."""
+    """Return the mix of machine types for a query, by what its requests were; nothing changes."""
     asked = _checked(ChooseQueryPoolBody, body or {})
     path = _query(query_id, "/pool:choose")
     return replace(_post(QueryPoolView, path, asked, repeat=Repeat.ALWAYS), timeout_s=_CHOOSING_S)
@@ -248,7 +248,7 @@ def choose_query_pool(
 def set_pool(
     query_id: str, slices: Mapping[str, Mapping[str, int]], *, follow: bool = False
 ) -> Call[PoolView]:
-    """Give the pool of a query that is served by it from now on: tier -> type -> slices.
+    """Return the pool of a query that is served by it from now on: tier -> type -> slices.
 
     `follow`: it is chosen anew and changed when requests have become other ones.
     """
@@ -258,22 +258,22 @@ def set_pool(
 
 
 def drop_pool(query_id: str) -> Call[QueryView]:
-    """Give a query that is served by its plan's own replicas from now on."""
+    """Return a query that is served by its plan's own replicas from now on."""
     return _drop(_query(query_id, "/pool"))
 
 
 def routes() -> Call[RouteList]:
-    """Give the routes over deployment units, and how they fare."""
+    """Return the routes over deployment units, and how they fare."""
     return _get(RouteList, "/v1/routes")
 
 
 def route(name: str) -> Call[RouteView]:
-    """Give a route, and how it fares."""
+    """Return a route, and how it fares."""
     return _get(RouteView, _route(name))
 
 
 def set_route(body: RouteInput | Document) -> Call[RouteView]:
-    """Give a route that is served from now on, or as it is said now."""
+    """Return a route that is served from now on, or as it is said now."""
     asked = _checked(RouteInput, body)
     return _set("PUT", RouteView, _route(asked.name), asked)
 
@@ -284,14 +284,14 @@ def drop_route(name: str) -> Call[None]:
 
 
 def ask_route(name: str, body: service.RequestBody | Document) -> Call[service.RequestReply]:
-    """Give the answer of one of a route's units. Once sent it is not sent again by itself."""
+    """Return the answer of one of a route's units. Once sent it is not sent again by itself."""
     asked, timed = _checked(service.RequestBody, body), f"{_route(name)}/requests"
     within_s = asked.timeout_s + _MARGIN_S
     return _post(service.RequestReply, timed, asked, repeat=Repeat.UNSENT, timeout_s=within_s)
 
 
 def request(query_id: str, body: service.RequestBody | Document) -> Call[service.RequestReply]:
-    """Give the answer of the deployed plan. Once sent it is not sent again by itself."""
+    """Return the answer of the deployed plan. Once sent it is not sent again by itself."""
     asked = _checked(service.RequestBody, body)
     return _post(
         service.RequestReply,
@@ -303,33 +303,33 @@ def request(query_id: str, body: service.RequestBody | Document) -> Call[service
 
 
 def pipelines() -> Call[service.PipelineList]:
-    """Give the registered pipelines."""
+    """Return the registered pipelines."""
     return _get(service.PipelineList, "/v1/pipelines")
 
 
 def method() -> Call[MethodView]:
-    """Give how the service plans, schedules and dispatches."""
+    """Return how the service plans, schedules and dispatches."""
     return _get(MethodView, "/v1/method")
 
 
 def infrastructure() -> Call[service.InfrastructureView]:
-    """Give the infrastructure that the service plans for."""
+    """Return the infrastructure that the service plans for."""
     return _get(service.InfrastructureView, "/v1/infrastructure")
 
 
 def set_machines(machines: Mapping[str, int | None]) -> Call[service.InfrastructureView]:
-    """Give the infrastructure after machines of tiers came or went; None: as stated."""
+    """Return the infrastructure after machines of tiers came or went; None: as stated."""
     body = checked(service.MachinesBody, {"machines": dict(machines)})
     return _set("PATCH", service.InfrastructureView, "/v1/infrastructure", body)
 
 
 def emulation() -> Call[service.InfrastructureView]:
-    """Give the infrastructure with the links that are imitated."""
+    """Return the infrastructure with the links that are imitated."""
     return _get(service.InfrastructureView, "/v1/emulation")
 
 
 def set_emulation(body: service.EmulationBody | Document) -> Call[service.InfrastructureView]:
-    """Give the infrastructure with the links that are imitated from now on."""
+    """Return the infrastructure with the links that are imitated from now on."""
     asked = _checked(service.EmulationBody, body)
     return _set("PATCH", service.InfrastructureView, "/v1/emulation", asked)
 
@@ -337,13 +337,13 @@ def set_emulation(body: service.EmulationBody | Document) -> Call[service.Infras
 def event_page(
     query_id: str | None = None, *, after: int | None = None, limit: int = PAGE_SIZE
 ) -> Call[EventPage]:
-    """Give events after a serial number, of a query or of everything, the oldest first."""
+    """Return events after a serial number, of a query or of everything, the oldest first."""
     told = None if after is None else str(after)
     return _get(EventPage, event_path(query_id), after=told, limit=str(limit))
 
 
 def event_path(query_id: str | None) -> str:
-    """Give where events are told: of a query, or None: of everything."""
+    """Return where events are told: of a query, or None: of everything."""
     return "/v1/events" if query_id is None else _query(query_id, "/events")
 
 
@@ -379,7 +379,7 @@ def _post(
 
 
 def _set(method: str, answer: type[Shown], path: str, body: BaseModel) -> Call[Shown]:
-    """Give a change that says how things are to be, not by how much they change."""
+    """Return a change that says how things are to be, not by how much they change."""
     return Call(
         method=method,
         path=path,
@@ -391,7 +391,7 @@ def _set(method: str, answer: type[Shown], path: str, body: BaseModel) -> Call[S
 
 
 def _drop(path: str) -> Call[QueryView]:
-    """Give a query without a part of it."""
+    """Return a query without a part of it."""
     read = QueryView.model_validate_json
     return Call(method="DELETE", path=path, read=read, repeat=Repeat.ALWAYS)
 
@@ -421,7 +421,7 @@ def _query(query_id: str, rest: str = "") -> str:
 
 
 def _part(identifier: str) -> str:
-    """Give an id as one part of a path: it cannot reach another route."""
+    """Return an id as one part of a path: it cannot reach another route."""
     if not identifier or not identifier.isascii() or not set(identifier).isdisjoint("/:?#%. "):
         raise InvalidInput.of("id", "must be the id of a query or plan", identifier)
     return identifier

@@ -75,7 +75,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
         self._http.close()
 
     def all_queries(self, **chosen: Unpack[QueryFilter]) -> Iterator[QueryView]:
-        """Give every query, newest first, page after page."""
+        """Yield every query, newest first, page after page."""
         cursor, more = None, True
         while more:
             page = self.page(cursor=cursor, **chosen)
@@ -85,7 +85,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
     def events(
         self, query_id: str | None = None, *, after: int | None = None
     ) -> Iterator[EventView]:
-        """Give what happens to a query, or to everything, as it happens, without end.
+        """Yield what happens to a query, or to everything, as it happens, without end.
 
         After the event with the serial number `after`; None: of a query all that ever happened, of
         everything what happens from now on. A lost connection is made again, where it was: no
@@ -104,7 +104,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
         timeout_s: float | None = None,
         told: Callable[[QueryView], None] = _unheard,
     ) -> QueryView:
-        """Give a query once it is as it is waited for; Unavailable if it is not in time.
+        """Return a query once it is as it is waited for; Unavailable if it is not in time.
 
         `told` gets the query as it is at first, and whenever something happened to it.
         """
@@ -123,7 +123,7 @@ class Client(Verbs, AbstractContextManager["Client"]):
         return EventFeed(exchanges=self._exchanges, query_id=query_id, after=after, ends=ends)
 
     def carry_out(self, talk: Talk[Answer]) -> Answer:
-        """Give what a talk with the service comes to."""
+        """Return what a talk with the service comes to."""
         exchange = self._exchanges.of(talk)
         go_on = partial(next, exchange)
         while True:
@@ -287,7 +287,7 @@ class _Asked(TypedDict):
 def _prepared(
     base_url: str | None, token: str | None, retries: Retries | None, clock: Clock
 ) -> tuple[Exchanges, _Asked]:
-    """Give how calls are made, and what all of them have."""
+    """Return how calls are made, and what all of them have."""
     address = service_address(base_url, token)
     secret = address.token_text
     exchanges = Exchanges(base_url=address.url, retries=retries or Retries(), clock=clock)

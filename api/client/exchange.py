@@ -62,7 +62,7 @@ class Retries:
             checks.non_negative(f"retries.{name}", getattr(self, name))
 
     def pause_s(self, failed: int) -> float:
-        """Give the pause after so many tries in a row that failed, `>= 1`."""
+        """Return the pause after so many tries in a row that failed, `>= 1`."""
         longest = min(self.first_s * 2.0 ** min(failed - 1, 60), self.longest_s)
         return longest * (0.5 + self.chance() / 2)
 
@@ -111,7 +111,7 @@ class Exchanges:
     )  # call -> ETag and answer
 
     def of(self, talk: Talk[Answer]) -> Exchange[Answer]:
-        """Give the answer that a talk comes to; errors as `answer`, unless it handles them."""
+        """Yield the answer that a talk comes to; errors as `answer`, unless it handles them."""
         try:
             step = next(talk)
             while True:
@@ -129,7 +129,7 @@ class Exchanges:
             return cast("Answer", end.value)
 
     def answer(self, call: Call[Answer]) -> Exchange[Answer]:
-        """Give the answer to a call.
+        """Yield the answer to a call.
 
         InvalidInput for an input that breaks rules, Refused for any other problem that the service
         names, Unavailable if it cannot answer now, or answers as no version of ours does.
@@ -158,7 +158,7 @@ class Exchanges:
             yield Pausing(pause_s)
 
     def silent(self, error: httpx.HTTPError) -> Unavailable:
-        """Give what it means that no answer came."""
+        """Return what it means that no answer came."""
         told = str(error) or type(error).__name__
         reason = f"no service answers at {self.base_url} ({told})"
         found = Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
@@ -188,12 +188,12 @@ class Exchanges:
 
 
 def not_a_url(error: Exception, url: str) -> InvalidInput:
-    """Give the error for an address that is none."""
+    """Return the error for an address that is none."""
     return InvalidInput.of("url", f"must be a URL ({error})", url)
 
 
 def problem_in(response: httpx.Response) -> CircinusError:
-    """Give the error that an answer stands for which is no success."""
+    """Return the error that an answer stands for which is no success."""
     try:
         problem = ProblemDetails.model_validate_json(response.content)
     except ValidationError:  # a proxy in between, or no service of ours
@@ -207,7 +207,7 @@ def problem_in(response: httpx.Response) -> CircinusError:
 
 
 def retry_after_s(response: httpx.Response) -> float:
-    """Give the seconds after which a service asks to be tried again."""
+    """Return the seconds after which a service asks to be tried again."""
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isdecimal() else _RETRY_AFTER_S
 

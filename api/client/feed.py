@@ -58,7 +58,7 @@ class EventFeed:
         return self._left_s <= 0
 
     def connection(self) -> dict[str, Any]:
-        """Give what to connect with, now."""
+        """Return what to connect with, now."""
         self._opened = self.exchanges.clock.now()
         self._rest, self._fields = b"", {}
         left_s = min(KEPT_ALIVE_S, max(self._left_s, _LEAST_S))
@@ -70,7 +70,7 @@ class EventFeed:
         }
 
     def opens(self, response: httpx.Response) -> bool:
-        """Give whether events come; if not, the body is to be read, and `refused` told of it."""
+        """Return whether events come; if not, the body is to be read, and `refused` told of it."""
         media_type = response.headers.get("Content-Type", "").partition(";")[0]
         return response.is_success and media_type == _STREAM
 
@@ -91,7 +91,7 @@ class EventFeed:
             self._fail(self.exchanges.silent(error))
 
     def events_in(self, chunk: bytes) -> Iterator[EventView]:
-        """Give the events that more of a stream completes, those that are new."""
+        """Yield the events that more of a stream completes, those that are new."""
         self._failed, self._asked_s = 0, 0.0
         self._heard = self.exchanges.clock.now()
         # Lines end as the protocol says, not where `str.splitlines` would: texts hold U+2028.

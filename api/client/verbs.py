@@ -80,14 +80,14 @@ class Blocking(Protocol):
     """A client whose verbs give answers."""
 
     def carry_out(self, talk: Talk[Answer]) -> Answer:
-        """Give what a talk comes to."""
+        """Return what a talk comes to."""
 
 
 class Awaiting(Protocol):
     """A client whose verbs are awaited."""
 
     def carry_out(self, talk: Talk[Answer]) -> Coroutine[Any, Any, Answer]:
-        """Give what a talk comes to."""
+        """Return what a talk comes to."""
 
 
 class Verb(Generic[P, Answer]):
@@ -106,7 +106,7 @@ class Verb(Generic[P, Answer]):
         self, client: Awaiting, owner: type[object]
     ) -> Callable[P, Coroutine[Any, Any, Answer]]: ...
     def __get__(self, client: Blocking | Awaiting | None, owner: type[object]) -> object:
-        """Give the method of a client."""
+        """Return the method of a client."""
         if client is None:
             return self
 
@@ -128,7 +128,7 @@ def submit(
     idempotency_key: str | None = None,
     **fields: Unpack[QueryFields],
 ) -> Talk[QueryView]:
-    """Give the accepted query; the same key gives the same query again.
+    """Yield the accepted query; the same key gives the same query again.
 
     `fields` go before those of the query. A file or folder that its data names is handed over;
     a file's names start at its folder. InvalidInput names every broken rule.
@@ -144,7 +144,7 @@ def submit(
 
 
 def hand_over(path: Path) -> Talk[tuple[DatasetView, bool]]:
-    """Give the data set of a file of JSON lines or a folder, and whether it was sent.
+    """Yield the data set of a file of JSON lines or a folder, and whether it was sent.
 
     Content that the service has is not sent again. InvalidInput names every example at fault.
     """
@@ -158,7 +158,7 @@ def hand_over(path: Path) -> Talk[tuple[DatasetView, bool]]:
 
 
 def look(query_id: str, until: Until) -> Talk[tuple[QueryView, bool]]:
-    """Give a query, and whether it is as it is waited for."""
+    """Yield a query, and whether it is as it is waited for."""
     query: QueryView = yield calls.query(query_id)
     if until is None:
         if query.phase is not QueryPhase.WAITING:
@@ -170,7 +170,7 @@ def look(query_id: str, until: Until) -> Talk[tuple[QueryView, bool]]:
 
 
 def tells_more(event: EventView) -> bool:
-    """Give whether a query may be another one after an event: one measurement changes nothing."""
+    """Return whether an event may change a query: one measurement changes nothing."""
     return event.kind != EventKind.MEASURED
 
 
@@ -223,7 +223,7 @@ class Verbs:
 
 
 def _read(query: QueryInput | None, fields: Mapping[str, Any]) -> tuple[QueryRequest, Path]:
-    """Give what is asked for, and where paths of its data start."""
+    """Return what is asked for, and where paths of its data start."""
     base, document = Path(), {}
     if isinstance(query, QueryRequest):
         if not fields:
@@ -244,7 +244,7 @@ def _read(query: QueryInput | None, fields: Mapping[str, Any]) -> tuple[QueryReq
 
 
 def _source(data: object) -> object:
-    """Give the data of a query document; what stands for none is for its schema to refuse."""
+    """Return the data of a query document; what stands for none is for its schema to refuse."""
     if isinstance(data, DataSource):
         return data.model_dump(mode="json", exclude_unset=True)
     if isinstance(data, int):

@@ -42,7 +42,7 @@ class _Reader:
 
 @dataclass(eq=False, slots=True)
 class Feed:
-    """Gives events, rendered, as they come. Used within one event loop."""
+    """Returns events, rendered, as they come. Used within one event loop."""
 
     events: EventLog
     render: Callable[[EventView], bytes]  # called once for an event, however many read it
@@ -59,7 +59,7 @@ class Feed:
     async def follow(
         self, after: int, query_id: str | None = None, *, silence_s: float
     ) -> AsyncGenerator[bytes]:
-        """Give the events after an id, in order, each once, some at a time; until `close`.
+        """Yield the events after an id, in order, each once, some at a time; until `close`.
 
         None: of all queries. Nothing (`b""`) when none came for so long. To be closed by whoever
         reads no more.
@@ -110,7 +110,7 @@ class Feed:
             self._tail = None
 
     async def _missed(self, reader: _Reader) -> AsyncIterator[bytes]:
-        """Give what is in the table, so that whatever comes later is held, or `behind` again."""
+        """Yield what is in the table, so that whatever comes later is held, or `behind` again."""
         more = True
         while more and not self.closed:
             async with self._catching_up:

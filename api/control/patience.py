@@ -31,7 +31,7 @@ class DatabasePatience:
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext  # told that it waits
 
     def __call__(self, action: Callable[[], T]) -> T:
-        """Give what an action gives that can be repeated: nobody knows what was stored of it."""
+        """Return what an action gives that can be repeated: nobody knows what was stored of it."""
         try:
             return action()
         except DatabaseFailed:

@@ -152,7 +152,7 @@ def _claimed(parts: ServiceParts, worker: str, patience: DatabasePatience) -> St
 
 
 def _begun(limits: PlanningLimits) -> PlanningProgress:
-    """Give where planning is when nothing was measured yet."""
+    """Return where planning is when nothing was measured yet."""
     return PlanningProgress(
         phase=PlanningPhase.PROBING,
         measured=0,
@@ -204,7 +204,7 @@ def _planned(
     patience: DatabasePatience,
     shared: SharedRuns,
 ) -> tuple[PlanningResult, str]:
-    """Give what planning gave, and what is to be told of its start; empty: nothing.
+    """Return what planning gave, and what is to be told of its start; empty: nothing.
 
     That is why it did not go on from a checkpoint, and the remarks on the pipeline.
     """
@@ -269,7 +269,7 @@ def _planned(
 def _checkpoint(
     parts: ServiceParts, record: StoredQuery, now: Checkpoint
 ) -> tuple[Checkpoint, str]:
-    """Give what planning goes on from, and why it starts anew; empty: it need not."""
+    """Return what planning goes on from, and why it starts anew; empty: it need not."""
     checkpoints = parts.store.checkpoints(record.claimed_by)
     try:
         return checkpoints.opened(record.id, now), ""
@@ -357,7 +357,7 @@ class Heart:
             self.stopping()
 
     def _news(self) -> PlanningProgress | None:
-        """Give what is to be stored; None: nothing is new."""
+        """Return what is to be stored; None: nothing is new."""
         now, told = self.clock.now(), self._told
         if self._latest:
             self._told = told = self._latest.pop()

@@ -101,10 +101,10 @@ class PlanningProcess(Protocol):
     """The supervisor's side: a planning worker."""
 
     def ended(self) -> int | None:
-        """Give its exit code, minus a signal's number; None: it runs."""
+        """Return its exit code, minus a signal's number; None: it runs."""
 
     def beats(self) -> list[str]:
-        """Give what it sent since it was asked last: complaints, empty where it has none."""
+        """Return what it sent since it was asked last: complaints, empty where it has none."""
 
     def end(self) -> None:
         """Ask it to end."""

@@ -224,7 +224,7 @@ class Reconciler:
 
 
 def _up(target: Target, serving: Mapping[str, str]) -> set[str]:
-    """Give the queries that are served by their plans."""
+    """Return the queries that are served by their plans."""
     return {q for q, served in target.served.items() if serving.get(q) == served.plan.id}
 
 

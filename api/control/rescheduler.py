@@ -120,7 +120,7 @@ class Rescheduler:
         return target
 
     def _events(self, live: Mapping[str, int], infrastructure: Infrastructure) -> Events:
-        """Give what changed since the last look, and take it in."""
+        """Return what changed since the last look, and take it in."""
         # With other plans a query leaves and arrives in one step: what runs goes on meanwhile.
         leaving = tuple(q for q, known in self._live.items() if live.get(q) != known.revision)
         for query_id in leaving:
@@ -176,7 +176,7 @@ class Rescheduler:
     def _loads_for(
         self, asked: Mapping[str, int], served: Mapping[str, Assignment]
     ) -> dict[str, float]:
-        """Give the loads at which queries want as many replicas as somebody asked for."""
+        """Return the loads at which queries want as many replicas as somebody asked for."""
         scaled = {q: self._live[q].scaled(served[q].plan_id, self._infrastructure) for q in asked}
         loads = {q: load_for(asked[q], at.own) for q, at in scaled.items() if at is not None}
         return {q: load for q, load in loads.items() if load > 1}

@@ -30,7 +30,7 @@ class Samples:
     _made: dict[str, Future[Payload]] = field(default_factory=dict, init=False)
 
     async def of(self, pipelines: Iterable[str]) -> Mapping[str, Payload]:
-        """Give the samples that there are."""
+        """Return the samples that there are."""
         asked = {name: self._asked(name) for name in pipelines}
         if asked:
             waited = [asyncio.wrap_future(made) for made in asked.values()]

@@ -57,7 +57,7 @@ class Service:
 
     @classmethod
     def of(cls, parts: ServiceParts, deployer: Deployer) -> Service:
-        """Give a service; within the event loop that it will be used in."""
+        """Return a service; within the event loop that it will be used in."""
         examples, loop = make_examples(parts), asyncio.get_running_loop()
 
         def counted(wanted: ExampleSet) -> int:
@@ -83,7 +83,7 @@ class Service:
         return PoolChooser()
 
     async def choose_pool(self, query_id: str, asked: ChooseQueryPoolBody) -> QueryPoolView:
-        """Give the mix of machine types for a query, by its latest requests; errors as there."""
+        """Return the mix of machine types for a query, by its latest requests; errors as there."""
         demand = await self.deployer.demand(query_id)
         question = await asyncio.to_thread(question_of, self.parts, query_id, asked, demand)
         choice = None if question.body is None else await self.pools.choose(question.body)
@@ -111,7 +111,7 @@ class Service:
         )
 
     def schedule(self) -> Schedule:
-        """Give the schedule in force; an empty one before the first."""
+        """Return the schedule in force; an empty one before the first."""
         return self.parts.store.schedules.read()[1].schedule
 
     async def drop_old_events(self) -> None:
@@ -169,7 +169,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Service]:
-    """Give a service that plans and deploys until the context is left, and closes the deployer."""
+    """Return a service that plans and deploys until the context ends; it closes the deployer."""
     pin_numeric_threads()
     settings = parts.settings
     await deployer.imitate(parts.infrastructure)  # an earlier service may have had it otherwise

@@ -66,7 +66,7 @@ def front_svg(
     against: Against = Against.COST,
     link: str | None = None,
 ) -> str:
-    """Give plans by their numbers, from 1, among the configurations that were measured.
+    """Return plans by their numbers, from 1, among the configurations that were measured.
 
     Grey crosses are no plan; the plan that the schedule chose has a ring. `link` is where points
     lead to, with `{id}` for their plan's id; None: nowhere.
@@ -137,7 +137,7 @@ def _panel(
 
 
 def accuracy_axis(accuracies: Sequence[float]) -> Axis:
-    """Give an axis of accuracies with room above them, where there may be any."""
+    """Return an axis of accuracies with room above them, where there may be any."""
     return linear(
         [*accuracies, min(max(accuracies, default=1.0) + 0.02, 1.0)], "accuracy", zero=False
     )
@@ -148,7 +148,7 @@ def _figure(bound: float, against: Against) -> str:
 
 
 def _stairs(panel: PlotArea, spots: Sequence[_Spot]) -> str:
-    """Give what accuracy is had for so much: that of the best plan that costs no more."""
+    """Return what accuracy is had for so much: that of the best plan that costs no more."""
     best, path = -1.0, ""
     for spot in sorted(spots, key=lambda each: (each.x, -each.accuracy)):
         if spot.accuracy > best:
@@ -183,7 +183,7 @@ def _ring(x: float, y: float, radius: float) -> str:
 
 
 def _key(panel: PlotArea) -> Iterator[str]:
-    """Give what the marks mean."""
+    """Yield what the marks mean."""
     x, y = panel.left + 8, _SIZE[1] - 34.0
     yield _dot(x, y) + words("plan, by its number", x + 13, y + 4, font_size=11)
     yield _ring(x + 265, y, 7) + words("chosen", x + 278, y + 4, font_size=11)

@@ -15,7 +15,7 @@ _WIDTH = 400.0
 
 
 def links_svg(infrastructure: InfrastructureView) -> str:
-    """Give tiers as boxes and links as lines, dashed where they are emulated."""
+    """Return tiers as boxes and links as lines, dashed where they are emulated."""
     rows = {tier.name: row for row, tier in enumerate(infrastructure.tiers)}
     beyond = 0
     parts: list[str] = []
@@ -35,19 +35,19 @@ def links_svg(infrastructure: InfrastructureView) -> str:
 
 
 def link_words(link: LinkView) -> str:
-    """Give a link in words."""
+    """Return a link in words."""
     emulated = ", emulated" if link.emulated else ""
     return f"{' - '.join(link.between)}: {figures(link)}{emulated}"
 
 
 def figures(link: LinkView) -> str:
-    """Give bandwidth and delay of a link."""
+    """Return bandwidth and delay of a link."""
     rate = f"{link.bandwidth_bytes_per_s / BYTES_PER_MBIT:.4g} Mbit/s"
     return f"{rate}, {formats.seconds(link.delay_s)}"
 
 
 def _content(tier: TierView) -> str:
-    """Give what a tier is made of, in words."""
+    """Return what a tier is made of, in words."""
     if tier.remote:
         return f"called: {', '.join(each.name for each in tier.endpoints)}"
     if tier.dedicated:
@@ -77,7 +77,7 @@ def _near(link: LinkView, row: int) -> str:
 
 
 def _far(link: LinkView, one: int, other: int, beyond: int) -> str:
-    """Give a link that passes tiers by, to their right; nearest is the first of them."""
+    """Return a link that passes tiers by, to their right; nearest is the first of them."""
     x, top, bottom = (
         _WIDE + _BEYOND * (beyond + 1),
         *(r * _STEP + _HIGH / 2 for r in (one, other)),

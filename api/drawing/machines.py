@@ -37,7 +37,7 @@ class _Piece:
     extra: bool
 
     def told(self, where: str) -> str:
-        """Give it in words."""
+        """Return it in words."""
         kind = ", extra replica" if self.extra else ""
         return f"{self.of.query_id}, plan {self.of.plan_id}: {self.share:.2g} of {where}{kind}"
 
@@ -80,7 +80,7 @@ def machines_svg(
     width: int = 1080,
     link: str | None = None,
 ) -> str:
-    """Give all tiers with their machines and what fills them; of a dedicated one, those in use.
+    """Return all tiers with their machines and what fills them; of a dedicated one, those in use.
 
     Tiers that are called have none.
 
@@ -109,7 +109,7 @@ def machines_svg(
 
 
 def swatch_svg(number: int) -> str:
-    """Give the colour of a query, by its number from 1."""
+    """Return the colour of a query, by its number from 1."""
     box = element("rect", x=1, y=1, width=14, height=14, rx=3, **of_tier(number - 1))
     return element("svg", box, class_="shape", viewBox="0 0 16 16", aria_hidden="true")
 
@@ -221,12 +221,12 @@ class _Pen:
     linked: set[str] = field(default_factory=set)  # queries that a key leads to already
 
     def size(self, pool: _Pool) -> tuple[float, float]:
-        """Give how wide and high a pool is."""
+        """Return how wide and high a pool is."""
         grid = self._grid(pool)
         return grid.wide, grid.head + grid.rows * grid.step + 14
 
     def pool(self, pool: _Pool, left: float, top: float) -> Iterator[str]:
-        """Give the parts of a pool at a corner."""
+        """Yield the parts of a pool at a corner."""
         grid = self._grid(pool)
         yield words(pool.name, left, top + 16, font_size=14, font_weight=700)
         for number, text in enumerate(grid.lines):
@@ -245,7 +245,7 @@ class _Pen:
         return _Grid(wide=wide, box=box, row=row, rows=-(-count // row), step=step, lines=told)
 
     def key(self, top: float) -> Iterator[str]:
-        """Give what hatching means."""
+        """Yield what hatching means."""
         line = {"stroke": "currentColor", "stroke_opacity": 0.5}
         yield element("rect", x=1, y=top, width=22, height=14, fill=f"url(#{self.hatch})", **line)
         yield words("extra replica: more requests come than planned", 31, top + 11)
@@ -291,7 +291,7 @@ class _Pen:
 
 
 def _labels(piece: _Piece, at: tuple[float, float], size: tuple[float, float]) -> Iterator[str]:
-    """Give what fits into a slice: the number, then the query, then the plan."""
+    """Yield what fits into a slice: the number, then the query, then the plan."""
     (x, y), (wide, high) = at, size
     name = str(piece.number)
     lines = [name]

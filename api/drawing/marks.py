@@ -19,7 +19,7 @@ Spot = tuple[TrialView, float, float]
 
 
 def marks(spots: Sequence[Spot]) -> Iterator[str]:
-    """Give the marks, in the order of measuring."""
+    """Yield the marks, in the order of measuring."""
     silent: dict[TrialState, list[Spot]] = {}
     for spot in spots[:-_TELLING]:
         silent.setdefault(spot[0].state, []).append(spot)
@@ -32,17 +32,17 @@ def marks(spots: Sequence[Spot]) -> Iterator[str]:
 
 
 def cross(x: float, y: float) -> str:
-    """Give the mark of what is no plan."""
+    """Return the mark of what is no plan."""
     return element("path", d=_path(TrialState.LATE, x, y), **_look(TrialState.LATE))
 
 
 def dot(x: float, y: float) -> str:
-    """Give the mark of what is a plan."""
+    """Return the mark of what is a plan."""
     return element("path", d=_path(TrialState.FEASIBLE, x, y), **_look(TrialState.FEASIBLE))
 
 
 def told_of(trial: TrialView) -> str:
-    """Give what is known of a measured configuration, in lines."""
+    """Return what is known of a measured configuration, in lines."""
     figures = [
         f"{trial.state.value}, {trial.inputs} inputs",
         f"accuracy {formats.accuracy(trial.accuracy)}",

@@ -22,15 +22,15 @@ class PlotArea:
     labelled: bool = True  # whether the axis across has figures and a name
 
     def x(self, value: float) -> float:
-        """Give where a value is; what is beyond the axis is at its end."""
+        """Return where a value is; what is beyond the axis is at its end."""
         return self.left + self.width * min(max(self.across.part(value), 0.0), 1.0)
 
     def y(self, value: float) -> float:
-        """Give where a value is; what is beyond the axis is at its end."""
+        """Return where a value is; what is beyond the axis is at its end."""
         return self.top + self.height * (1 - min(max(self.up.part(value), 0.0), 1.0))
 
     def frame(self) -> Iterator[str]:
-        """Give axes, ticks and names."""
+        """Yield axes, ticks and names."""
         right, bottom = self.left + self.width, self.top + self.height
         rule = {"class_": "rule", "stroke": "currentColor", "stroke_opacity": 0.16}
         for value, text in self.up.ticks:
@@ -47,13 +47,13 @@ class PlotArea:
             yield words(self.across.label, right, bottom + 34, text_anchor="end", font_weight=600)
 
     def level(self, value: float, text: str) -> Iterator[str]:
-        """Give a bound that what is above it keeps."""
+        """Yield a bound that what is above it keeps."""
         y = self.y(value)
         yield element("line", x1=self.left, x2=self.left + self.width, y1=y, y2=y, **_BOUND)
         yield words(text, self.left + self.width - 4, y - 5, text_anchor="end", font_size=11)
 
     def wall(self, value: float, text: str) -> Iterator[str]:
-        """Give a bound that what is left of it keeps."""
+        """Yield a bound that what is left of it keeps."""
         x, near = self.x(value), self.across.part(value) > 0.5
         yield element("line", x1=x, x2=x, y1=self.top, y2=self.top + self.height, **_BOUND)
         anchor, shift = ("end", -5) if near else ("start", 5)

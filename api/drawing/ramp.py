@@ -11,7 +11,7 @@ _BLUE, _RED, _GREEN, *_, _GREY = COLOURS
 
 
 def ramp_chart(found: BreakingPointView) -> str:
-    """Give it as SVG: two panels, one below the other."""
+    """Return it as SVG: two panels, one below the other."""
     steps, rates = found.steps, [step.per_s for step in found.steps]
     across = linear(rates, "requests/s that come")
     p50 = [(s.per_s, s.p50_s * 1e3) for s in steps if s.p50_s is not None]

@@ -16,7 +16,7 @@ _SIZE = (600, 360)
 
 
 def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
-    """Give the accuracy of each measured configuration, and what those that are plans cost.
+    """Return the accuracy of each measured configuration, and what those that are plans cost.
 
     `trials` are in the order of measuring; the line is the least cost so far.
     """

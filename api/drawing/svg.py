@@ -14,7 +14,7 @@ _LETTER = 0.54  # of the size of letters: how wide one is
 
 
 def element(name: str, *parts: str, **attributes: object) -> str:
-    """Give an element around its parts, which are SVG. None is no attribute; `_` becomes `-`."""
+    """Return an element around its parts, which are SVG. None is no attribute; `_` becomes `-`."""
     told = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
@@ -24,20 +24,20 @@ def element(name: str, *parts: str, **attributes: object) -> str:
 
 
 def words(text: str, x: float, y: float, **attributes: object) -> str:
-    """Give words at a point, in the colour of those around the drawing."""
+    """Return words at a point, in the colour of those around the drawing."""
     told = {"fill": "currentColor", "font_size": 12, **attributes}
     return element("text", escape(text), x=x, y=y, **told)
 
 
 def title(text: str) -> str:
-    """Give what is shown of the element around it when it is pointed at, and read aloud."""
+    """Return what is shown of the element around it when it is pointed at, and read aloud."""
     return element("title", escape(text))
 
 
 def drawing(
     name: str, told: str, size: tuple[float, float], parts: Sequence[str], *, kind: str = "wide"
 ) -> str:
-    """Give a whole drawing, `told` in a sentence for who does not see it.
+    """Return a whole drawing, `told` in a sentence for who does not see it.
 
     One of the kind `plot` may be as narrow as a phone, with larger letters.
     """
@@ -60,7 +60,7 @@ def drawing(
 
 
 def fitted(text: str, width: float, size: float = 12) -> str:
-    """Give what fits of a text."""
+    """Return what fits of a text."""
     most = int(width / (size * _LETTER))
     if len(text) <= most:
         return text
@@ -68,7 +68,7 @@ def fitted(text: str, width: float, size: float = 12) -> str:
 
 
 def wrapped(text: str, width: float, size: float = 12) -> list[str]:
-    """Give a text in lines that fit."""
+    """Return a text in lines that fit."""
     lines, most = [""], int(width / (size * _LETTER))
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
@@ -78,7 +78,7 @@ def wrapped(text: str, width: float, size: float = 12) -> list[str]:
 
 
 def of_tier(number: int) -> dict[str, str]:
-    """Give the class and the colour of the tier of that number, from 0."""
+    """Return the class and the colour of the tier of that number, from 0."""
     at = number % len(COLOURS)
     colours = {"fill": COLOURS[at], "stroke": COLOURS[at]}
     return {"class_": f"tier tier-{at + 1}", **colours, "fill_opacity": "0.3"}

@@ -37,7 +37,7 @@ class _Bar:
 def timeline_svg(
     plan: PlanView, explanation: ExplanationView, latency_slo_s: float | None = None
 ) -> str:
-    """Give the operators as bars on their tiers, by mean seconds, and the transfers between them.
+    """Return operators as bars on their tiers, by mean seconds, and transfers between them.
 
     A request that meets nobody is drawn: where operators do not wait for each other they are at
     once. With an objective its bound is drawn too.
@@ -57,7 +57,7 @@ def timeline_svg(
 
 
 def _bars(parts: Sequence[OperatorPart]) -> Mapping[str, _Bar]:
-    """Give each operator's bar; on a tier those at the same time are in rows of their own."""
+    """Return each operator's bar; on a tier those at the same time are in rows of their own."""
     starts: dict[str, float] = {}
     for part in parts:
         ready = [starts[p.operator] + p.seconds for p in parts if p.operator in part.after]
@@ -112,7 +112,7 @@ def _bound(axis: Axis, bound_s: float | None, bottom: float) -> Iterator[str]:
 
 
 def _arrival(axis: Axis, bar: _Bar, sources: Sequence[_Bar]) -> Iterator[str]:
-    """Give the way of an operator's data, from each operator that it comes from."""
+    """Yield the way of an operator's data, from each operator that it comes from."""
     end = _x(axis, bar.starts_s)
     way = {"class_": "transfer", "stroke": "currentColor", "stroke_opacity": 0.6, "fill": "none"}
     for source in sources:

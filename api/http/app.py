@@ -46,7 +46,7 @@ _PAGES = (
 
 
 def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
-    """Give the application; starting it starts the service, stopping it stops both of them."""
+    """Yield the application; starting it starts the service, stopping it stops both of them."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -60,14 +60,14 @@ def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
 
 
 def application_of(started: Service) -> FastAPI:
-    """Give the application around a service that somebody else starts and stops."""
+    """Return the application around a service that somebody else starts and stops."""
     app = application(started.parts.settings)
     provide(app, started)
     return app
 
 
 def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
-    """Give the application around no service; what starts and stops with it is `lifespan`'s."""
+    """Return the application around no service; what starts and stops with it is `lifespan`'s."""
     app = FastAPI(
         title="Circinus",
         version=installed_version("circinus"),

@@ -87,7 +87,7 @@ class DataPlane:
     async def _answer(
         self, query_id: str, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """Give the answer; None if the request went on to the service."""
+        """Return the answer; None if the request went on to the service."""
         headers, arrived = Headers(scope=scope), arrival_in(scope)
         body = await read_body(headers, receive, self._limit)
         require_type(headers, {JSON: ""})
@@ -124,7 +124,7 @@ class DataPlane:
 
 
 def terms_of(body: RequestBody, arrived: float) -> RequestTerms:
-    """Give the terms of a request that arrived then, on the system's clock."""
+    """Return the terms of a request that arrived then, on the system's clock."""
     late = body.late is Late.SERVE
     return RequestTerms(timeout_s=body.timeout_s, serve_late=late, arrived=arrived)
 
@@ -143,7 +143,7 @@ def reply_of(
 
 
 def shown_output(output: Payload) -> JsonValue:
-    """Give an output as JSON has it; OperatorFailed if it has no form of it."""
+    """Return an output as JSON has it; OperatorFailed if it has no form of it."""
     try:
         return payload_to_json(output)
     except InvalidInput as error:  # nothing is wrong with what the client sent
@@ -151,7 +151,7 @@ def shown_output(output: Payload) -> JsonValue:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Give what the work gives; cancel it, ClientGone, when the client closes the connection."""
+    """Return what the work gives; cancel it, ClientGone, when the client closes the connection."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(receive))
     try:

@@ -44,12 +44,12 @@ _OF_FASTAPI = ("HTTPValidationError", "ValidationError")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Give the errors with these statuses as a route's `responses` tell them."""
+    """Return the errors with these statuses as a route's `responses` tell them."""
     return {status: _problem(status) for status in statuses}
 
 
 def header(name: str, words: str, *, required: bool = True) -> dict[str, Any]:
-    """Give what a route's `responses` tell of a header that is text."""
+    """Return what a route's `responses` tell of a header that is text."""
     told = {"description": words, "required": required, "schema": {"type": "string"}}
     return {"headers": {name: told}}
 
@@ -108,7 +108,7 @@ def _has_parameters(operation: Document) -> bool:
 
 
 def _without_null(schema: Document) -> Document:
-    """Give the schema of a parameter, which is text or left out."""
+    """Return the schema of a parameter, which is text or left out."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) != 1:
         return schema

@@ -118,7 +118,7 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
 
 
 def answer_of(error: CircinusError, scope: Scope) -> Response:
-    """Give what a request gets for an error of the project: its problem, or a page of it."""
+    """Return what a request gets for an error of the project: its problem, or a page of it."""
     return _as_asked(problem_of(error, scope["path"]), scope)
 
 
@@ -136,7 +136,7 @@ def _as_asked(problem: JSONResponse, scope: Scope) -> Response:
 
 
 def problem_of(error: CircinusError, path: str) -> JSONResponse:
-    """Give the problem document of an error of the project, with the headers that go with it."""
+    """Return the problem document of an error of the project, with the headers that go with it."""
     status, title = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     faults: Sequence[Fault] = getattr(error, "faults", ())
     headers = {}
@@ -201,7 +201,7 @@ def handle_errors(app: FastAPI) -> None:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Give the methods of a path by all of its routes; a route knows only its own."""
+    """Return the methods of a path by all of its routes; a route knows only its own."""
     routes, scope = request.app.routes, dict(request.scope)
     return [
         method
@@ -211,7 +211,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _body_of(request: Request) -> type[BaseModel] | None:
-    """Give the schema of the route's body; None when it has none."""
+    """Return the schema of the route's body; None when it has none."""
     route = request.scope.get("route")
     body = route.body_field if isinstance(route, APIRoute) else None
     kind: object = None if body is None else body.field_info.annotation

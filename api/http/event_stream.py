@@ -27,19 +27,19 @@ _SILENCE_S = 15.0
 
 
 def wants_stream(headers: Headers) -> bool:
-    """Give whether a client asks for a stream by name."""
+    """Return whether a client asks for a stream by name."""
     kinds = (kind.partition(";")[0].strip() for kind in headers.get("accept", "").split(","))
     return STREAM in (kind.lower() for kind in kinds)
 
 
 def frame(event: EventView) -> bytes:
-    """Give an event as it is sent."""
+    """Return an event as it is sent."""
     # JSON has no line ends of its own.
     return f"id: {event.id}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode()
 
 
 def reset(after: int) -> bytes:
-    """Give the frame that says: not all that was asked for is there; what follows is after an id.
+    """Return the frame that says that events are missing; the next ones are after an id.
 
     Whoever gets it forgets what it made of earlier events.
     """

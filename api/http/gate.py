@@ -61,18 +61,18 @@ UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "appli
 
 
 def arrival_in(scope: Scope) -> float:
-    """Give when a request's head had arrived, on the system's clock."""
+    """Return when a request's head had arrived, on the system's clock."""
     arrived: float = scope[_ARRIVED]
     return arrived
 
 
 def tree_in(scope: Scope) -> object:
-    """Give what a request's body holds; None without one. Not to be changed."""
+    """Return what a request's body holds; None without one. Not to be changed."""
     return scope.get(_TREE)
 
 
 def is_guarded(path: str) -> bool:
-    """Give whether a path is for those who show the token, where there is one."""
+    """Return whether a path is for those who show the token, where there is one."""
     return path not in OPEN and not path.startswith(STATIC)
 
 
@@ -111,7 +111,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _answered(self, scope: Scope, receive: Receive) -> Response | None:
-        """Give what concerns nobody but the guard, or None."""
+        """Return what concerns nobody but the guard, or None."""
         headers, login = Headers(scope=scope), self._login
         if login is None:
             require_loopback(headers)
@@ -175,7 +175,7 @@ class Gate:
 
 
 async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
-    """Give a body of at most so many bytes, else BodyTooLarge; and what `chunks` raises."""
+    """Return a body of at most so many bytes, else BodyTooLarge; and what `chunks` raises."""
     said = headers.get("content-length", "")
     too_large = said.isdecimal() and int(said[:20]) > limit
     read: list[bytes] = []
@@ -196,7 +196,7 @@ async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
 
 
 async def chunks(receive: Receive, patience_s: float = _PATIENCE_S) -> AsyncIterator[bytes]:
-    """Give a body as it comes.
+    """Yield a body as it comes.
 
     Raises TooSlow if it takes longer than `patience_s`, and a second more for every 16 KiB, and
     ClientGone if it ends before its end.
@@ -245,7 +245,7 @@ def require_type(headers: Headers, kinds: Collection[str]) -> None:
 
 
 def parsed(body: bytes, most: int = MOST_VALUES) -> object:
-    """Give what a body holds; NotJson if it is not what `read_json` reads."""
+    """Return what a body holds; NotJson if it is not what `read_json` reads."""
     try:
         return read_json(body, "body", most)
     except InvalidInput as error:
@@ -253,7 +253,7 @@ def parsed(body: bytes, most: int = MOST_VALUES) -> object:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Give the body once more, then whatever the connection has to say."""
+    """Return the body once more, then whatever the connection has to say."""
     told = False
 
     async def again() -> AsgiMessage:

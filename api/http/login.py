@@ -39,7 +39,7 @@ class Login:
     clock: Clock
 
     def has_session(self, headers: Headers) -> bool:
-        """Give whether a request shows the cookie of a session that goes on."""
+        """Return whether a request shows the cookie of a session that goes on."""
         try:
             shown = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
@@ -50,7 +50,7 @@ class Login:
         return same and expires.isdecimal() and self.clock.timestamp() < int(expires)
 
     def page_instead(self, scope: Scope, headers: Headers) -> Response | None:
-        """Give the way to the login for somebody who follows a link; None: it is no browser."""
+        """Return the way to the login for somebody who follows a link; None: it is no browser."""
         if scope["method"] != "GET" or "text/html" not in headers.get("accept", ""):
             return None
         query = scope["query_string"].decode("latin-1")
@@ -95,6 +95,6 @@ def _form(wanted: str, fault: str = "", status: int = 200) -> Response:
 
 
 def _local(wanted: str) -> str:
-    """Give where to go, if it is a path of ours: two slashes of any kind begin another host."""
+    """Return where to go, if it is a path of ours: two slashes of any kind begin another host."""
     ours = wanted.startswith("/") and wanted[1:2] not in ("/", "\\") and wanted.isprintable()
     return wanted if ours and wanted.isascii() else _AFTER

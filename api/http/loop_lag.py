@@ -35,7 +35,7 @@ class LoopLag:
             self._next.cancel()
 
     def seconds(self) -> float:
-        """Give by how much the loop was late lately, or is by now."""
+        """Return by how much the loop was late lately, or is by now."""
         return max(*self._late_s, self.clock.now() - self._due)
 
     def _look(self) -> None:

@@ -130,7 +130,7 @@ def exposition(
     lately: Mapping[str, Sequence[Lately]],
     routes: Mapping[str, RouteStatus] | None = None,
 ) -> bytes:
-    """Give the figures in Prometheus' text format, version 0.0.4; those of lately by query."""
+    """Return the figures in Prometheus' text format, version 0.0.4; those of lately by query."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Queues(queues))
     registry.register(_Lately(lately))

@@ -75,7 +75,7 @@ def _without_default_port(host: str) -> str:
 
 
 def _name(host: str) -> str:
-    """Give a host without its port."""
+    """Return a host without its port."""
     bare = host.startswith("[") and host.endswith("]")
     return host if bare else host.rpartition(":")[0] or host
 

@@ -41,20 +41,20 @@ SECTIONS = {
 def page(
     template: str, told: Mapping[str, object], *, section: str = "", status: int = 200
 ) -> HTMLResponse:
-    """Give a page, or a part of one, from a template; `section` is where it is in `SECTIONS`."""
+    """Return a page, or a part of one, from a template; `section` is where it is in `SECTIONS`."""
     text = _environment().get_template(template).render({**told, "section": section})
     return HTMLResponse(text, status, HEADERS)
 
 
 @cache
 def static_files() -> Mapping[str, tuple[bytes, str]]:
-    """Give the files that pages load: name -> content and the version that names it in paths."""
+    """Return the files that pages load: name -> content and the version that names it in paths."""
     found = {path.name: path.read_bytes() for path in sorted((_ROOM / "static").iterdir())}
     return {name: (text, blake2b(text, digest_size=9).hexdigest()) for name, text in found.items()}
 
 
 def _static(name: str) -> str:
-    """Give the path of a file, which changes with the file."""
+    """Return the path of a file, which changes with the file."""
     return f"{STATIC}{name}?v={static_files()[name][1]}"
 
 

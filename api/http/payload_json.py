@@ -32,7 +32,7 @@ _PLAIN_KINDS = "biufcSU"  # numbers, truth values, fixed-size text: no objects
 
 
 def payload_to_json(payload: object, depth: int = 0) -> JsonValue:
-    """Give the JSON form of a payload that lies so deep in another.
+    """Return the JSON form of a payload that lies so deep in another.
 
     InvalidInput if it is none, or has a number that JSON has no form for.
     """
@@ -73,7 +73,7 @@ def _text(data: bytes) -> str:
 
 
 def payload_from_json(tree: object, field: str = "input") -> Payload:
-    """Give the payload of a JSON form that `read_json` gave; arrays own their memory.
+    """Return the payload of a JSON form that `read_json` gave; arrays own their memory.
 
     InvalidInput if a mark is malformed, an array is torn, or it nests too deep.
     """
@@ -84,7 +84,7 @@ def payload_from_json(tree: object, field: str = "input") -> Payload:
 
 
 def _restored(tree: object, depth: int) -> Payload:
-    """Give the payload; an error tells the place from here on down."""
+    """Return the payload; an error tells the place from here on down."""
     if isinstance(tree, list):
         return [item for _, item in _each(enumerate(tree), "[{}]", depth)]
     if isinstance(tree, dict):
@@ -97,7 +97,7 @@ def _restored(tree: object, depth: int) -> Payload:
 
 
 def _each(parts: Iterable[tuple[Key, Any]], place: str, depth: int) -> list[tuple[Key, Payload]]:
-    """Give each part with its payload; what stands for itself costs no call."""
+    """Return each part with its payload; what stands for itself costs no call."""
     _require_shallow("", depth)
     made: list[tuple[Key, Payload]] = []
     try:
@@ -118,7 +118,7 @@ def _marked(fields: Mapping[str, object], mark: str, depth: int) -> Payload:
 
 
 def _within(place: str, error: InvalidInput) -> InvalidInput:
-    """Give an error about what lies at a place: only who is refused pays for the words."""
+    """Return an error about what lies at a place: only who is refused pays for the words."""
     return InvalidInput([Fault(f"{place}{f.field}", f.rule, f.value) for f in error.faults])
 
 

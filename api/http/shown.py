@@ -44,7 +44,7 @@ TAGGED: Mapping[int | str, dict[str, Any]] = {
 def tagged(
     text: bytes | Callable[[], bytes], known: str | None, tag: str | None = None
 ) -> Response:
-    """Give a JSON text with its ETag, or an empty 304 if that is among the `known` ones.
+    """Return a JSON text with its ETag, or an empty 304 if that is among the `known` ones.
 
     The tag is the text's own, equal for equal texts of any service, unless it is given: then the
     text may be made only when it is needed.
@@ -80,17 +80,17 @@ class ShownQueries:
     _here: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     def query(self, query_id: str) -> ShownQuery:
-        """Give a query with who made way for whom; NotFound if there is none of that id."""
+        """Return a query with who made way for whom; NotFound if there is none of that id."""
         version, revision = self.parts.store.state(query_id)
         return self._kept(query_id, version, revision, LATEST)
 
     def listed(self, asked: PageRequest) -> tuple[Sequence[ShownQuery], str | None]:
-        """Give what is on a page and the cursor of the next one; errors as `page_of`."""
+        """Return what is on a page and the cursor of the next one; errors as `page_of`."""
         told, next_cursor = self._told(asked)
         return [self._kept(*each, 0) for each in told], next_cursor
 
     def page(self, asked: PageRequest) -> tuple[Callable[[], bytes], str]:
-        """Give what makes the JSON of a `QueryPage`, and its tag; errors as `page_of`.
+        """Return what makes the JSON of a `QueryPage`, and its tag; errors as `page_of`.
 
         The tag is of the states that are on it: a page that is as before is not made again.
         """
@@ -105,7 +105,7 @@ class ShownQueries:
         return made, blake2b(states, digest_size=9).hexdigest()
 
     def _told(self, asked: PageRequest) -> tuple[list[tuple[str, int, int]], str | None]:
-        """Give id, version and revision of what is on a page, and the cursor of the next one."""
+        """Return id, version and revision of what is on a page, and the cursor of the next one."""
         found, next_cursor = page_of(self.parts.store, asked)
         revision = self.parts.store.schedules.revision()
         # No schedule says anything of what is not planned yet.
@@ -114,7 +114,7 @@ class ShownQueries:
         ], next_cursor
 
     def plans(self, query_id: str) -> bytes:
-        """Give the JSON of a `PlanList`; NotFound if there is no query of that id."""
+        """Return the JSON of a `PlanList`; NotFound if there is no query of that id."""
         return self._plans(query_id, self.parts.store.state(query_id)[0])
 
     def _kept(self, query_id: str, version: int, revision: int, displaced: int) -> ShownQuery:

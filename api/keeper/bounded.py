@@ -49,7 +49,7 @@ class EdgeLimits:
 
 
 def bounded(limits: EdgeLimits) -> type[HttpToolsProtocol]:
-    """Give uvicorn's protocol within limits."""
+    """Return uvicorn's protocol within limits."""
 
     class Bounded(_Bounded):
         bounds = limits

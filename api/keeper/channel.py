@@ -106,14 +106,14 @@ class Caller:
 
     @classmethod
     async def connect(cls, path: Path) -> Caller | None:
-        """Give a way to whoever answers at a socket; None: nobody does."""
+        """Return a way to whoever answers at a socket; None: nobody does."""
         try:
             return cls(*await asyncio.open_unix_connection(path))
         except OSError:
             return None
 
     async def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - the name's
-        """Give what a function there gives; Unavailable if the process ends before."""
+        """Return what a function there gives; Unavailable if the process ends before."""
         if self._listens.done():
             raise _gone()
         number = next(self._numbers)
@@ -149,12 +149,12 @@ class Caller:
 
 
 def to_bytes(message: object) -> bytes:
-    """Give what `from_bytes` restores in another process of ours."""
+    """Return what `from_bytes` restores in another process of ours."""
     return pickle.dumps(message)
 
 
 def from_bytes(data: bytes) -> Any:  # noqa: ANN401 - whatever it was
-    """Give a message of another process of ours: never one that comes from elsewhere."""
+    """Return a message of another process of ours: never one that comes from elsewhere."""
     return pickle.loads(data)
 
 

@@ -34,7 +34,7 @@ def server_before(
     limits: EdgeLimits,
     routes: ServedRoutes | None = None,
 ) -> uvicorn.Server:
-    """Give a server that answers requests to deployments and routes, where there are some.
+    """Return a server that answers requests to deployments and routes, where there are some.
 
     All else is for `others` to answer.
     """
@@ -74,7 +74,7 @@ def _alive_before(app: ASGIApp) -> ASGIApp:
 
 
 def listening_at(host: str, port: int) -> socket.socket:
-    """Give a socket that clients may come to; InvalidInput if the address is not free."""
+    """Return a socket that clients may come to; InvalidInput if the address is not free."""
     try:
         kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=kind, backlog=_BACKLOG)

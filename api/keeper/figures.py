@@ -54,7 +54,7 @@ class Counts(NamedTuple):
     took: int
 
     def since(self, before: QueryFigures | None, plan_id: str) -> Counts:
-        """Give how many of them are new; all, if another plan's or nothing was told before."""
+        """Return how many of them are new; all, if another plan's or nothing was told before."""
         if before is None or before.plan_id != plan_id:
             return self
         return Counts(*(max(now - then, 0) for now, then in zip(self, before.counts, strict=True)))
@@ -83,7 +83,7 @@ class ToldAnswers:
         self.own = here.answered
 
     def recent(self) -> Recent:
-        """Give the latest."""
+        """Return the latest."""
         return Recent(plan_id=self.plan_id, answered=self.answered, taken=tuple(self.taken))
 
 
@@ -93,7 +93,7 @@ _FIGURES = TypeAdapter[dict[str, QueryFigures]](dict[str, QueryFigures])
 def figures_of(
     orchestrator: Orchestrator, told: Mapping[str, QueryFigures] | None = None
 ) -> dict[str, QueryFigures]:
-    """Give query id -> what its requests got here, of all that serve.
+    """Return query id -> what its requests got here, of all that serve.
 
     Sums are of all requests, what is told of single ones is of those since what was told before.
     """
@@ -124,12 +124,12 @@ def figures_of(
 
 
 def figures_to_json(figures: Mapping[str, QueryFigures]) -> bytes:
-    """Give figures as JSON."""
+    """Return figures as JSON."""
     return _FIGURES.dump_json(dict(figures))
 
 
 def figures_from(document: bytes) -> dict[str, QueryFigures]:
-    """Give figures of JSON; InvalidInput if they are none."""
+    """Return figures of JSON; InvalidInput if they are none."""
     try:
         return _FIGURES.validate_json(document)
     except ValidationError as error:
@@ -137,7 +137,7 @@ def figures_from(document: bytes) -> dict[str, QueryFigures]:
 
 
 def lately_of(spans: Sequence[Sequence[SpanCounts]]) -> tuple[Lately, ...]:
-    """Give what requests got from dispatchers together, span by span."""
+    """Return what requests got from dispatchers together, span by span."""
     return tuple(added(each).lately() for each in zip(*spans, strict=True))
 
 
@@ -147,7 +147,7 @@ def status_of(
     others: Sequence[QueryFigures],
     recent: Recent,
 ) -> DeploymentStatus:
-    """Give how a deployment fares that several dispatchers serve, whose latest answers those are.
+    """Return the state of a deployment from the latest answers of its dispatchers.
 
     Percentiles are over the answers that are kept one by one, so over fewer than those of one.
     """
@@ -170,7 +170,7 @@ def seen_of(
     others: Sequence[QueryFigures],
     answers: Sequence[AnswersSeen],  # of the others, as long ago as they are by now
 ) -> SeenRequests:
-    """Give what requests got from several dispatchers, who send to the same instances."""
+    """Return what requests got from several dispatchers, who send to the same instances."""
     every = [own.answers, *answers]
     ago_s = np.concatenate([each.ago_s for each in every])
     order = np.argsort(-ago_s, kind="stable")
@@ -196,7 +196,7 @@ def _waiting(figures: QueryFigures, tier: str) -> int:
 
 
 def queues_of(tiers: Sequence[Mapping[str, QueueFigures]]) -> dict[str, QueueFigures]:
-    """Give tier -> its queues of several dispatchers, added up; the first says which tiers."""
+    """Return tier -> its queues of several dispatchers, added up; the first says which tiers."""
     first, *others = tiers
     return {
         tier: reduce(_both, (other[tier] for other in others if tier in other), figures)

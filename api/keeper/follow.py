@@ -130,7 +130,7 @@ class ServiceFollower:
         self._applying = asyncio.create_task(self._apply(view))
 
     def _read(self, view: FollowedView) -> dict[str, DesiredDeployment]:
-        """Give what is to be served; what cannot be read is served as before."""
+        """Return what is to be served; what cannot be read is served as before."""
         found = {q: d for q, d in self._desired.items() if q in view.awaited}
         for query, served in view.deployments.items():
             before = self._desired.get(query)

@@ -83,7 +83,7 @@ class Followed:
         return f"{self.run}-{self._number}"
 
     async def after(self, since: str, follower: str, applied: str) -> bytes | None:
-        """Give the state as JSON once it is not `since` any more; None: it stayed so for long.
+        """Return the state as JSON once it is not `since` any more; None: it stayed so for long.
 
         A follower asks, who goes by the state `applied`. Unavailable before it is known what
         should serve, and when nobody will know any more.
@@ -134,21 +134,21 @@ class Followed:
         self.orchestrator.hear(query, due, latest(told.took, new.took))
 
     def journal(self, query: str, plan_id: str) -> ToldAnswers:
-        """Give where the answers of a query's plan are noted."""
+        """Return where the answers of a query's plan are noted."""
         found = self._journals.get(query)
         if found is None or found.plan_id != plan_id:
             found = self._journals[query] = ToldAnswers(plan_id)
         return found
 
     def figures(self) -> dict[str, list[QueryFigures]]:
-        """Give query id -> what it got from each follower, if it serves the plan of here."""
+        """Return query id -> what it got from each follower, if it serves the plan of here."""
         found: dict[str, list[QueryFigures]] = {}
         for query, each, _ in self._fresh():
             found.setdefault(query, []).append(each)
         return found
 
     def answers(self) -> dict[str, list[AnswersSeen]]:
-        """Give query id -> the latest answers of each follower that serves the plan of here.
+        """Return query id -> the latest answers of each follower that serves the plan of here.
 
         They called no endpoints, see `after`, so they cost nothing beside machines.
         """
@@ -165,7 +165,7 @@ class Followed:
         self._tell()
 
     def _fresh(self) -> Iterable[tuple[str, QueryFigures, float]]:
-        """Give figures with their query, and how many seconds ago they were told."""
+        """Yield figures with their query, and how many seconds ago they were told."""
         for known in self._alive():
             told_s = self.clock.now() - known.told
             for query, each in known.figures.items():
@@ -236,7 +236,7 @@ class Followed:
 
 
 def _calls(served: ServedDeployment) -> bool:
-    """Give whether a plan calls endpoints: leave for that is had in one place alone."""
+    """Return whether a plan calls endpoints: leave for that is had in one place alone."""
     return bool(served.desired.plan.deployment.remote)
 
 

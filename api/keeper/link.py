@@ -212,7 +212,7 @@ def _status(told: bytes) -> DeploymentStatus:
 
 @contextlib.asynccontextmanager
 async def kept(settings: Settings, folder: Path) -> AsyncIterator[KeptDeployer]:
-    """Give the deployer of a folder's keeper; errors as `KeptDeployer.open`.
+    """Return the deployer of a folder's keeper; errors as `KeptDeployer.open`.
 
     Whoever leaves has closed it, or left the keeper to the next service.
     """
@@ -250,7 +250,7 @@ def _alone(settings: Settings, folder: Path) -> Iterator[None]:
 
 
 async def _told(process: Process, message: bytes) -> bytes:
-    """Give what a process says to a message before it closes its output."""
+    """Return what a process says to a message before it closes its output."""
     if process.stdin is None or process.stdout is None:
         return b""
     process.stdin.write(message)

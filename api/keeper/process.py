@@ -44,17 +44,17 @@ _LOG = logging.getLogger("circinus.api.keeper.process")
 
 
 def keeper_socket(folder: Path) -> Path:
-    """Give where the keeper of a folder takes calls."""
+    """Return where the keeper of a folder takes calls."""
     return folder / "keeper.sock"
 
 
 def service_socket(folder: Path) -> Path:
-    """Give where the service of a folder takes requests that are not for deployments."""
+    """Return where the service of a folder takes requests that are not for deployments."""
     return folder / "service.sock"
 
 
 def fingerprint(settings: Settings) -> str:
-    """Give what equals only between processes of one version, with the same settings."""
+    """Return what equals only between processes of one version, with the same settings."""
     token = settings.token_text or ""
     told = (installed_version("circinus"), sys.version, settings.model_dump_json(), token)
     return hashlib.sha256(repr(told).encode()).hexdigest()
@@ -98,7 +98,7 @@ class _Keeper:
         return fingerprint(self.settings)
 
     def status(self, query_id: str) -> bytes | None:
-        """Give a status as bytes: asked for often, and mostly the same as before."""
+        """Return a status as bytes: asked for often, and mostly the same as before."""
         try:
             return to_bytes(self.together.status(query_id))
         except InvalidInput:

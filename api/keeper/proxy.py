@@ -53,12 +53,12 @@ class Upstream:
 
     @classmethod
     def at(cls, path: Path) -> Upstream:
-        """Give a Unix socket of this computer."""
+        """Return a Unix socket of this computer."""
         return cls(httpcore.Origin(b"http", b"service", 80), str(path))
 
     @classmethod
     def of(cls, url: str) -> Upstream:
-        """Give the place of a URL; InvalidInput if it is none."""
+        """Return the place of a URL; InvalidInput if it is none."""
         try:
             parts = urlsplit(url)
             host, scheme = parts.hostname or "", parts.scheme
@@ -75,7 +75,7 @@ class Upstream:
         return () if self.path is not None else _ALIVE
 
     def pool(self, most: int) -> httpcore.AsyncConnectionPool:
-        """Give connections to it, at most so many."""
+        """Return connections to it, at most so many."""
         return httpcore.AsyncConnectionPool(
             uds=self.path,
             max_connections=most,
@@ -85,7 +85,7 @@ class Upstream:
         )
 
     def connection(self) -> httpcore.AsyncHTTPConnection:
-        """Give one that nobody else uses."""
+        """Return one that nobody else uses."""
         return httpcore.AsyncHTTPConnection(
             self.origin, uds=self.path, socket_options=self._options
         )
@@ -117,7 +117,7 @@ class Proxy:
         self._streams: set[httpcore.AsyncHTTPConnection] = set()
 
     def streams(self) -> int:
-        """Give how many streams of events are open."""
+        """Return how many streams of events are open."""
         return self._in_hand[_STREAMS]
 
     async def end_streams(self) -> None:

@@ -65,18 +65,18 @@ class ServedRoutes:
         return self._problems.get(name, "its workers start")
 
     def plan_serving(self, name: str) -> str | None:
-        """Give the route's name if it answers requests; None: it does not."""
+        """Return the route's name if it answers requests; None: it does not."""
         return name if name in self._served and name in self._desired else None
 
     def refuse_hopeless(self, name: str, arrived: float, *, unless: Callable[[], bool]) -> None:
         """Take all requests: a route's latency turns nobody away."""
 
     def emulates(self, name: str) -> bool:
-        """Give whether one of the route's units is as slow as it is by waiting."""
+        """Return whether one of the route's units is as slow as it is by waiting."""
         return any(each.speed < 1 for each in self._desired[name].asked.units)
 
     async def request(self, name: str, input: Payload, terms: RequestTerms) -> RequestResult:
-        """Give the answer of one of the route's units; errors as `Dispatcher.request`."""
+        """Return the answer of one of the route's units; errors as `Dispatcher.request`."""
         served = self._served.get(name)
         if served is None:
             raise Unavailable(f"route {name} is not served", retry_after_s=1.0)

@@ -42,7 +42,7 @@ class Handed:
     reference: str = ""  # for other processes; empty: they cannot import it
 
     def packed(self, value: Any) -> Payload:  # noqa: ANN401 - whatever a chain takes
-        """Give what operators are given for an input: what a chain takes, as it travels."""
+        """Return what operators are given for an input: what a chain takes, as it travels."""
         if self.chain is None:
             given: Payload = value
             return given
@@ -71,7 +71,7 @@ def asked_for(
     told: Mapping[str, Any],  # the query as a file has it, but for pipeline and inputs
     settings: Settings,
 ) -> AskedHere:
-    """Give what is to be planned; InvalidInput with every broken rule of one of its parts."""
+    """Return what is to be planned; InvalidInput with every broken rule of one of its parts."""
     pipeline, source = handed.pipeline, source_of(data)
     dataset = None if source else dataset_of(data, pipeline, handed.packed, columns)
     inputs = {"examples": len(dataset)} if dataset else source.model_dump(exclude_unset=True)  # type: ignore[union-attr]  # one of both
@@ -103,7 +103,7 @@ def handed_over(
     choices: Mapping[str, Sequence[KnobValue]] | None,
     name: str | None,
 ) -> Handed:
-    """Give the pipeline of what a program hands over.
+    """Return the pipeline of what a program hands over.
 
     InvalidInput if there is no such pipeline, this machine lacks what it needs, it can be no
     chain, a chain has no score, or a pipeline, which has all three by itself, is given another,
@@ -143,7 +143,7 @@ def _chain(
 
 
 def _plain(given: object) -> Any:  # noqa: ANN401 - a tree of whatever is in it
-    """Give a tree with Python's own mappings, lists and numbers, as strict schemas take them."""
+    """Return a tree with Python's own mappings, lists and numbers, as strict schemas take them."""
     if isinstance(given, Mapping):
         return {key: _plain(value) for key, value in given.items()}
     if isinstance(given, tuple | list):

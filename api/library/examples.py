@@ -36,7 +36,7 @@ _PAIR = "must be a pair (input, expected), an Example, or a mapping of input and
 
 
 def source_of(data: Data) -> DataSource | None:
-    """Give where examples are to be loaded from; None: they are in memory."""
+    """Return where examples are to be loaded from; None: they are in memory."""
     if isinstance(data, bool):
         raise InvalidInput.of("data", _KINDS, data)
     if isinstance(data, int):
@@ -59,7 +59,7 @@ def dataset_of(
     packed: Callable[[Any], Payload],
     columns: tuple[str, str] = _FIELDS,
 ) -> Dataset:
-    """Give the examples; `packed` makes what operators are given of what the caller has.
+    """Return the examples; `packed` makes what operators are given of what the caller has.
 
     `columns` are those of a data frame with inputs and expected outputs. InvalidInput tells of
     every faulty example, the first ones if there are many.

@@ -86,7 +86,7 @@ class _Saved(Input):
 
 
 def text_of(found: PlannedFindings) -> str:
-    """Give the content of a file of findings."""
+    """Return the content of a file of findings."""
     drawing = found.drawing
     groups = None if drawing.groups is None else drawing.groups.tolist()
     pipeline = to_document(found.graph)
@@ -107,7 +107,7 @@ def text_of(found: PlannedFindings) -> str:
 
 
 def read_findings(path: Path) -> PlannedFindings:
-    """Give the findings of a file; InvalidInput if it is none, or its parts do not fit."""
+    """Return the findings of a file; InvalidInput if it is none, or its parts do not fit."""
     content = read_file(path, _FIELD, _LARGEST_BYTES)
     _require_form(content)
     try:
@@ -159,7 +159,7 @@ def _drawing(inputs: _Order) -> Drawing:
 def _measured(
     documents: Sequence[MeasurementDocument], space: ConfigurationSpace, inputs: int
 ) -> Iterator[Found]:
-    """Give what was measured; InvalidInput if it is of something else than the rest."""
+    """Yield what was measured; InvalidInput if it is of something else than the rest."""
     operators = len(space.graph.operators)
     for i, document in enumerate(documents):
         configuration, measured = document.found

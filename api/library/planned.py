@@ -144,7 +144,7 @@ class Planned:
         )
 
     def explain(self, plan: PlanName = None) -> FoundExplanation:
-        """Give why a plan is what it is: what its operators take and cost, what was ruled out.
+        """Return why a plan is what it is: what its operators take and cost, what was ruled out.
 
         InvalidInput if there is no such plan.
         """
@@ -165,7 +165,7 @@ class Planned:
         bandwidth: Mapping[str, Change] | None = None,
         rate: tuple[float, float] | None = None,
     ) -> FoundWhatIf:
-        """Give what other objectives or another infrastructure would do, measuring nothing.
+        """Return what other objectives or another infrastructure would do, measuring nothing.
 
         `0.8x` times, `+2` and `-2` more or fewer, `5` exactly; `price`, `machines` and `speed` are
         by tier, `bandwidth` by link (`device-edge`, Mbit/s). `rate`: from which to which requests
@@ -188,7 +188,7 @@ class Planned:
         return FoundWhatIf.model_validate(view)
 
     def as_runnable(self, plan: PlanName = None, *, of: Plannable | None = None) -> Any:  # noqa: ANN401 - LangChain's
-        """Give the chain that was planned, configured as a plan says: the best, if none is named.
+        """Return the planned chain, configured as a plan says: the best, if none is named.
 
         A pipeline that was read off no chain is given as a Runnable of its operators. A result
         that was read from a file needs the chain or pipeline `of` which it is. InvalidInput if it
@@ -206,7 +206,7 @@ class Planned:
         return configured(of, configuration)
 
     def to_frame(self, which: Which = "front") -> pd.DataFrame:
-        """Give the plans as a data frame by their id; `search`: the configurations measured.
+        """Return the plans as a data frame by their id; `search`: the configurations measured.
 
         InvalidInput if pandas is not installed.
         """
@@ -219,7 +219,7 @@ class Planned:
         return pd.DataFrame(rows, index=pd.Index([p.id for p in self.front], name="plan"))
 
     def plot(self, which: Which = "front") -> Picture:
-        """Give a drawing of the plans by cost and accuracy; `search`: of the search over time."""
+        """Return a drawing of plans by cost and accuracy; `search`: of the search over time."""
         slo = self._found.request.slo
         if _which(which) == "search":
             return Picture(search_svg(self.trials, slo))
@@ -234,7 +234,7 @@ class Planned:
         Path(path).write_text(text_of(self._found), encoding="utf-8")
 
     def __repr__(self) -> str:
-        """Give it for a shell."""
+        """Return it for a shell."""
         return result_text(self.words, self.front, self.shortfall)
 
     def _repr_html_(self) -> str:
@@ -252,7 +252,7 @@ class Planned:
 
 
 def load(path: str | Path) -> Planned:
-    """Give what `save` wrote; InvalidInput if the file is none, or of another version."""
+    """Return what `save` wrote; InvalidInput if the file is none, or of another version."""
     return Planned(read_findings(Path(path)))
 
 

@@ -87,7 +87,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     workers: int | None = None,
     progress: bool = True,
 ) -> Planned:
-    """Give the plans of a pipeline or chain on some data, or why there are none.
+    """Return the plans of a pipeline or chain on some data, or why there are none.
 
     Operators run in processes of their own, copies of this one, so that what was made in a shell
     or a notebook can be planned. Ctrl-C ends it with what was found by then; the same call goes on
@@ -240,7 +240,7 @@ class _Memory:
 
     @classmethod
     def of(cls, asked: AskedHere, settings: Settings) -> _Memory:
-        """Give what is known of what is asked for."""
+        """Return what is known of what is asked for."""
         pipeline, remarks, earlier = asked.handed.pipeline, list[str](), None
         if not asked.request.cold:
             try:

@@ -27,7 +27,7 @@ class FoundPlan(PlanView):
     """A plan that was found: its figures are estimates with intervals."""
 
     def __repr__(self) -> str:
-        """Give it in two lines."""
+        """Return it in two lines."""
         figures = (
             f"accuracy {formats.accuracy(self.accuracy)}",
             f"latency {formats.latency(self.latency_s)}",
@@ -49,7 +49,7 @@ class FoundExplanation(ExplanationView):
     """Why a plan is what it is, from measurements that are there."""
 
     def __repr__(self) -> str:
-        """Give it as `circinus explain` prints it."""
+        """Return it as `circinus explain` prints it."""
         return printed(*tables.explanation_parts(self))
 
     __str__ = __repr__
@@ -59,7 +59,7 @@ class FoundWhatIf(WhatIfView):
     """What a change of circumstances would do, from measurements that are there."""
 
     def __repr__(self) -> str:
-        """Give it as `circinus whatif` prints it."""
+        """Return it as `circinus whatif` prints it."""
         return printed(*tables.what_if_parts(self))
 
     __str__ = __repr__
@@ -87,7 +87,7 @@ class Picture:
 
 
 def printed(*parts: RenderableType) -> str:
-    """Give what a console as wide as this terminal would print."""
+    """Return what a console as wide as this terminal would print."""
     width = get_terminal_size((PIPED_WIDTH, 0)).columns
     text = StringIO()
     console = Console(file=text, width=width, highlight=False, markup=False, emoji=False)
@@ -98,7 +98,7 @@ def printed(*parts: RenderableType) -> str:
 def result_text(
     words: Sequence[str], plans: Sequence[PlanView], missed: ShortfallView | None
 ) -> str:
-    """Give a result for a shell."""
+    """Return a result for a shell."""
     parts: list[RenderableType] = [*words]
     if plans:
         parts.append(tables.plans_table(plans, most=_MOST))
@@ -110,7 +110,7 @@ def result_text(
 def result_html(
     words: Sequence[str], plans: Sequence[PlanView], missed: ShortfallView | None
 ) -> str:
-    """Give a result for a notebook."""
+    """Return a result for a notebook."""
     parts = [f"<p>{escape(line)}</p>" for line in words]
     if plans:
         parts.append(plans_html(plans))
@@ -122,7 +122,7 @@ def result_html(
 
 
 def plans_html(plans: Iterable[PlanView]) -> str:
-    """Give a table of plans."""
+    """Return a table of plans."""
     head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
     rows = "".join(f"<tr>{''.join(map(_cell, _cells(plan)))}</tr>" for plan in plans)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -36,7 +36,7 @@ class ProgressBar(Protocol):
 
 @contextmanager
 def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
-    """Give a bar where somebody looks: in a notebook, or where stderr is a terminal; or none."""
+    """Return a bar where somebody looks: in a notebook, or where stderr is a terminal; or none."""
     if wanted and (display := _notebook()) is not None:
         yield _InNotebook(name, display)
     elif wanted and sys.stderr.isatty():
@@ -102,7 +102,7 @@ def interruptible(stop: Event) -> Iterator[None]:
 
 
 def _part(progress: PlanningProgress) -> float:
-    """Give how much of the limit that is nearest was spent."""
+    """Return how much of the limit that is nearest was spent."""
     pairs = [(progress.spent_s, progress.profiling_left_s)]
     if progress.time_left_s is not None:
         pairs.append((progress.elapsed_s, progress.time_left_s))
@@ -139,7 +139,7 @@ class _InNotebook:
 
 
 def _notebook() -> Any:  # noqa: ANN401 - IPython's own module, or None
-    """Give what displays in a notebook; None where this is none."""
+    """Return what displays in a notebook; None where this is none."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if ipython is None or shell is None or type(shell).__name__ == "TerminalInteractiveShell":

@@ -32,7 +32,7 @@ class Whose(Enum):
 
 
 def whose(metadata: Mapping[str, Any], release: str) -> Whose:
-    """Give whose an object with this metadata is."""
+    """Return whose an object with this metadata is."""
     named = (metadata.get("labels") or {}).get(RELEASE)
     if not named:
         return Whose.NOBODYS
@@ -47,7 +47,7 @@ class Claims:
     release: str
 
     def ours(self, metadata: Mapping[str, Any]) -> bool:
-        """Give whether the release may act on an object, having taken it if it was nobody's.
+        """Return whether the release may act on an object, having taken it if it was nobody's.
 
         False where somebody was faster, also with another change: the next look tells. Blocks,
         and raises as `Cluster` does.

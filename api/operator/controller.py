@@ -146,7 +146,7 @@ class Controller:
             self._over.wait(SWEEP_S)
 
     def stuck(self) -> list[str]:
-        """Give what hangs, in words."""
+        """Return what hangs, in words."""
         now = self.clock.now()
         since = {f"the look at {key}": at for key, at in self.queue.in_hand.items()}
         since["reading the service's queries"] = self._ticked_at
@@ -155,7 +155,7 @@ class Controller:
         ]
 
     def unsynced(self) -> list[str]:
-        """Give what is not known yet, in words."""
+        """Return what is not known yet, in words."""
         return [
             f"the objects of {namespace or 'all namespaces'} are not listed yet"
             for namespace in self.namespaces

@@ -39,7 +39,7 @@ _COLUMNS = (
 
 
 def definition() -> dict[str, Any]:
-    """Give the CustomResourceDefinition as a document."""
+    """Return the CustomResourceDefinition as a document."""
     parts = ("name", "type", "jsonPath", "priority")
     columns = [dict(zip(parts, column, strict=True)) for column in _COLUMNS]
     version = {
@@ -91,7 +91,7 @@ def _spec_schema() -> dict[str, Any]:
 
 
 def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a JSON schema of pydantic in the form that Kubernetes takes.
+    """Return a JSON schema of pydantic in the form that Kubernetes takes.
 
     Its references name `definitions`; a null that stands for "left out" is dropped.
     """
@@ -118,7 +118,7 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a schema without reference, and without the choice of null or of several types."""
+    """Return a schema without reference, and without the choice of null or of several types."""
     found = dict(schema)
     if "$ref" in found:
         name = found.pop("$ref").rpartition("/")[2]

@@ -104,7 +104,7 @@ def release(seen: SeenQuery, book: QueryBook) -> tuple[str, ...]:
 
 
 def _finished(seen: SeenQuery, key: str, book: QueryBook) -> KnownQuery | None:
-    """Give the present spec's query that is no longer among the unfinished ones.
+    """Return the present spec's query that is no longer among the unfinished ones.
 
     None: there is none, or a service that lost its state has to get it again.
     """
@@ -152,7 +152,7 @@ def _retired(other: KnownQuery, query: KnownQuery) -> Event:
 def _plan_facts(
     service: Client, query: KnownQuery, before: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Give what to say of the chosen plan; nothing if the status tells of it already."""
+    """Return what to say of the chosen plan; nothing if the status tells of it already."""
     if query.plan_id is None:
         return dict.fromkeys(_OF_PLAN)
     known = before.get("queryId") == query.id and before.get("planId") == query.plan_id
@@ -167,7 +167,7 @@ def _plan_facts(
 
 
 def _rounded(figure: float) -> float:
-    """Give a figure as people read it: 0.02, not the 0.020000000000000004 of a sum."""
+    """Return a figure as people read it: 0.02, not the 0.020000000000000004 of a sum."""
     return float(f"{figure:.{_DIGITS}g}")
 
 
@@ -213,7 +213,7 @@ class Status:
 
     @classmethod
     def refused(cls, generation: int, message: str) -> Status:
-        """Give the status of a spec that the service does not take."""
+        """Return the status of a spec that the service does not take."""
         no = tuple(
             Condition(type=type, status="False", reason="Refused", message=message)
             for type in (PLANNED, READY)
@@ -223,7 +223,7 @@ class Status:
 
     @classmethod
     def unreachable(cls, generation: int, before: Mapping[str, Any], message: str) -> Status:
-        """Give the status while the service does not answer: what was known, and why no more."""
+        """Return the status while the service does not answer: what was known, and why no more."""
         reason = "ServiceUnavailable"
         unknown = Condition(type=READY, status="Unknown", reason=reason, message=message)
         facts = {**before, "phase": before.get("phase") or _UNKNOWN, "message": message}
@@ -231,13 +231,13 @@ class Status:
 
     @classmethod
     def unwatched(cls, generation: int, message: str) -> Status:
-        """Give the status of an object that nobody follows."""
+        """Return the status of an object that nobody follows."""
         no = Condition(type=READY, status="False", reason="NotWatched", message=message)
         facts = {"phase": UNWATCHED, "message": message}
         return cls(generation=generation, facts=facts, conditions=(no,))
 
     def document(self, before: Mapping[str, Any], *, at: float) -> dict[str, Any]:
-        """Give the status as the cluster keeps it; fields that no longer hold are None.
+        """Return the status as the cluster keeps it; fields that no longer hold are None.
 
         `before` is what was written last; what changes does so `at` seconds since the epoch. What
         does not keeps its time stamps: of an unchanged query nothing is written to the cluster.
@@ -257,7 +257,7 @@ class Status:
 
 
 def transition(before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[Event]:
-    """Give the event of a phase if it is new."""
+    """Yield the event of a phase if it is new."""
     phase = str(now["phase"])
     if before.get("phase") != phase:
         message = str(now["message"]) or f"query {now.get('queryId')} is {phase}"

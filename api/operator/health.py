@@ -14,7 +14,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 
 Ailing = Callable[[], Sequence[str]]
-"""Gives what is wrong, in words; nothing: all is well. Called from any thread."""
+"""Returns what is wrong, in words; nothing: all is well. Called from any thread."""
 
 _LARGEST_PORT = 65535
 _NOT_FOUND, _UNAVAILABLE, _OK = 404, 503, 200

@@ -56,7 +56,7 @@ class ClusterLeases:
         return f"{self.release}-operator"
 
     def read(self) -> Lease:
-        """Give the lease; one without version if there is none."""
+        """Return the lease; one without version if there is none."""
         found = self.cluster.get(path_of(self.namespace, f"Lease/{self.name}"))
         return Lease() if found is None else _lease(found)
 

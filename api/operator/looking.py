@@ -104,7 +104,7 @@ class Looks:
         return again or _spread(REST_S, seen.uid)
 
     def _asked(self, seen: SeenQuery) -> tuple[Status, list[Event], Again | None]:
-        """Give the status, what to tell, and when to ask again if not at rest."""
+        """Return the status, what to tell, and when to ask again if not at rest."""
         if self.outage is not None:
             return Status.unreachable(seen.generation, seen.status, self.outage), [], _UNHEARD
         try:
@@ -138,7 +138,7 @@ class Looks:
         return written
 
     def _untold(self, uid: str, events: Iterable[Event]) -> Iterator[Event]:
-        """Give what was not told: a query that is slow to stop is stopped at every look."""
+        """Yield what was not told: a query that is slow to stop is stopped at every look."""
         for event in events:
             with self._lock:
                 told = (uid, event.message) in self._retired
@@ -155,7 +155,7 @@ def _no_answer(error: Unavailable) -> Again:
 
 
 def seen_of(found: Mapping[str, Any]) -> SeenQuery:
-    """Give an object as the cluster has it."""
+    """Return an object as the cluster has it."""
     metadata = found["metadata"]
     return SeenQuery(
         uid=metadata["uid"],
@@ -166,5 +166,5 @@ def seen_of(found: Mapping[str, Any]) -> SeenQuery:
 
 
 def _spread(seconds: float, uid: str) -> float:
-    """Give from 3/4 to all of the seconds, another part for each object, so that they spread."""
+    """Return from 3/4 to all of the seconds, another part for each object, so that they spread."""
     return seconds * (0.75 + 0.25 * crc32(uid.encode()) / 2**32)

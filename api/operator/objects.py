@@ -25,23 +25,23 @@ _LOG = logging.getLogger(__name__)
 
 
 def path_of_objects(namespace: str | None, name: str = "") -> str:
-    """Give the path of the objects of a namespace, None: of all, or of one of them."""
+    """Return the path of the objects of a namespace, None: of all, or of one of them."""
     where = "" if namespace is None else f"/namespaces/{namespace}"
     return f"/apis/{GROUP}/{VERSION}{where}/{PLURAL}{'/' if name else ''}{name}"
 
 
 def path_of_object(found: Object) -> str:
-    """Give the path of an object."""
+    """Return the path of an object."""
     return path_of_objects(found["metadata"]["namespace"], found["metadata"]["name"])
 
 
 def key_of_object(found: Object) -> str:
-    """Give `NAMESPACE/NAME`."""
+    """Return `NAMESPACE/NAME`."""
     return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
 
 
 def pages_of(cluster: Cluster, path: str) -> Iterator[Object]:
-    """Give a list page by page, each with the version to watch from; raises as `Cluster` does."""
+    """Yield a list page by page, each with the version to watch from; raises as `Cluster` does."""
     more: dict[str, str] = {}
     while True:
         page = cluster.listed(path, limit=str(_PAGE), **more)
@@ -65,15 +65,15 @@ class WatchedObjects:
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def get(self, key: str) -> Object | None:
-        """Give an object as far as is known; not to be changed. None: there is none."""
+        """Return an object as far as is known; not to be changed. None: there is none."""
         return self._objects.get(key)
 
     def key_of_uid(self, uid: str) -> str | None:
-        """Give the key of the object of a uid; None: there is none."""
+        """Return the key of the object of a uid; None: there is none."""
         return self._keys.get(uid)
 
     def known(self) -> Sequence[str]:
-        """Give the keys of all."""
+        """Return the keys of all."""
         with self._lock:
             return tuple(self._objects)
 
@@ -122,7 +122,7 @@ class WatchedObjects:
         return version
 
     def _watch(self, namespace: str | None, version: str) -> Iterator[str]:
-        """Give the versions up to which everything was heard."""
+        """Yield the versions up to which everything was heard."""
         path = path_of_objects(namespace)
         for event in self.cluster.watch(path, version, for_s=_WATCH_S):
             if self.over.is_set():

@@ -24,7 +24,7 @@ ObservedFacts = Mapping[str, Any]
 def observed_facts(
     before: ObservedFacts | None, found: ObjectivesView | None
 ) -> ObservedFacts | None:
-    """Give the `observed` of a status, as it was if it still says so; None: nothing is known.
+    """Return the `observed` of a status, as it was if it still says so; None: nothing is known.
 
     `before` is what was written last.
     """
@@ -44,7 +44,7 @@ def observed_facts(
 
 
 def objectives_condition(facts: ObservedFacts | None) -> tuple[str, str, str]:
-    """Give status, reason and message of the condition, of what `observed_facts` gave."""
+    """Return status, reason and message of the condition, of what `observed_facts` gave."""
     if facts is None:
         return "Unknown", "NotObserved", "no requests of the query are answered"
     message = str(facts["message"])
@@ -61,7 +61,7 @@ def objectives_condition(facts: ObservedFacts | None) -> tuple[str, str, str]:
 
 
 def observed_schema() -> dict[str, Any]:
-    """Give the OpenAPI schema of `status.observed`."""
+    """Return the OpenAPI schema of `status.observed`."""
     objective = {
         "name": _TEXT,
         "state": {**_TEXT, "enum": ["met", "missed", "unsure"]},
@@ -123,5 +123,5 @@ def _differs(before: object, now: object) -> bool:
 
 
 def _rounded(value: float) -> float:
-    """Give three digits of a figure, which nobody knows better."""
+    """Return three digits of a figure, which nobody knows better."""
     return float(f"{value:.3g}")

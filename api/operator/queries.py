@@ -38,7 +38,7 @@ class KnownQuery:
 
     @classmethod
     def of(cls, view: QueryView) -> KnownQuery:
-        """Give what is kept of a query."""
+        """Return what is kept of a query."""
         message = view.message or "" if view.shortfall is None else view.shortfall.sentence
         if view.progress is not None:
             failures = [str(found) for found in view.progress.failures]
@@ -97,7 +97,7 @@ class QueryBook:
         )
 
     def fares(self, query_id: str) -> ObjectivesView | None:
-        """Give how a query fares by its requests; None: nobody knows."""
+        """Return how a query fares by its requests; None: nobody knows."""
         return self._fares.get(query_id)
 
     def _read_fares(self) -> frozenset[str]:
@@ -109,7 +109,7 @@ class QueryBook:
         return moved
 
     def of(self, uid: str) -> tuple[KnownQuery, ...]:
-        """Give the unfinished queries of an object, newest first."""
+        """Return the unfinished queries of an object, newest first."""
         return self._by_uid.get(uid, ())
 
     def find(self, query_id: str) -> KnownQuery | None:
@@ -122,7 +122,7 @@ class QueryBook:
             return None
 
     def submit(self, request: QueryRequest, key: str) -> KnownQuery:
-        """Give the query of a key, which is made if there is none; InvalidInput as `Client`."""
+        """Return the query of a key, which is made if there is none; InvalidInput as `Client`."""
         return self._note(self.service.submit(request, idempotency_key=key))
 
     def stop(self, query: KnownQuery) -> bool:
@@ -166,7 +166,7 @@ class QueryBook:
         return tuple(map(self._kept_once, map(KnownQuery.of, page.items))), page.next_cursor
 
     def _kept_once(self, query: KnownQuery) -> KnownQuery:
-        """Give what is known if it is equal: the client remembers many pages of the same."""
+        """Return what is known if it is equal: the client remembers many pages of the same."""
         known = self._known.get(query.id)
         return known if known is not None and known == query else query
 

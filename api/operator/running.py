@@ -153,14 +153,14 @@ class OperatorProcess:
         return known is Whose.OURS
 
     def stuck(self) -> Sequence[str]:
-        """Give what hangs, in words: only being started again would help."""
+        """Return what hangs, in words: only being started again would help."""
         silent_s = self.clock.now() - self._contender.tried_at
         found = [] if silent_s <= _STUCK_S else [f"renewing the lease lasts {silent_s:.0f} s"]
         controller = self._controller
         return found if controller is None else [*found, *controller.stuck()]
 
     def unready(self) -> Sequence[str]:
-        """Give why this one should not be counted on, in words."""
+        """Return why this one should not be counted on, in words."""
         silent_s = self.clock.now() - self._contender.answered_at
         if silent_s > _SILENT * self.settings.lease_s:
             return ["the cluster does not answer"]
@@ -185,6 +185,6 @@ class OperatorProcess:
 def operator_of(
     service: Client, kubeconfig: Path | None, settings: OperatorSettings
 ) -> OperatorProcess:
-    """Give an operator; InvalidInput without a way to the cluster or for a bad figure."""
+    """Return an operator; InvalidInput without a way to the cluster or for a bad figure."""
     cluster = Cluster(connect(kubeconfig))
     return OperatorProcess(service=service, cluster=cluster, settings=settings)

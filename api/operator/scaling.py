@@ -40,7 +40,7 @@ class PlannedFor:
     def of(
         cls, spec: Mapping[str, object], generation: int, status: Mapping[str, Any]
     ) -> PlannedFor:
-        """Give it for an object as the cluster has it; `status` is what was written last."""
+        """Return it for an object as the cluster has it; `status` is what was written last."""
         wanted = dict(spec)
         replicas = wanted.pop(_REPLICAS, None)
         told = status.get(_PLANNED_FOR) or {}
@@ -75,7 +75,7 @@ def rescale(service: Client, query_id: str, *, has: int | None, wanted: int | No
 
 
 def scale_facts(query_id: str, found: ObjectivesView | None) -> Mapping[str, object]:
-    """Give what the status says of the scale: how many there are, and which pods are counted.
+    """Return what the status says of the scale: how many there are, and which pods are counted.
 
     `found`: how the query fares; None: nobody knows, and both are left out.
     """
@@ -87,7 +87,7 @@ def scale_facts(query_id: str, found: ObjectivesView | None) -> Mapping[str, obj
 
 
 def replicas_schema() -> dict[str, Any]:
-    """Give the OpenAPI schema of `spec.replicas`."""
+    """Return the OpenAPI schema of `spec.replicas`."""
     return {
         "type": "integer",
         "format": "int32",
@@ -101,7 +101,7 @@ def replicas_schema() -> dict[str, Any]:
 
 
 def scale_schema() -> dict[str, Any]:
-    """Give the OpenAPI schemas of what the status says of the scale."""
+    """Return the OpenAPI schemas of what the status says of the scale."""
     whole = {"type": "integer", "format": "int64"}
     planned = {"generation": whole, "hash": {"type": "string"}}
     return {

@@ -22,7 +22,7 @@ class Again:
     longest_s: float  # pause, `>= first_s`
 
     def pause_s(self, times: int) -> float:
-        """Give the pause after so many times in a row, `>= 1`."""
+        """Return the pause after so many times in a row, `>= 1`."""
         return min(self.first_s * 2.0 ** min(times - 1, 60), self.longest_s)
 
 
@@ -55,7 +55,7 @@ class WorkQueue:
             return None
 
     def ready(self) -> str | None:
-        """Give an object that is due, as `take`; None: there is none now."""
+        """Return an object that is due, as `take`; None: there is none now."""
         with self._changed:
             found = self._pick()
             return found if isinstance(found, str) else None
@@ -81,12 +81,12 @@ class WorkQueue:
 
     @property
     def in_hand(self) -> Mapping[str, float]:
-        """Give what workers have, and since when."""
+        """Return what workers have, and since when."""
         with self._changed:
             return dict(self._in_hand)
 
     def __len__(self) -> int:
-        """Give how many objects are to be looked at some time."""
+        """Return how many objects are to be looked at some time."""
         return len(self._due)
 
     def _put(self, key: str, when: float) -> None:
@@ -96,7 +96,7 @@ class WorkQueue:
             self._changed.notify_all()  # who waits for a later one waits too long now
 
     def _pick(self) -> str | float | None:
-        """Give a key that is due, else after how many seconds one is; None: when one is added."""
+        """Return a due key, else the seconds until one is; None: when one is added."""
         now, held = self.clock.now(), []
         try:
             while self._order:

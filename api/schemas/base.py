@@ -49,14 +49,14 @@ class View(BaseModel):
 
     @classmethod
     def of(cls, source: object = None, **others: object) -> Self:
-        """Give a value of the project as it is shown: attribute by attribute, but for `others`."""
+        """Return the view of a domain value: attribute by attribute, but for `others`."""
         names = cls.model_fields.keys() - others.keys()
         told = {name: getattr(source, name) for name in names if hasattr(source, name)}
         return cls.model_validate(told | others)
 
 
 def having(*names: str) -> dict[str, Any]:
-    """Give the JSON schema of objects that have these fields; null is left out, as everywhere."""
+    """Return the JSON schema of objects with these fields; null is left out, as everywhere."""
     return {
         "required": list(names),
         "properties": {name: {"not": {"type": "null"}} for name in names},
@@ -64,7 +64,7 @@ def having(*names: str) -> dict[str, Any]:
 
 
 def left_out(*names: str) -> dict[str, Any]:
-    """Give the JSON schema of objects without these fields."""
+    """Return the JSON schema of objects without these fields."""
     return {"properties": {name: {"type": "null"} for name in names}}
 
 
@@ -77,7 +77,7 @@ Finite = Annotated[float | None, BeforeValidator(_finite)]
 
 
 def time_of(value: object) -> object:
-    """Give seconds since the epoch as a time, UTC; what is none stays as it is."""
+    """Return seconds since the epoch as a time, UTC; what is none stays as it is."""
     return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else value
 
 

@@ -44,12 +44,12 @@ class ServedBillView(View):
 
 
 def usage_view(used: Usage) -> UsageView:
-    """Give what was used as it is shown."""
+    """Return what was used as it is shown."""
     return UsageView(**used._asdict())
 
 
 def served_bill_view(bill: ServedBill, plan: Plan | None) -> ServedBillView:
-    """Give a bill as it is shown, beside what its plan predicted; None: it is not known."""
+    """Return a bill as it is shown, beside what its plan predicted; None: it is not known."""
     calls = None if plan is None else plan.calls
     return ServedBillView.of(
         bill,

@@ -79,7 +79,7 @@ class ProgressData(View):
 
 
 def progress_data(progress: PlanningProgress) -> dict[str, JsonValue]:
-    """Give the data of a `query.progress`."""
+    """Return the data of a `query.progress`."""
     best: Plan | None = progress.best
     told = {} if best is None else {
         "best_plan_id": best.id, "best_cost_usd_per_hour": best.cost_usd_per_hour

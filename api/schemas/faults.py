@@ -46,7 +46,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def checked(model: type[Model], document: object) -> Model:
-    """Give what a parsed document or options describe; InvalidInput with every broken rule."""
+    """Return what a parsed document or options describe; InvalidInput with every broken rule."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -59,7 +59,7 @@ def faults_of(
     model: type[BaseModel] | None = None,
     skip: int = 0,
 ) -> list[Fault]:
-    """Give every broken rule of an error or its `errors()`, at least one, at most `MOST_FAULTS`.
+    """Return every broken rule of an error or its `errors()`, at least one, at most `MOST_FAULTS`.
 
     `model` was checked: it names the known fields where an unknown one is found. Of every path
     `skip` leading parts are left out (1 for FastAPI's `body`).
@@ -113,7 +113,7 @@ def _unknown_rule(model: type[BaseModel] | None, location: tuple[str | int, ...]
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
-    """Give the schema inside `X`, `X | None` or `Annotated[X, ...]`."""
+    """Return the schema inside `X`, `X | None` or `Annotated[X, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     unwrap: Callable[[object], tuple[object, ...]] = get_args

@@ -55,7 +55,7 @@ class FollowedView(View):
 
 
 def served_view(served: ServedDeployment) -> ServedView:
-    """Give a plan that serves as dispatchers are told of it."""
+    """Return a plan that serves as dispatchers are told of it."""
     desired = served.desired
     return ServedView(
         pipeline=desired.pipeline_reference,
@@ -69,7 +69,7 @@ def served_view(served: ServedDeployment) -> ServedView:
 
 
 def to_desired(view: ServedView, graph: PipelineGraph) -> DesiredDeployment:
-    """Give what is told; InvalidInput if it does not fit the pipeline's graph, or is no such plan.
+    """Return the plan to follow; InvalidInput if it does not fit the pipeline's graph.
 
     A plan that reads otherwise than it was written is of another version of its pipeline.
     """
@@ -86,7 +86,7 @@ def to_desired(view: ServedView, graph: PipelineGraph) -> DesiredDeployment:
 
 
 def addresses_in(deployments: Mapping[str, ServedView]) -> dict[str, str]:
-    """Give where all instances listen, by their keys."""
+    """Return where all instances listen, by their keys."""
     return {key: at for view in deployments.values() for key, at in view.addresses.items()}
 
 

@@ -20,7 +20,7 @@ STORED: Mapping[str, bool] = {"stored": True}
 
 
 def bounds(of: Range) -> Any:  # noqa: ANN401 - a field, whatever its type
-    """Give the bounds of a field, as JSON Schema states them."""
+    """Return the bounds of a field, as JSON Schema states them."""
     return Field(ge=of.least, le=of.most)
 
 

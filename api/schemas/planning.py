@@ -67,7 +67,7 @@ class MethodView(View):
 
 
 def to_planning(request: PlanningRequest | None, method: Method) -> PlanningMethod:
-    """Give how a query is planned: as far as it does not say, by the method of whoever plans.
+    """Return how a query is planned: as far as it does not say, by the method of whoever plans.
 
     InvalidInput if the parts do not go together.
     """
@@ -79,15 +79,15 @@ def to_planning(request: PlanningRequest | None, method: Method) -> PlanningMeth
 
 
 def planning_view(planning: PlanningMethod) -> PlanningView:
-    """Give how a query is planned, as the service tells it."""
+    """Return how a query is planned, as the service tells it."""
     return PlanningView.model_validate(parts_of(planning))
 
 
 def planned_by_default() -> PlanningView:
-    """Give how services plan that do not tell how."""
+    """Return how services plan that do not tell how."""
     return planning_view(DEFAULT.planning)
 
 
 def method_view(method: Method) -> MethodView:
-    """Give what a service does by itself."""
+    """Return what a service does by itself."""
     return MethodView.of(method, planning=planning_view(method.planning))

@@ -118,7 +118,7 @@ class PlanList(View):
 
 
 def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
-    """Give a plan as the owner of a query with that SLO sees it."""
+    """Return a plan as the owner of a query with that SLO sees it."""
     deployment, ahead = plan.deployment, plan.future
     there = plan.states(replace(slo, holds_for=HoldsFor.FUTURE))
     told = {
@@ -133,7 +133,7 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
 
 
 def plan_shown(plan: Plan) -> PlanView:
-    """Give a plan as it is to anybody: `to_plan` gives it back."""
+    """Return a plan as it is to anybody: `to_plan` gives it back."""
     deployment, ahead = plan.deployment, plan.future
     return PlanView.of(
         plan,
@@ -151,7 +151,7 @@ def plan_shown(plan: Plan) -> PlanView:
 
 
 def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
-    """Give the plan that is shown; InvalidInput if it does not fit the pipeline's graph."""
+    """Return the plan that is shown; InvalidInput if it does not fit the pipeline's graph."""
     deployment = Deployment(
         placement=view.placement,
         allocation=view.allocation,

@@ -187,7 +187,7 @@ class QueryPage(View):
 def progress_view(
     told: PlanningProgress | PlanningSummary, slo: Slo, infrastructure: Infrastructure
 ) -> ProgressView:
-    """Give how far planning is, or where it ended."""
+    """Return how far planning is, or where it ended."""
     best = _shown(told.best, slo, infrastructure)
     if isinstance(told, PlanningSummary):
         return ProgressView.of(told, phase="finished", best=best)
@@ -195,7 +195,7 @@ def progress_view(
 
 
 def trial_view(trial: Trial) -> TrialView:
-    """Give what a configuration was found to do."""
+    """Return what a configuration was found to do."""
     plan, told = trial.plan, dict[str, object]()
     if plan is not None:
         has_plan = trial.state is TrialState.FEASIBLE
@@ -210,7 +210,7 @@ _OF_PLANS = ("accuracy", "latency_s", "cost_usd_per_hour")
 def shortfall_view(
     shortfall: Shortfall | None, slo: Slo, infrastructure: Infrastructure
 ) -> ShortfallView | None:
-    """Give why there is no plan; None: there is one."""
+    """Return why there is no plan; None: there is one."""
     if shortfall is None:
         return None
     return ShortfallView.of(shortfall, closest=_shown(shortfall.closest, slo, infrastructure))

@@ -334,7 +334,7 @@ class QueryRequest(Input):
 def to_query(
     request: QueryRequest, *, pipeline: str | None = None, method: Method = DEFAULT
 ) -> Query:
-    """Give the query that a request asks for.
+    """Return the query that a request asks for.
 
     `pipeline` is the name of the loaded one, where the request names it by `module:attribute`. As
     far as the request does not say, it is planned by the method of whoever plans: stored ones say

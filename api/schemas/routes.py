@@ -59,7 +59,7 @@ class DeploymentUnitInput(Input):
 
     @property
     def unit(self) -> DeploymentUnit:
-        """Give it as the scheduler has it."""
+        """Return it as the scheduler has it."""
         told = {each.name for each in fields(DeploymentUnit)}
         return DeploymentUnit(**self.model_dump(include=told))
 
@@ -76,7 +76,7 @@ class RegimesInput(Input):
 
     @property
     def settings(self) -> RegimeSettings:
-        """Give them as the scheduler has them; InvalidInput if the longest is shorter."""
+        """Return them as the scheduler has them; InvalidInput if the longest is shorter."""
         return RegimeSettings(**self.model_dump())
 
 
@@ -112,7 +112,7 @@ class RouteInput(Input):
 
     @property
     def route(self) -> EndpointRoute:
-        """Give it as the scheduler has it; InvalidInput if two units have one name."""
+        """Return it as the scheduler has it; InvalidInput if two units have one name."""
         return EndpointRoute(
             name=self.name,
             demand_per_s=self.demand_per_s,

@@ -429,7 +429,7 @@ class RequestReply(View):
 
 
 def pipeline_view(listed: ListedPipeline) -> PipelineView:
-    """Give a pipeline as it is listed."""
+    """Return a pipeline as it is listed."""
     graph = None if listed.pipeline is None else listed.pipeline.graph
     return PipelineView.of(
         listed,
@@ -442,7 +442,7 @@ def pipeline_view(listed: ListedPipeline) -> PipelineView:
 
 
 def to_links(body: EmulationBody) -> list[Link]:
-    """Give the links of a body; InvalidInput if one connects a tier to itself."""
+    """Return the links of a body; InvalidInput if one connects a tier to itself."""
     return [
         Link(
             between=(link.between[0], link.between[1]),
@@ -454,7 +454,7 @@ def to_links(body: EmulationBody) -> list[Link]:
 
 
 def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
-    """Give an infrastructure as the service shows it."""
+    """Return an infrastructure as the service shows it."""
     return InfrastructureView.of(infrastructure, tiers=[*map(_tier_view, infrastructure.tiers)])
 
 

@@ -26,7 +26,7 @@ class SqlBills:
             session.execute(self._upsert, told)
 
     def of(self, query_id: str) -> tuple[ServedBill, ...]:
-        """Give what each plan of a query came to, all of its runs; empty if none called."""
+        """Return what each plan of a query came to, all of its runs; empty if none called."""
         wanted = select(ServedBillRow).where(ServedBillRow.query_id == query_id)
         found: dict[str, ServedBill] = {}
         for row in rows(self._engine, wanted):

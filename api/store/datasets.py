@@ -43,14 +43,14 @@ class SqlDatasets:
         return dataset, True
 
     def get(self, dataset_id: str) -> StoredDataset:
-        """Give what is known of one; NotFound if there is none of that id."""
+        """Return what is known of one; NotFound if there is none of that id."""
         wanted = select(DatasetRow).where(DatasetRow.id == dataset_id)
         if not (found := rows(self._engine, wanted)):
             raise NotFound("dataset", dataset_id)
         return _told(found[0])
 
     def content(self, dataset_id: str) -> bytes:
-        """Give the content as it was handed over; NotFound if there is none of that id."""
+        """Return the content as it was handed over; NotFound if there is none of that id."""
         with reading(self._engine) as session:
             wanted = select(DatasetRow.content).where(DatasetRow.id == dataset_id)
             content = session.scalar(wanted)
@@ -59,12 +59,12 @@ class SqlDatasets:
         return bytes(content)
 
     def all(self) -> tuple[StoredDataset, ...]:
-        """Give all of them, the newest first."""
+        """Return all of them, the newest first."""
         newest = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id)
         return tuple(map(_told, rows(self._engine, newest)))
 
     def users(self) -> Mapping[str, Sequence[str]]:
-        """Give the queries, newest first, that may yet be planned on a data set, by its id."""
+        """Return the queries, newest first, that may yet be planned on a data set, by its id."""
         with reading(self._engine) as session:
             return _users(session)
 

@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 def to_document(value: object) -> dict[str, object]:
-    """Give the JSON form of a frozen dataclass; InvalidInput if something inside has none."""
+    """Return the JSON form of a frozen dataclass; InvalidInput if something inside has none."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise InvalidInput.of("document", "must be made of a dataclass", type(value).__name__)
     given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
@@ -43,7 +43,7 @@ def _plain(value: object) -> object:
 
 
 def from_document(kind: type[Value], document: Mapping[str, object]) -> Value:
-    """Give the value whose JSON form `to_document` made; InvalidInput if it breaks a rule."""
+    """Return the value whose JSON form `to_document` made; InvalidInput if it breaks a rule."""
     try:
         return cast("Value", _adapter(cast("Hashable", kind)).validate_python(document))
     except ValidationError as error:

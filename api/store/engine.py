@@ -69,7 +69,7 @@ class Durability(StrEnum):
 
 
 def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
-    """Give an engine; the folder of an SQLite file is made when it is missing.
+    """Return an engine; the folder of an SQLite file is made when it is missing.
 
     URLs are `sqlite:///FILE`, `sqlite://` (in memory, gone when closed) and `postgresql://...`;
     any other raises InvalidInput. DatabaseUnfit if the driver is missing, or the folder cannot be
@@ -95,13 +95,13 @@ def connect(url: str, durability: Durability = Durability.POWER_LOSS) -> Engine:
 
 
 def file_of(url: URL) -> Path | None:
-    """Give the file of an SQLite database; None: it is in memory."""
+    """Return the file of an SQLite database; None: it is in memory."""
     name = (url.database or "").removeprefix("file:")
     return None if name in ("", ":memory:") else Path(name)
 
 
 def files_of(url: str) -> Sequence[Path]:
-    """Give the files that an SQLite database may have; none for another kind, or in memory.
+    """Return the files that an SQLite database may have; none for another kind, or in memory.
 
     InvalidInput for what is no URL.
     """
@@ -122,7 +122,7 @@ def _parsed(url: str) -> URL:
 
 
 def own_connection(engine: Engine, name: str) -> Connection:
-    """Give a connection to PostgreSQL outside the pool that the server knows by a name.
+    """Return a connection to PostgreSQL outside the pool that the server knows by a name.
 
     What it executes is no transaction.
     """
@@ -222,7 +222,7 @@ def _of_known_version() -> Iterator[None]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Session]:
-    """Give a session whose changes are stored when the block ends well, else none of them."""
+    """Return a session whose changes are stored when the block ends well, else none of them."""
     with (
         _connected(engine) as connection,
         Session(connection, expire_on_commit=False) as session,
@@ -242,7 +242,7 @@ def one_at_a_time(session: Session, what: str) -> None:
 
 
 def insertion(engine: Engine, into: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:
-    """Give an insertion that can be told what to do `on_conflict`, as each kind spells it.
+    """Return an insertion that can be told what to do `on_conflict`, as each kind spells it.
 
     `Session.merge` looks first: of two who find nothing, and both insert, one fails.
     """
@@ -252,14 +252,14 @@ def insertion(engine: Engine, into: type[DeclarativeBase]) -> sqlite.Insert | po
 
 
 def rows(engine: Engine, wanted: Select[Row]) -> Sequence[Row]:
-    """Give what a selection of one thing finds, without a lock."""
+    """Return what a selection of one thing finds, without a lock."""
     with reading(engine) as session:
         return session.scalars(wanted).all()
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
-    """Give a session that takes no lock."""
+    """Return a session that takes no lock."""
     with (
         _connected(engine, writes=False) as connection,
         Session(connection.execution_options(**_READ_ONLY)) as session,
@@ -268,7 +268,7 @@ def reading(engine: Engine) -> Iterator[Session]:
 
 
 def reads_only(connection: Connection) -> bool:
-    """Give whether a connection is that of a `reading`."""
+    """Return whether a connection is that of a `reading`."""
     return bool(connection.get_execution_options().get("circinus_read", False))
 
 

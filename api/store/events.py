@@ -42,7 +42,7 @@ class EventLog:
             tell(session, *events)
 
     def latest(self) -> int:
-        """Give the id of the newest event; 0 without any. Cheap."""
+        """Return the id of the newest event; 0 without any. Cheap."""
         with reading(self._engine) as session:
             return session.scalars(select(_NEWEST)).one()
 
@@ -55,7 +55,7 @@ class EventLog:
         kinds: Kinds = None,
         until: int | None = None,
     ) -> tuple[EventView, ...]:
-        """Give the first `limit` events after an id and up to another; None: of any query or kind.
+        """Return the first `limit` events between two ids; None: of any query or kind.
 
         An `until` of None is no bound.
         """
@@ -68,19 +68,19 @@ class EventLog:
     def of(
         self, query_id: str, *, kinds: Kinds = None, after: int = 0, limit: int = 1000
     ) -> tuple[EventView, ...]:
-        """Give the first `limit` events of a query after an id, of some kinds; None: of any."""
+        """Return the first `limit` events of a query after an id, of some kinds; None: of any."""
         return self.since(after, limit, query_id=query_id, kinds=kinds)
 
     def newest(
         self, limit: int, *, until: int, query_id: str | None = None, kinds: Kinds = None
     ) -> tuple[EventView, ...]:
-        """Give the last `limit` events up to an id, oldest first; None: of any query or kind."""
+        """Return the last `limit` events up to an id, oldest first; None: of any query or kind."""
         wanted = _events(query_id, kinds).where(EventRow.serial <= until)
         found = rows(self._engine, wanted.order_by(EventRow.serial.desc()).limit(limit))
         return tuple(row.view for row in reversed(found))
 
     def is_dropped(self, after: int, query_id: str | None = None) -> bool:
-        """Give whether any event after an id is not kept any more, of a query or at all.
+        """Return whether any event after an id is not kept any more, of a query or at all.
 
         True also for an id that no event had yet: it is of another database.
         """
@@ -95,7 +95,7 @@ class EventLog:
             return history is None or told_at != history[0]["at"]
 
     def trials(self, query_id: str) -> tuple[TrialView, ...]:
-        """Give what the latest search of a query found, the newest word on each configuration.
+        """Return what the latest search of a query found, the newest word on each configuration.
 
         In the order in which those came; empty before it measured anything.
         """
@@ -122,7 +122,7 @@ def _events(query_id: str | None, kinds: Kinds) -> Select[EventRow]:
 
 
 def _ends(session: Session) -> tuple[int, int]:
-    """Give the ids of the oldest and the newest event; 0 without any."""
+    """Return the ids of the oldest and the newest event; 0 without any."""
     wanted = select(func.coalesce(func.min(EventRow.serial), 0), _NEWEST)
     oldest, newest = session.execute(wanted).one()
     return oldest, newest

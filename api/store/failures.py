@@ -81,7 +81,7 @@ _POSTGRES: dict[str, _Failure] = {
 
 
 def failure_in(context: ExceptionContext) -> DatabaseFailed | None:
-    """Give what a driver's error means; None: the statement was wrong, not the database."""
+    """Return what a driver's error means; None: the statement was wrong, not the database."""
     if context.is_pre_ping:  # the pool finds another connection
         return None
     error = context.original_exception

@@ -70,7 +70,7 @@ class SqlHistory:
             session.execute(delete(HistoryRow).where(HistoryRow.serial.not_in(newest)))
 
     def earlier(self, fingerprint: str, most: int) -> Sequence[QueryRecord]:
-        """Give at most `most` records of that fingerprint, the newest first."""
+        """Return at most `most` records of that fingerprint, the newest first."""
         wanted = (
             select(HistoryRow)
             .where(HistoryRow.fingerprint == fingerprint)
@@ -80,7 +80,7 @@ class SqlHistory:
         return tuple(from_document(QueryRecord, row.record) for row in rows(self._engine, wanted))
 
     def summaries(self) -> tuple[HistorySummary, ...]:
-        """Give what is kept, by pipeline, version and how it was planned, the oldest way first."""
+        """Return stored plans by pipeline, version and planning settings, the oldest first."""
         wanted = select(HistoryRow).order_by(
             HistoryRow.pipeline, HistoryRow.fingerprint, HistoryRow.serial
         )
@@ -91,7 +91,7 @@ class SqlHistory:
         return tuple(HistorySummary(*key, count) for key, count in counted.items())
 
     def exported(self) -> dict[str, object]:
-        """Give everything as one document, the oldest record first; `imported` takes it."""
+        """Return everything as one document, the oldest record first; `imported` takes it."""
         every = rows(self._engine, select(HistoryRow).order_by(HistoryRow.serial))
         return {"circinus_history": _FORM, "records": [row.record for row in every]}
 
@@ -104,7 +104,7 @@ class SqlHistory:
 
 
 def open_history(url: str) -> SqlHistory:
-    """Give the history in a database, brought up to date; DatabaseFailed if it cannot be."""
+    """Return the history in a database, brought up to date; DatabaseFailed if it cannot be."""
     engine = connect(url)
     migrate(engine)
     return SqlHistory(engine)
@@ -120,7 +120,7 @@ def _records(document: object) -> list[tuple[QueryRecord, PlanningMethod]]:
 
 
 def _planning(record: Mapping[str, object]) -> PlanningMethod:
-    """Give how a record's query was planned; before there was a choice: by default."""
+    """Return how a record's query was planned; before there was a choice: by default."""
     told = record.get(_PLANNING)
     if told is None:
         return DEFAULT.planning

@@ -64,7 +64,7 @@ class SqlJournal:
         return tuple(_measured(row) for row in self._rows(MeasurementRow.configuration == key))
 
     def everything(self) -> Sequence[tuple[Configuration, MeasuredInput]]:
-        """Give every measurement of the query, in no order."""
+        """Return every measurement of the query, in no order."""
         mine = f"{self.edition} "
         of_edition = MeasurementRow.configuration.startswith(mine, autoescape=True)
         return tuple(
@@ -106,7 +106,7 @@ class SqlJournal:
 
 
 def edition_of(pipeline: Pipeline) -> str:
-    """Give a short text that changes when measuring the pipeline could give something else."""
+    """Return a short text that changes when measuring the pipeline could give something else."""
     parts: list[object] = [(o.name, o.version, o.spec.after) for o in pipeline.by_name.values()]
     parts += [
         (o.name, [(c.endpoint, sorted(c.when.items())) for c in o.spec.all_calls], o.spec.draws)
@@ -119,7 +119,7 @@ def edition_of(pipeline: Pipeline) -> str:
 
 
 def measurement_counts(engine: Engine, query_id: str) -> tuple[int, int]:
-    """Give how many measurements a query has, and how many were paid for more than once."""
+    """Return how many measurements a query has, and how many were paid for more than once."""
     again = func.count().filter(MeasurementRow.times > 1)
     wanted = select(func.count(), again).where(MeasurementRow.query_id == query_id)
     with reading(engine) as session:
@@ -196,7 +196,7 @@ class SqlCheckpoints:
         self._engine = engine
 
     def opened(self, query_id: str, now: Checkpoint) -> Checkpoint:
-        """Give the checkpoint to go on from: the one that is kept, else `now`, kept from here on.
+        """Return the checkpoint to go on from: the stored one, else `now`, which is stored.
 
         StaleCheckpoint if one is kept for something else, which stays; ClaimLost as `restart`.
         """

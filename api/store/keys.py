@@ -15,7 +15,7 @@ class SqlKeys:
         self._engine = engine
 
     def key_of(self, query_id: str) -> str | None:
-        """Give the key of a query; None: it has none, or there is no such query."""
+        """Return the key of a query; None: it has none, or there is no such query."""
         chosen = select(QueryRow.idempotency_key).where(QueryRow.id == query_id)
         with reading(self._engine) as session:
             return session.scalar(chosen)

@@ -49,7 +49,7 @@ class StoreLeases:
 
     @property
     def times(self) -> LeaseTimes:
-        """Give the times by which it counts."""
+        """Return the times by which it counts."""
         return self._times
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
@@ -65,7 +65,7 @@ class StoreLeases:
         return reply
 
     def _looked(self, report: LeaseReport) -> LeaseReply | None:
-        """Give the reply to a holder that waits on and is known to; None: there is more to it.
+        """Return the reply to a holder that waits on and is known to; None: there is more to it.
 
         Who waits looks often, and locks nothing.
         """

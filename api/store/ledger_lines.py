@@ -144,7 +144,7 @@ class _Entry:
     settled: bool = False
 
     def with_line(self, told: Mapping[str, object]) -> _Entry:
-        """Give the entry once a line of it is known."""
+        """Return the entry once a line of it is known."""
         if self.settled:
             return self
         used, reserved = told.get("used"), told.get("reserved")

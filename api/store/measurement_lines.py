@@ -82,7 +82,7 @@ class MeasurementDocument(Input):
 
     @classmethod
     def of(cls, configuration: Configuration, measured: MeasuredInput) -> MeasurementDocument:
-        """Give the document of a measurement."""
+        """Return the document of a measurement."""
         failure = measured.failure
         return cls(
             **{name: getattr(measured, name) for name in _ALIKE},
@@ -148,7 +148,7 @@ class FileJournal:
 
     @classmethod
     def opened(cls, folder: Path, now: Checkpoint) -> FileJournal:
-        """Give the journal of what `now` is of: one to go on from if there is any."""
+        """Return the journal of what `now` is of: one to go on from if there is any."""
         parts = json.dumps(dict(now.parts), sort_keys=True)
         path = folder / f"{blake2b(parts.encode(), digest_size=12).hexdigest()}.jsonl"
         lines = _lines(path)
@@ -166,7 +166,7 @@ class FileJournal:
         return self._kept.recall(configuration)
 
     def everything(self) -> Sequence[Found]:
-        """Give every measurement, in the order in which configurations were met first."""
+        """Return every measurement, in the order in which configurations were met first."""
         return tuple((c, measured) for c in self._known for measured in self.recall(c))
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:

@@ -31,7 +31,7 @@ class PlanningQueue:
         self._engine = engine
 
     def claim(self, worker: str, *, at: float) -> StoredQuery | None:
-        """Give a worker the oldest queued query, now planning; None: there is nothing to plan.
+        """Return a worker the oldest queued query, now planning; None: there is nothing to plan.
 
         Where none is queued, the live query whose search was asked for first: it stays in its
         phase. No query is ever given to two workers.

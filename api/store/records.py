@@ -166,7 +166,7 @@ class StoredQuery:
         return max(self.history[-1].at, searched_at)
 
     def entered(self, phase: QueryPhase) -> float | None:
-        """Give when the query first entered a phase; None: it never did."""
+        """Return when the query first entered a phase; None: it never did."""
         return next((change.at for change in self.history if change.phase is phase), None)
 
 
@@ -201,7 +201,7 @@ PlanDocuments: TypeAlias = tuple[tuple[str, JsonObject], ...]
 
 
 def plan_documents(plans: Iterable[Plan]) -> PlanDocuments:
-    """Give plans as the store takes them."""
+    """Return plans as the store takes them."""
     return tuple((plan.id, to_document(plan)) for plan in plans)
 
 

@@ -38,7 +38,7 @@ class SqlRoutes:
             return True
 
     def get(self, name: str) -> Document:
-        """Give a route; NotFound if there is none of that name."""
+        """Return a route; NotFound if there is none of that name."""
         with reading(self._engine) as session:
             found = session.get(RouteRow, name)
             if found is None:
@@ -46,7 +46,7 @@ class SqlRoutes:
             return found.route
 
     def all(self) -> dict[str, Document]:
-        """Give all routes by name, in its order."""
+        """Return all routes by name, in its order."""
         return {
             row.name: row.route for row in rows(self._engine, select(RouteRow).order_by("name"))
         }

@@ -36,7 +36,7 @@ class ScheduleStore:
         self._known = (0, InForce())
 
     def read(self) -> tuple[int, InForce]:
-        """Give how often the schedule was replaced, and itself; 0 and an empty one before that.
+        """Return how often the schedule was replaced, and itself; 0 and an empty one before that.
 
         Cheap: the document is read again only when there is another.
         """
@@ -50,7 +50,7 @@ class ScheduleStore:
         return known
 
     def revision(self) -> int:
-        """Give how often the schedule was replaced."""
+        """Return how often the schedule was replaced."""
         with reading(self._engine) as session:
             wanted = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
             return session.scalar(wanted) or 0
@@ -78,7 +78,7 @@ class ScheduleStore:
         return from_document(InForce, row.schedule)
 
     def displaced(self, *, limit: int, query_id: str | None = None) -> tuple[DisplacedRecord, ...]:
-        """Give the `limit` latest who were displaced, the latest first.
+        """Return the `limit` latest who were displaced, the latest first.
 
         With a `query_id` only what that query suffered or caused.
         """
@@ -92,7 +92,7 @@ class ScheduleStore:
         )
 
     def machines(self) -> dict[str, int]:
-        """Give the number of machines of every tier or `TIER/TYPE` for which it was set."""
+        """Return the number of machines of every tier or `TIER/TYPE` for which it was set."""
         return {row.tier: row.machines for row in rows(self._engine, select(MachinesRow))}
 
     def try_writing(self) -> None:
@@ -121,7 +121,7 @@ class ScheduleStore:
 def _changes(
     before: InForce, now: InForce, displaced: Sequence[DisplacedRecord]
 ) -> dict[str, dict[str, object]]:
-    """Give what another schedule changes, by query.
+    """Return what another schedule changes, by query.
 
     Why somebody waits who waited before is no change: the schedule tells it at any time, and its
     figures move with all that others do.

@@ -107,18 +107,18 @@ class Store:
         return answers
 
     def query(self, query_id: str) -> StoredQuery:
-        """Give a query; NotFound if there is none of that id."""
+        """Return a query; NotFound if there is none of that id."""
         with reading(self._engine) as session:
             return _found(session, query_id).record
 
     def queries(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[StoredQuery, ...]:
-        """Give the newest queries of a choice, newest first."""
+        """Return the newest queries of a choice, newest first."""
         wanted = select(QueryRow).where(*_conditions(**choice))
         newest = wanted.order_by(QueryRow.serial.desc()).limit(limit)
         return tuple(row.record for row in rows(self._engine, newest))
 
     def states(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[QueryState, ...]:
-        """Give the states of what `queries` gives. Cheap."""
+        """Return the states of what `queries` gives. Cheap."""
         wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version, QueryRow.phase)
         wanted = wanted.where(*_conditions(**choice))
         wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
@@ -130,7 +130,7 @@ class Store:
         )
 
     def state(self, query_id: str) -> tuple[int, int]:
-        """Give the version of a query and the revision of the schedule in force. Cheap.
+        """Return the version of a query and the revision of the schedule in force. Cheap.
 
         What is shown of a query changes with one of them, but for its deployment. NotFound if
         there is none of that id.
@@ -142,25 +142,25 @@ class Store:
         return found[0], found[1] or 0
 
     def ids(self, phases: frozenset[QueryPhase]) -> tuple[str, ...]:
-        """Give the ids of all queries in one of the phases, oldest first. Cheap."""
+        """Return the ids of all queries in one of the phases, oldest first. Cheap."""
         wanted = select(QueryRow.id).where(QueryRow.phase.in_(phases)).order_by(QueryRow.serial)
         return tuple(rows(self._engine, wanted))
 
     def counts(self) -> Mapping[QueryPhase, int]:
-        """Give how many queries are in each phase; phases without any are left out. Cheap."""
+        """Return how many queries are in each phase; phases without any are left out. Cheap."""
         wanted = select(QueryRow.phase, func.count()).group_by(QueryRow.phase)
         with reading(self._engine) as session:
             return {QueryPhase(phase): count for phase, count in session.execute(wanted)}
 
     def live(self) -> Mapping[str, int]:
-        """Give the live queries, oldest first: id -> revision, new with other plans. Cheap."""
+        """Return the live queries, oldest first: id -> revision, new with other plans. Cheap."""
         wanted = select(QueryRow.id, QueryRow.revision).where(QueryRow.phase.in_(LIVE))
         with reading(self._engine) as session:
             found = session.execute(wanted.order_by(QueryRow.serial))
             return {query_id: revision for query_id, revision in found}
 
     def pools(self) -> Mapping[str, Slices]:
-        """Give the pools that should serve live queries, by id. Cheap."""
+        """Return the pools that should serve live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.pool.is_not(None)
         with reading(self._engine) as session:
             found = session.execute(select(QueryRow.id, QueryRow.pool).where(*there))
@@ -195,7 +195,7 @@ class Store:
             return True
 
     def replicas(self) -> Mapping[str, int]:
-        """Give how many replicas somebody asked for, of live queries, by id. Cheap."""
+        """Return how many replicas somebody asked for, of live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.replicas.is_not(None)
         with reading(self._engine) as session:
             found = session.execute(select(QueryRow.id, QueryRow.replicas).where(*there))
@@ -295,13 +295,13 @@ class Store:
             return True
 
     def plans(self, query_id: str) -> tuple[StoredPlan, ...]:
-        """Give the plans of a query in order; empty before planning ended."""
+        """Return the plans of a query in order; empty before planning ended."""
         now = PlanRow.query_id == query_id, PlanRow.superseded_at.is_(None)
         wanted = select(PlanRow).where(*now).order_by(PlanRow.position)
         return tuple(row.record for row in rows(self._engine, wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
-        """Give a plan, of the newest query where several found the same; NotFound if none did.
+        """Return a plan, of the newest query where several found the same; NotFound if none did.
 
         One that was superseded last is given, too, unless a query has it now.
         """
@@ -318,15 +318,15 @@ class Store:
             return row.record
 
     def journal(self, query_id: str, edition: str, worker: str | None = None) -> SqlJournal:
-        """Give the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
+        """Return the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
         return SqlJournal(self._measured, query_id, edition, worker)
 
     def ledger(self, query_id: str, worker: str | None = None) -> SqlLedger:
-        """Give what calls for a query cost; see `SqlLedger`."""
+        """Return what calls for a query cost; see `SqlLedger`."""
         return SqlLedger(self._engine, query_id, worker)
 
     def checkpoints(self, worker: str | None) -> SqlCheckpoints:
-        """Give the checkpoints as a worker has them; see `SqlCheckpoints`."""
+        """Return the checkpoints as a worker has them; see `SqlCheckpoints`."""
         return SqlCheckpoints(self._engine, worker)
 
     @cached_property

@@ -259,7 +259,7 @@ class QueryRow(Base):
 
 
 def pool_told(query_id: str, state: str, at: float, pool: Slices, why: str = "") -> NewEvent:
-    """Give what is told of the pool of a query; `why` may be empty."""
+    """Return what is told of the pool of a query; `why` may be empty."""
     more = ", ".join(filter(None, (ChosenPool(slices=pool).words(), why)))
     return NewEvent(
         kind=EventKind.POOL,

@@ -32,7 +32,7 @@ class Together(Generic[Asked, Stored]):
     _waiting: list[tuple[Asked, Future[Stored]]] = field(default_factory=list, init=False)
 
     def __call__(self, asked: Asked) -> Stored:
-        """Give what is stored for one thing, or raise why it is not."""
+        """Return what is stored for one thing, or raise why it is not."""
         mine = Future[Stored]()
         self._waiting.append((asked, mine))
         with self._turn:

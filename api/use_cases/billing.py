@@ -7,7 +7,7 @@ from circinus.api.use_cases.parts import ServiceParts
 
 
 def served_bills(parts: ServiceParts, query_id: str) -> list[ServedBillView]:
-    """Give what the requests to each plan of a query used of endpoints; empty if none called."""
+    """Return what the requests to each plan of a query used of endpoints; empty if none called."""
     if not parts.infrastructure.endpoints:  # nothing can be called: one look less at the store
         return []
     bills = parts.store.bills.of(query_id)

@@ -27,7 +27,7 @@ class SendsTooLate(CircinusError):
 def breaking_view(
     name: str, ramped: Ramped, *, unit: DeploymentUnit | None, latency_s: float | None
 ) -> BreakingPointView:
-    """Give what a ramp found; `unit` is what it is of, None: no unit of a route.
+    """Return what a ramp found; `unit` is what it is of, None: no unit of a route.
 
     Raises SendsTooLate if no step was counted.
     """
@@ -55,7 +55,7 @@ def breaking_view(
 
 
 def with_breaking_points(text: str, found: Mapping[str, Mapping[str, float]]) -> str:
-    """Give the text of a route file with other figures: unit -> field -> value.
+    """Return the text of a route file with other figures: unit -> field -> value.
 
     All else stays as it is, comments too. The file is one of a route, and the fields are there.
     """
@@ -82,7 +82,7 @@ def _step(step: RampStep) -> RampStepView:
 
 
 def _pool(unit: DeploymentUnit | None, there: RampStep | None) -> list[PoolLatencyView]:
-    """Give what pools are chosen by: seconds of service, without those that a request waits."""
+    """Return what pools are chosen by: seconds of service, without those that a request waits."""
     if unit is None or there is None or there.service_s is None or there.service_std_s is None:
         return []
     return [

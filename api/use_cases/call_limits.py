@@ -41,13 +41,13 @@ class EndpointLimit:
         return f"{self.per_minute} {self.kind} per minute of endpoint {self.endpoint}"
 
     def used_per_minute(self, one: Usage, requests_per_s: float) -> float:
-        """Give what requests use of it that come at a rate, each so much on the mean."""
+        """Return what requests use of it that come at a rate, each so much on the mean."""
         each = one.calls if self.kind == "requests" else one.tokens
         return each * requests_per_s * _SECONDS_PER_MINUTE
 
 
 def endpoint_limits(infrastructure: Infrastructure) -> tuple[EndpointLimit, ...]:
-    """Give the limits in requests and tokens of all endpoints, in their order."""
+    """Return the limits in requests and tokens of all endpoints, in their order."""
     taken = {tier.name for tier in infrastructure.tiers}
     limits: list[EndpointLimit] = []
     for endpoint in infrastructure.endpoints:
@@ -68,13 +68,13 @@ def endpoint_limits(infrastructure: Infrastructure) -> tuple[EndpointLimit, ...]
 
 
 def shared_tiers(infrastructure: Infrastructure) -> tuple[Tier, ...]:
-    """Give all that queries share: the tiers, and a tier of one machine for every limit."""
+    """Return all that queries share: the tiers, and a tier of one machine for every limit."""
     limits = (Tier(name=limit.tier) for limit in endpoint_limits(infrastructure))
     return (*infrastructure.tiers, *limits)
 
 
 def limits_in_words(infrastructure: Infrastructure) -> dict[str, str]:
-    """Give what each tier stands for that is a limit, see `Problem.limits`."""
+    """Return what each tier stands for that is a limit, see `Problem.limits`."""
     return {limit.tier: limit.words for limit in endpoint_limits(infrastructure)}
 
 
@@ -94,7 +94,7 @@ def require_tiers(plan: Plan, infrastructure: Infrastructure) -> None:
 def demand_on_limits(
     plan: Plan, infrastructure: Infrastructure, slo: Slo
 ) -> tuple[DemandItem, ...]:
-    """Give which part of each limit a plan needs, above 1 where it needs more than there is.
+    """Return which part of each limit a plan needs, above 1 where it needs more than there is.
 
     One whose requests come one after the other needs none: nobody knows how soon they come.
     InvalidInput if it calls an endpoint that is not there.
@@ -121,7 +121,7 @@ def demand_on_limits(
 def with_limits(
     running: Mapping[str, Assignment], problem: Problem
 ) -> Iterator[tuple[str, Assignment]]:
-    """Give what runs by query, with the parts of limits that its plans need now."""
+    """Yield what runs by query, with the parts of limits that its plans need now."""
     plans = {c.query_id: {p.plan_id: p for p in c.plans} for c in problem.candidates}
     for query_id, at in running.items():
         plan = plans.get(query_id, {}).get(at.plan_id)
@@ -131,7 +131,7 @@ def with_limits(
 
 
 def on_machines(schedule: Schedule, limits: Mapping[str, str]) -> Schedule:
-    """Give a schedule with the slices of machines alone; its utilisation tells of limits, too."""
+    """Return a schedule with the slices of machines alone; its utilisation has limits, too."""
     if not limits:
         return schedule
     return replace(

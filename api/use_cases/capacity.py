@@ -33,11 +33,11 @@ class Capacity:
     clock: Clock
 
     def now(self) -> Infrastructure:
-        """Give the infrastructure with the machines that there are now: to schedule on."""
+        """Return the infrastructure with the machines that there are now: to schedule on."""
         return with_machines(self.stated, self.store.machines())
 
     def planned_for(self) -> Infrastructure:
-        """Give the infrastructure to plan for, each tier with the machines stated or more.
+        """Return the infrastructure to plan for, each tier with the machines stated or more.
 
         A plan outlives the moment: machines that are away may come back.
         """
@@ -73,7 +73,7 @@ def require_pools(infrastructure: Infrastructure, names: Iterable[str]) -> None:
 
 
 def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -> Infrastructure:
-    """Give an infrastructure with other numbers of machines, of tiers and `TIER/TYPE`s by name.
+    """Return an infrastructure with other numbers of machines, of tiers and `TIER/TYPE`s by name.
 
     Those left out keep theirs. Machines of dedicated tiers are of the queries, not of the moment:
     they stay.

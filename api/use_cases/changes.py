@@ -27,7 +27,7 @@ _RANGES = {
 
 
 def changed(name: str, value: float, change: str, within: Range) -> float:
-    """Give a figure after a change (empty: as it was).
+    """Return a figure after a change (empty: as it was).
 
     InvalidInput if that is no such text, or leads out of the figure's range.
     """
@@ -49,7 +49,7 @@ def _figure(name: str, value: float, change: str) -> float:
 
 
 def changed_query(query: Query, change: ObjectiveChange) -> Query:
-    """Give the query with other SLOs; InvalidInput if one is malformed or cannot be."""
+    """Return the query with other SLOs; InvalidInput if one is malformed or cannot be."""
     slo = query.slo
     return replace(
         query,
@@ -71,7 +71,7 @@ def changed_query(query: Query, change: ObjectiveChange) -> Query:
 
 
 def _changed_cost(name: str, cost: float | None, change: str, within: Range) -> float | None:
-    """Give a bound on a cost after a change; one that is not there takes a value only."""
+    """Return a bound on a cost after a change; one that is not there takes a value only."""
     if not change:
         return cost
     if cost is None:
@@ -81,7 +81,7 @@ def _changed_cost(name: str, cost: float | None, change: str, within: Range) -> 
 
 
 def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -> Infrastructure:
-    """Give it with other figures; InvalidInput if one is malformed or cannot be, or of nothing."""
+    """Return it with other figures; InvalidInput if one is malformed, impossible or of nothing."""
     tiers = [name for tier in infrastructure.tiers for name in tier.pools]
     links = ["-".join(link.between) for link in infrastructure.links]
     told = f"must name a tier ({', '.join(tiers)})"

@@ -41,7 +41,7 @@ def take_in(
 
 
 def told(datasets: SqlDatasets, *which: StoredDataset) -> list[DatasetView]:
-    """Give data sets, each with the queries that use it."""
+    """Return data sets, each with the queries that use it."""
     users = datasets.users()
     return [DatasetView.of(one, queries=users.get(one.id, [])) for one in which]
 
@@ -53,12 +53,12 @@ def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
 
 
 def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
-    """Give a data set's examples, kept unpacked below a folder; NotFound if there is none."""
+    """Return a data set's examples, kept unpacked below a folder; NotFound if there is none."""
     return opened(*kept_at(datasets, dataset, folder))
 
 
 def kept_at(datasets: SqlDatasets, dataset: str, folder: Path) -> tuple[str, Path]:
-    """Give kind and place of a data set, unpacked below a folder; NotFound if there is none."""
+    """Return kind and place of a data set, unpacked below a folder; NotFound if there is none."""
     kind = datasets.get(dataset).kind
     home = folder / dataset
     if not home.is_dir():

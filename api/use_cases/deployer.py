@@ -54,7 +54,7 @@ class Deployer(Protocol):
         """Answer no more requests to a query that is about to end."""
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
-        """Give the answer of a query's deployment to one input.
+        """Return the answer of a query's deployment to one input.
 
         Raises:
             InvalidInput: If the query is not deployed, or the input is none for its pipeline.
@@ -67,37 +67,37 @@ class Deployer(Protocol):
         """Let emulated links be as thin as those of an infrastructure with the same tiers."""
 
     async def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
-        """Give query id -> tier -> its queue at this moment, of all that serve."""
+        """Return query id -> tier -> its queue at this moment, of all that serve."""
 
     async def serving(self) -> Mapping[str, str]:
-        """Give query id -> plan that answers its requests, by id, of all that serve."""
+        """Return query id -> plan that answers its requests, by id, of all that serve."""
 
     async def lately(self) -> Mapping[str, Sequence[Lately]]:
-        """Give query id -> what its requests got lately, of all that serve."""
+        """Return query id -> what its requests got lately, of all that serve."""
 
     async def arrivals_per_s(self) -> Mapping[str, float]:
-        """Give query id -> how many requests a second come now, refused ones too."""
+        """Return query id -> how many requests a second come now, refused ones too."""
 
     async def news(self) -> Mapping[str, TrafficNews]:
-        """Give query id -> whether its requests have become other ones, of all that serve."""
+        """Return query id -> whether its requests have become other ones, of all that serve."""
 
     async def seen_requests(self) -> Mapping[str, SeenRequests]:
-        """Give query id -> what its latest requests got, one by one, of all that serve."""
+        """Return query id -> what its latest requests got, one by one, of all that serve."""
 
     async def demand(self, query_id: str) -> SeenDemand | None:
-        """Give what the requests to a query are lately; None: no plan serves it."""
+        """Return what the requests to a query are lately; None: no plan serves it."""
 
     async def recent(self) -> Mapping[str, Recent]:
-        """Give query id -> what its latest answers took, of all that serve."""
+        """Return query id -> what its latest answers took, of all that serve."""
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
-        """Give how a query's deployment fares; None: it has none."""
+        """Return how a query's deployment fares; None: it has none."""
 
     async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
         """Let exactly these routes be served, by name; return at once. Another is tried again."""
 
     async def routes(self) -> Mapping[str, RouteStatus | str]:
-        """Give route -> how it fares, or why it is not served, of all that should be."""
+        """Return route -> how it fares, or why it is not served, of all that should be."""
 
     async def close(self) -> None:
         """Stop everything; may be called again."""
@@ -107,7 +107,7 @@ class RequestServer(Protocol):
     """Answers requests to deployments of this process. Used within one event loop."""
 
     def plan_serving(self, query_id: str) -> str | None:
-        """Give the plan that answers requests to a query, by id; None: none does."""
+        """Return the plan that answers requests to a query, by id; None: none does."""
 
     def refuse_hopeless(
         self, query_id: str, arrived: float, *, unless: Callable[[], bool]

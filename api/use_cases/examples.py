@@ -16,20 +16,20 @@ from circinus.pipelines.pipeline import Pipeline
 
 
 class ExampleSource(Protocol):
-    """Gives examples. Used within one event loop, which it never blocks.
+    """Returns examples. Used within one event loop, which it never blocks.
 
     Errors of all: Unavailable if they are not there in time, or too many others are made;
     InvalidInput if there is none, or they are too large; OperatorFailed if making them fails.
     """
 
     async def example(self, wanted: ExampleSet, index: int, timeout_s: float) -> Example:
-        """Give one of a set; InvalidInput also if the set has no more."""
+        """Return one of a set; InvalidInput also if the set has no more."""
 
     async def hashes(self, wanted: ExampleSet, timeout_s: float) -> Collection[str]:
-        """Give the hashes of a set's inputs, see `content_hash`."""
+        """Return the hashes of a set's inputs, see `content_hash`."""
 
     async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
-        """Give how many a set has."""
+        """Return how many a set has."""
 
     async def close(self) -> None:
         """End what makes them."""

@@ -46,7 +46,7 @@ _KEPT = 8
 
 
 def drawn(planner: Planner, pipeline: Pipeline, dataset: Dataset, seed: int) -> Drawing:
-    """Give the order in which a planner draws the inputs of a data set."""
+    """Return the order in which a planner draws the inputs of a data set."""
 
     def features() -> FloatArray | None:
         return features_of(pipeline, (example.input for example in dataset.examples))
@@ -64,7 +64,7 @@ class Knowledge:
 
     @classmethod
     def of(cls, parts: ServiceParts, record: StoredQuery) -> Knowledge:
-        """Give what was measured so far; InvalidInput if the pipeline is not offered any more."""
+        """Return what was measured so far; InvalidInput if the pipeline is no longer offered."""
         query = record.query
         pipeline = parts.pipeline(query.pipeline)
         source, planner = record.request.data, planner_of(query.planning)
@@ -90,7 +90,7 @@ class Knowledge:
         plans: Iterable[Plan],
         seen_to_draw: Iterable[str] = (),  # operators that are not declared to
     ) -> Knowledge:
-        """Give what measurements of a query are, of which its plans were found."""
+        """Return what measurements of a query are, of which its plans were found."""
         known = Known(
             graph=drawing_as(graph, {*seen_to_draw, *query.draws}),
             profiles=profiles_of(measured, drawing.order, len(graph.operators)),
@@ -101,11 +101,11 @@ class Knowledge:
         return cls(known=known, planner=planner_of(query.planning), drawing=drawing)
 
     def answer(self, query: Query, infrastructure: Infrastructure) -> Answer:
-        """Give what they say of the query, changed, elsewhere; InvalidInput if it does not fit."""
+        """Return the answer for the query, changed, elsewhere; InvalidInput if it does not fit."""
         return self.planner.answer(query, infrastructure, self.known, self.drawing)
 
     def work(self, plan: Plan) -> Work:
-        """Give what a plan's configuration does to inputs; InvalidInput if it was not measured."""
+        """Return the effect of a plan's configuration on inputs; InvalidInput if not measured."""
         for profile in self.known.profiles:
             if profile.configuration == plan.configuration:
                 return Work.of(profile)
@@ -114,7 +114,7 @@ class Knowledge:
     def explain(
         self, plan: Plan, query: Query, here: Infrastructure, now: Answer | None = None
     ) -> ExplanationView:
-        """Give why a plan is what it is; InvalidInput if its configuration was not measured.
+        """Return why a plan is what it is; InvalidInput if its configuration was not measured.
 
         `now` is the answer to the query here, if it is known already.
         """
@@ -127,7 +127,7 @@ class Knowledge:
     def what_if(
         self, query: Query, here: Infrastructure, change: WhatIfBody, now: Answer | None = None
     ) -> WhatIfView:
-        """Give what a change would do; InvalidInput if it does not fit. `now` as for `explain`."""
+        """Return the effect of a change; InvalidInput if it does not fit. `now`: see `explain`."""
         changed, there = changed_query(query, change), changed_infrastructure(here, change)
         before, after = now or self.answer(query, here), self.answer(changed, there)
         return WhatIfView(
@@ -170,12 +170,12 @@ class Answers:
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
     def explain(self, stored: StoredPlan) -> ExplanationView:
-        """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
+        """Return why a plan is what it is; InvalidInput if its configuration was not measured."""
         asked, here = self._asked(stored.query_id), self.parts.infrastructure
         return asked.knowledge.explain(stored.plan, asked.record.query, here, asked.now)
 
     def what_if(self, query_id: str, change: WhatIfBody) -> WhatIfView:
-        """Give what a change would do, measuring nothing.
+        """Return what a change would do, measuring nothing.
 
         NotFound if there is no query of that id, InvalidInput if the change does not fit.
         """

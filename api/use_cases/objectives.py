@@ -97,7 +97,7 @@ class ObservedObjectives:
 def judged(
     slo: Slo, seen: SeenRequests, scores: FloatArray, spending: Spending
 ) -> tuple[JudgedObjective, ...]:
-    """Give what requests say of each objective; `scores`, (k,), are of those known to be right."""
+    """Return what requests say of each objective; `scores`, (k,), are of verified outputs."""
     found = [_accuracy(slo, scores)]
     if slo.latency_s < ANY_LATENCY_S:
         found.append(_latency(slo, seen.answers))
@@ -110,7 +110,7 @@ def judged(
 def borne_per_s(
     plan: Plan, slo: Slo, rate_per_s: float | None, utilisation: float
 ) -> float | None:
-    """Give how many requests a second a plan is for: those of its query's rate, where it has one.
+    """Return how many requests a second a plan is for: those of its query's rate if any.
 
     Without a rate: as many as use its slowest tier to that part; None: any, as of batch work.
     """
@@ -123,7 +123,7 @@ def borne_per_s(
 
 
 def overloaded(plan: Plan, seen: SeenRequests, planned_per_s: float | None, beyond: float) -> str:
-    """Give why there is too much to do for those who work now, in words; empty: there is not.
+    """Return why there is too much to do for those who work now, in words; empty: there is not.
 
     Too much is a rate of more than `beyond` times what they are for, or a queue of more requests
     than could be at work; `planned_per_s` is what the plan's own replicas are for, None: any.
@@ -142,7 +142,7 @@ def overloaded(plan: Plan, seen: SeenRequests, planned_per_s: float | None, beyo
 
 
 def _grown(plan: Plan, seen: SeenRequests) -> float:
-    """Give how many times its own replicas a plan has now, on the tier that has grown least."""
+    """Return how many times its own replicas a plan has now, on the tier that has grown least."""
     where = plan.deployment
     own = {t: where.replicas[where.operators_on(t)[0]] for t in where.tiers}
     there = [t for t in own if t in seen.tiers and t not in where.remote]
@@ -253,7 +253,7 @@ def _few(requests: int) -> str:
 
 
 def _mean(values: FloatArray) -> Estimate:
-    """Give the mean of what is `>= 0`; none: 0, and nothing is known beside it."""
+    """Return the mean of what is `>= 0`; none: 0, and nothing is known beside it."""
     if not len(values) or not values.any():
         return _exactly(0.0, len(values))
     return latency_estimate(values, statistic=LatencyStatistic.MEAN, population=MOST_EXAMPLES)

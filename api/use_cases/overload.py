@@ -31,7 +31,7 @@ class FollowedOverload:
     calm_since: float | None = None  # since when what is told is over; None: it is not
 
     def after(self, why: str, now: float, settings: OverloadSettings) -> FollowedOverload:
-        """Give it after a look at a moment, which found this; empty: nothing."""
+        """Return it after a look at a moment, which found this; empty: nothing."""
         if not why:
             calm = now if self.calm_since is None else self.calm_since
             if not self.told or now - calm >= settings.calm_s:

@@ -34,10 +34,10 @@ class Catalogue(Protocol):
         """The names, in alphabetical order; none is loaded for it."""
 
     def pipeline(self, name: str) -> Pipeline:
-        """Give a pipeline; InvalidInput also if it cannot be loaded, which may be slow, once."""
+        """Return a pipeline; InvalidInput also if it cannot be loaded, which may be slow, once."""
 
     def reference(self, name: str) -> str:
-        """Give what another process of this service loads the pipeline by."""
+        """Return what another process of this service loads the pipeline by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class ServiceParts:
         return self.store.datasets
 
     def data(self, source: DataSource, pipeline: str) -> Dataset:
-        """Give the inputs that a query is planned on.
+        """Return the inputs that a query is planned on.
 
         NotFound if it names a data set that is gone, InvalidInput for a pipeline that is not
         offered, or brings no examples where the query asks for some.
@@ -83,7 +83,7 @@ class ServiceParts:
         return made(self.pipeline(pipeline), source.examples or 0, source.seed)
 
     def count(self, source: DataSource, pipeline: str) -> int:
-        """Give how many inputs `data` gives; errors as there.
+        """Return how many inputs `data` gives; errors as there.
 
         Unavailable if their pipeline does not make them in time.
         """
@@ -94,7 +94,7 @@ class ServiceParts:
         return self.counted(self.example_set(source, pipeline, inputs_only=True))
 
     def pipeline(self, name: str) -> Pipeline:
-        """Give a pipeline that a client names.
+        """Return a pipeline that a client names.
 
         InvalidInput if none has that name, or this machine lacks what it needs.
         """
@@ -116,7 +116,7 @@ class ServiceParts:
         return made(self.pipeline(pipeline), 1, 0).examples[0].input
 
     def example_set(self, source: DataSource, pipeline: str, *, inputs_only: bool) -> ExampleSet:
-        """Give what names the examples that `data` gives; errors as there."""
+        """Return what names the examples that `data` gives; errors as there."""
         if source.dataset is not None:
             where = kept_at(self.datasets, source.dataset, self.settings.datasets)
             return ExampleSet(kind=where[0], folder=str(where[1]), inputs_only=inputs_only)
@@ -130,7 +130,7 @@ class ServiceParts:
 
 
 def made(pipeline: Pipeline, count: int, seed: int) -> Dataset:
-    """Give examples of a pipeline; InvalidInput if it brings none."""
+    """Return examples of a pipeline; InvalidInput if it brings none."""
     if pipeline.examples is None:
         rule = "must bring examples: hand over data of your own, and name its data set"
         raise InvalidInput.of("pipeline", rule, pipeline.name)

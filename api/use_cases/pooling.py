@@ -58,7 +58,7 @@ def require_served(record: StoredQuery) -> None:
 
 
 def pool_now(parts: ServiceParts, record: StoredQuery) -> PoolView:
-    """Give the pool of a query as the schedule in force has it; NotFound if it has none."""
+    """Return the pool of a query as the schedule in force has it; NotFound if it has none."""
     in_force = parts.store.schedules.read()[1]
     return pool_view(record, in_force, with_machines(parts.infrastructure, in_force.machines))
 

@@ -51,7 +51,7 @@ class PoolAnswer:
 
 
 def latencies_of(lines: Iterable[str], model: str) -> LatencyTable:
-    """Give the measured latencies of a model, see `scheduler.simulation.measurements`."""
+    """Return the measured latencies of a model, see `scheduler.simulation.measurements`."""
     return parse_latencies(lines, model)
 
 
@@ -90,12 +90,12 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
 
 
 def shown(answer: PoolAnswer) -> PoolChoiceView:
-    """Give an answer as it is shown."""
+    """Return an answer as it is shown."""
     return PoolChoiceView.of(answer.choice, prices=[asdict(each) for each in answer.priced])
 
 
 def chosen_for(body: ChoosePoolBody) -> PoolChoiceView:
-    """Give the answer to a request; InvalidInput as `choose_pool`."""
+    """Return the answer to a request; InvalidInput as `choose_pool`."""
     cells = {(r.type, r.batch): (r.mean_ms / 1e3, r.std_ms / 1e3) for r in body.latencies}
     checks.require(len(cells) == len(body.latencies), "latencies", "must not repeat", "a pair")
     terms = PoolTerms(

@@ -93,7 +93,7 @@ def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
 
 
 def page_of(store: Store, asked: PageRequest) -> tuple[tuple[QueryState, ...], str | None]:
-    """Give what is on a page, newest first, and the cursor for the next; None: it is the last.
+    """Return what is on a page, newest first, and the cursor for the next; None: it is the last.
 
     InvalidInput if the cursor is none that a page gave.
     """

@@ -59,7 +59,7 @@ class QueryPoolQuestion:
     why_not: str = ""  # if there is no body
 
     def answered(self, choice: PoolChoiceView | None) -> QueryPoolView:
-        """Give the answer; None where there is no body."""
+        """Return the answer; None where there is no body."""
         names = [each.type for each in self.types]
         nothing = PoolChoiceView(
             types=names,
@@ -111,7 +111,7 @@ def require_choosable(body: ChoosePoolBody) -> None:
 def question_of(
     parts: ServiceParts, query_id: str, asked: ChooseQueryPoolBody, demand: SeenDemand | None
 ) -> QueryPoolQuestion:
-    """Give what is to be chosen for a query that is served.
+    """Return what is to be chosen for a query that is served.
 
     `demand`: of the plan that serves it; None: nothing is known.
 
@@ -180,7 +180,7 @@ class _Seen:
 
     @classmethod
     def of(cls, tier: Tier, plan: Plan, demand: SeenDemand | None) -> _Seen:
-        """Give it; of no request at all: one, as the plan predicts it."""
+        """Return it; of no request at all: one, as the plan predicts it."""
         known: Mapping[str, TypeSeconds] = {}
         classes, sizes = np.zeros(1, dtype=np.int64), 1
         if demand is not None and len(demand.classes):
@@ -190,7 +190,7 @@ class _Seen:
         return cls(classes=classes, seconds=seconds, learnt=frozenset(known))
 
     def rows(self, types: Iterable[MachineType]) -> Iterator[LatencyInput]:
-        """Give the seconds of each class on each type, as they are asked about."""
+        """Yield the seconds of each class on each type, as they are asked about."""
         for name in (each.name for each in types):
             both = zip(self.seconds[name].mean_s, self.seconds[name].std_s, strict=True)
             for number, (mean_s, std_s) in enumerate(both, start=1):
@@ -198,7 +198,7 @@ class _Seen:
                 yield LatencyInput(type=name, batch=number, mean_ms=mean_ms, std_ms=std_ms)
 
     def told(self, kind: MachineType, room: int) -> TypeServedView:
-        """Give what a type would do, as it is shown."""
+        """Return what a type would do, as it is shown."""
         took_s = self.seconds[kind.name].mean_s[self.classes]
         return TypeServedView(
             type=kind.name,
@@ -212,7 +212,7 @@ class _Seen:
 def _seconds(
     kind: MachineType, tier: Tier, plan: Plan, known: Mapping[str, TypeSeconds], sizes: int
 ) -> TypeSeconds:
-    """Give what was learnt; else what the type nearest in speed takes, at this one's speed.
+    """Return what was learnt; else what the type nearest in speed takes, at this one's speed.
 
     Where none is known, too: what the plan predicts, which is for the slowest type.
     """
@@ -240,7 +240,7 @@ def _tier(tiers: Sequence[Tier], plan: Plan, name: str | None) -> Tier:
 
 
 def _share(plan: Plan, tier: Tier) -> float:
-    """Give the share of a machine that each slice takes: all of a plan on a tier are alike."""
+    """Return the share of a machine that each slice takes: all of a plan on a tier are alike."""
     return next(item.share for item in plan.demand if item.tier == tier.name)
 
 
@@ -267,7 +267,7 @@ def _rate(
 
 
 def _left_to_spend(tiers: Sequence[Tier], slo: Slo, plan: Plan, tier: Tier) -> float:
-    """Give what the query's objective on cost leaves for a tier; infinite: it has none."""
+    """Return what the query's objective on cost leaves for a tier; infinite: it has none."""
     if slo.cost_usd_per_hour is None:
         return inf
     price = {each.name: each.price_usd_per_hour for each in tiers}
@@ -278,7 +278,7 @@ def _left_to_spend(tiers: Sequence[Tier], slo: Slo, plan: Plan, tier: Tier) -> f
 def _why_not(
     tier: Tier, share: float, prices: Sequence[float], most_usd: float, qos_s: float
 ) -> str:
-    """Give why no pool can be, in words; empty: one may."""
+    """Return why no pool can be, in words; empty: one may."""
     if not prices:
         return f"no machine of {tier.name} has room for a slice of {share:g}"
     if qos_s <= 0:

@@ -19,7 +19,7 @@ _ALIKE = 1e-3
 
 
 def rates_of(query: Query, text: str) -> tuple[float, float]:
-    """Give the rates between which is asked, `LOW:HIGH` in requests per second.
+    """Return the rates between which is asked, `LOW:HIGH` in requests per second.
 
     InvalidInput if it is no such text, or one is out of range, or the query has no rate.
     """
@@ -38,7 +38,7 @@ def rates_of(query: Query, text: str) -> tuple[float, float]:
 def break_even_view(
     found: BreakEven, query: Query, infrastructure: Infrastructure
 ) -> BreakEvenView:
-    """Give what was found as the owner of the query sees it."""
+    """Return what was found as the owner of the query sees it."""
     plans = {"calling": found.calling, "renting": found.renting}
     return BreakEvenView.of(
         found,

@@ -21,7 +21,7 @@ from circinus.planner.search.result import PlanningSummary
 
 
 def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBody) -> StoredQuery:
-    """Give the query after a change of its SLOs or its data.
+    """Return the query after a change of its SLOs or its data.
 
     Other SLOs are looked for among what was measured: plans that are found replace the old ones at
     once, and the old one serves until the new one does. Where none is found, and for other data,

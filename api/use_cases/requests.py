@@ -63,7 +63,7 @@ class RequestWindows:
             del scores[next(iter(scores))]
 
     def seen(self, query_id: str, recent: Recent) -> ObservedRequests | None:
-        """Give what the latest requests of a query gave; None: there was none to judge by."""
+        """Return what the latest requests of a query gave; None: there was none to judge by."""
         window = self._window(query_id, recent.plan_id)
         new = min(recent.answered - window.judged, len(recent.taken))
         if new <= 0:
@@ -82,13 +82,13 @@ class RequestWindows:
         )
 
     def scores(self, query_id: str, plan_id: str) -> FloatArray:
-        """Give what the latest known outputs of a plan scored, shape (k,), maybe none."""
+        """Return what the latest known outputs of a plan scored, shape (k,), maybe none."""
         window = self._windows.get(query_id)
         known = window is not None and window.plan_id == plan_id
         return np.array(list(window.scores.values()) if window is not None and known else [])
 
     def data(self, query_id: str) -> ReplanData | None:
-        """Give the examples that the latest known output came from; None: there was none."""
+        """Return the examples that the latest known output came from; None: there was none."""
         window = self._windows.get(query_id)
         latest = None if window is None else next(reversed(window.scores), None)
         return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)
@@ -139,7 +139,7 @@ class Requests:
     async def send(
         self, query_id: str, given: Payload, chosen: ExampleReference | None, terms: RequestTerms
     ) -> AnsweredRequest:
-        """Give the answer of the query's deployed plan, on the client's terms.
+        """Return the answer of the query's deployed plan, on the client's terms.
 
         The source operators get what is `given`, or the input of the `chosen` example, whose
         expected output then scores the answer.
@@ -174,7 +174,7 @@ class Requests:
     async def _example(
         self, query: QueryRequest, chosen: ExampleReference, until: float
     ) -> tuple[Example, bool]:
-        """Give an example, and whether the query was planned on it."""
+        """Return an example, and whether the query was planned on it."""
         self.parts.require_few(chosen.count, "example.count")
         name = query.pipeline
         source = DataSource(examples=chosen.count, seed=chosen.seed)
@@ -202,7 +202,7 @@ class Requests:
         return max(until - self.clock.now(), 0.0)
 
     def _answerable(self, query_id: str, *, serves: bool) -> QueryRequest:
-        """Give a query that is or may soon be served; Conflict if it gets no deployment."""
+        """Return a query that is or may soon be served; Conflict if it gets no deployment."""
         record = self.parts.store.query(query_id)
         if record.phase is QueryPhase.SERVING:
             return record.request

@@ -17,7 +17,7 @@ from circinus.pipelines.errors import InvalidInput
 
 
 def cluster_route(given: RouteInput) -> ClusterRoute:
-    """Give a route with all that it is in a cluster; InvalidInput if it is nowhere."""
+    """Return a route with all that it is in a cluster; InvalidInput if it is nowhere."""
     place = given.kubernetes
     if place is None:
         raise InvalidInput.of("kubernetes", "must be given, to be in a cluster", None)

@@ -14,7 +14,7 @@ from circinus.pipelines import checks
 
 
 def unit_urls(asked: RouteInput, named: Mapping[str, str]) -> dict[str, str]:
-    """Give unit -> where it answers, in the route's order: as `named`, else its Service.
+    """Return unit -> where it answers, in the route's order: as `named`, else its Service.
 
     InvalidInput if a unit is nowhere, `named` has one that there is none of, or a URL is none.
     """
@@ -30,7 +30,7 @@ def unit_urls(asked: RouteInput, named: Mapping[str, str]) -> dict[str, str]:
 
 
 def verified(urls: Mapping[str, str], probes: EndpointProbes) -> list[VerifiedUnitView]:
-    """Give what probes say of units by URL, all asked at the same time."""
+    """Return what probes say of units by URL, all asked at the same time."""
     proofs = asyncio.run(endpoint_proofs(urls, probes))
     return [_view(name, urls[name], proof) for name, proof in proofs.items()]
 

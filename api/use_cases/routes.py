@@ -24,7 +24,7 @@ _HOUR_S, _THOUSAND = 3600.0, 1000.0
 
 
 def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> RouteWeightsView:
-    """Give numbers and weights in both regimes, and which of them the route is in."""
+    """Return numbers and weights in both regimes, and which of them the route is in."""
     there = all_counts(route)
     cheapest, spread = cheapest_traffic(route, method), spread_traffic(route, method, there)
     seen = CapacitySeen(at_s=0.0, wanted=cheapest.numbers, available=there)

@@ -54,7 +54,7 @@ class ScaledTier:
 
     @classmethod
     def of(cls, plan: Plan, infrastructure: Infrastructure) -> ScaledTier | None:
-        """Give it; None: all tiers of the plan are its query's own, or have no machines."""
+        """Return it; None: all tiers of the plan are its query's own, or have no machines."""
         own = Counter(item.tier for item in plan.demand)
         shared = [tier for tier in own if not infrastructure.tier(tier).dedicated]
         if not shared:
@@ -76,7 +76,7 @@ class Served:
     rate_per_s: float | None = None  # requests a second that its plan is for; None: any
 
     def machines_usd_per_hour(self, infrastructure: Infrastructure) -> float:
-        """Give what the machines cost that it holds, extra replicas and its pool too."""
+        """Return what the machines cost that it holds, extra replicas and its pool too."""
         share, pooled = dict(self.plan.demand), {each.tier for each in self.pool}
         types = self.machine_types or (None,) * len(self.plan.demand)
         own = zip((item.tier for item in self.plan.demand), types, strict=True)
@@ -129,22 +129,22 @@ class LiveQuery:
         )
 
     def planned_per_s(self, plan_id: str) -> float | None:
-        """Give how many requests a second one of its plans is for; None: any."""
+        """Return how many requests a second one of its plans is for; None: any."""
         plan = self.plans[plan_id]
         return borne_per_s(plan, self.slo, self.rate_per_s, HIGHEST_UTILISATION)
 
     def scaled(self, plan_id: str, infrastructure: Infrastructure) -> ScaledTier | None:
-        """Give the tier whose replicas are counted; None: none of them can have others."""
+        """Return the tier whose replicas are counted; None: none of them can have others."""
         return ScaledTier.of(self.plans[plan_id], infrastructure)
 
     def most_usd_per_hour(self, plan_id: str) -> float:
-        """Give what it may cost beyond one of its plans; infinite where no objective bounds it."""
+        """Return the cost allowed beyond one of its plans; infinite without an objective."""
         if self.slo.cost_usd_per_hour is None:
             return inf
         return self.slo.cost_usd_per_hour - self.plans[plan_id].cost_usd_per_hour
 
     def pool(self, slices: Slices) -> ChosenPool:
-        """Give a pool of it, which costs no more than its objective says."""
+        """Return a pool of it, which costs no more than its objective says."""
         usd = self.slo.cost_usd_per_hour
         return ChosenPool(slices=slices, most_usd_per_hour=inf if usd is None else usd)
 
@@ -155,7 +155,7 @@ class LiveQuery:
         extras: Sequence[Slice] = (),
         pool: ChosenPool = NO_POOL,  # that it has
     ) -> Served:
-        """Give what serving it takes by one of its plans, on machines of an infrastructure."""
+        """Return what serving it takes by one of its plans, on machines of an infrastructure."""
         plan, pooled = self.plans[at.plan_id], pool.slices.keys()
         own = iter(machine_types([s for s in at.machines if s.tier not in pooled], infrastructure))
         return Served(
@@ -207,7 +207,7 @@ class Target:
         extras: Mapping[str, Assignment] | None = None,
         pools: Mapping[str, ChosenPool] | None = None,
     ) -> Target:
-        """Give what should run under a schedule of live queries, by id, on its machines.
+        """Return what should run under a schedule of live queries, by id, on its machines.
 
         `extras` are slices of further replicas, `pools` those that queries have; None: there are
         none.
@@ -233,7 +233,7 @@ def _replicas(slices: Sequence[Slice], infrastructure: Infrastructure) -> tuple[
 def machine_types(
     slices: Sequence[Slice], infrastructure: Infrastructure
 ) -> tuple[str | None, ...]:
-    """Give the type of the machine of every slice; None: its tier has no types."""
+    """Return the type of the machine of every slice; None: its tier has no types."""
     return tuple(infrastructure.machine_type(each.tier, each.machine) for each in slices)
 
 
@@ -243,7 +243,7 @@ def problem_of(
     running: Mapping[str, Assignment],
     quotas: Mapping[str, float],
 ) -> Problem:
-    """Give the scheduling problem of the live queries, oldest first, on what they run on now."""
+    """Return the scheduling problem of the live queries, oldest first, on what they run on now."""
     ids = {query.candidate.query_id for query in live}
     problem = Problem(
         tiers=shared_tiers(infrastructure),
@@ -258,7 +258,7 @@ def problem_of(
 def live_queries(
     store: Store, query_ids: Iterable[str], infrastructure: Infrastructure
 ) -> tuple[dict[str, LiveQuery], dict[str, str]]:
-    """Give queries as they compete for capacity, by id, and of those that cannot why not.
+    """Return queries as they compete for capacity, by id, and of those that cannot why not.
 
     All were taken in once, perhaps by a version with other rules; what is wrong with one by now
     keeps no other from being served.
@@ -284,7 +284,7 @@ class LiveProblem:
 
     @classmethod
     def of(cls, parts: ServiceParts) -> LiveProblem:
-        """Give what is stored."""
+        """Return what is stored."""
         store = parts.store
         live, _ = live_queries(store, store.live(), parts.infrastructure)
         infrastructure = parts.capacity.now()
@@ -294,18 +294,18 @@ class LiveProblem:
 
 
 def pools_of(stored: Mapping[str, Slices], live: Mapping[str, LiveQuery]) -> dict[str, ChosenPool]:
-    """Give the pools of live queries, by id."""
+    """Return the pools of live queries, by id."""
     return {q: live[q].pool(slices) for q, slices in stored.items() if q in live}
 
 
 def live_problem(parts: ServiceParts) -> Problem:
-    """Give it with those bound to their pools who run on them."""
+    """Return it with those bound to their pools who run on them."""
     now = LiveProblem.of(parts)
     return bound(now.plain, now.pools)[0]
 
 
 def running_on(infrastructure: Infrastructure, in_force: InForce) -> dict[str, Assignment]:
-    """Give what runs under a schedule in force, by the numbers that the machines have now."""
+    """Return what runs under a schedule in force, by the numbers that the machines have now."""
     now = numbering(infrastructure.tiers)
     return renumbered(in_force.schedule.by_query, in_force.types, now)
 
@@ -329,7 +329,7 @@ class Assessment:
 
 
 def assess(problem: Problem, schedule: Schedule) -> Assessment:
-    """Give how good a schedule is for a problem."""
+    """Return how good a schedule is for a problem."""
     worth = benefits(problem.candidates)
     return Assessment(
         goodput=sum(worth.get(query, 0.0) for query in schedule.by_query),
@@ -345,7 +345,7 @@ def assess(problem: Problem, schedule: Schedule) -> Assessment:
 
 
 def preview(parts: ServiceParts, change: PreviewBody) -> tuple[Schedule, Assessment]:
-    """Give the schedule that a change would lead to, and how good it is.
+    """Return the schedule that a change would lead to, and how good it is.
 
     InvalidInput if a tier or a leaving query is not there, or an arriving one has a live one's id.
     """

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def workloads_of(asked: RouteInput, reference: str) -> tuple[UnitWorkload, ...]:
-    """Give what each unit of a route runs, where the pipeline has that reference."""
+    """Return what each unit of a route runs, where the pipeline has that reference."""
     return tuple(
         UnitWorkload(
             unit=each.unit,
@@ -68,7 +68,7 @@ def remove_route(parts: ServiceParts, name: str) -> None:
 
 
 def desired_routes(parts: ServiceParts) -> dict[str, DesiredRoute]:
-    """Give all routes that should be served; of a pipeline that is gone there are none."""
+    """Return all routes that should be served; of a pipeline that is gone there are none."""
     found = {}
     for name, document in parts.store.routes.all().items():
         asked = RouteInput.model_validate(document, context=STORED)
@@ -79,13 +79,13 @@ def desired_routes(parts: ServiceParts) -> dict[str, DesiredRoute]:
 
 
 async def route_view(parts: ServiceParts, deployer: Deployer, name: str) -> RouteView:
-    """Give a route and how it fares; NotFound if there is none of that name."""
+    """Return a route and how it fares; NotFound if there is none of that name."""
     document = await asyncio.to_thread(parts.store.routes.get, name)
     return _shown(parts, name, document, (await deployer.routes()).get(name))
 
 
 async def every_route(parts: ServiceParts, deployer: Deployer) -> RouteList:
-    """Give all routes and how they fare."""
+    """Return all routes and how they fare."""
     found = await asyncio.to_thread(parts.store.routes.all)
     told = await deployer.routes()
     return RouteList(

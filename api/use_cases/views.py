@@ -53,7 +53,7 @@ def query_view(
     schedule: Schedule,
     displaced: Sequence[DisplacedRecord] = (),
 ) -> QueryView:
-    """Give a query, planned for an infrastructure.
+    """Return a query, planned for an infrastructure.
 
     The schedule in force tells which plan was chosen, or why the query waits; `displaced`, where
     it had to make way, or others for it.
@@ -90,7 +90,7 @@ def query_view(
 
 
 def objectives_view(query_id: str, found: ObservedObjectives) -> ObjectivesView:
-    """Give how a query fares by its requests."""
+    """Return how a query fares by its requests."""
     return ObjectivesView.of(
         found.seen.lately,
         query_id=query_id,
@@ -124,7 +124,7 @@ def deployment_view(
     infrastructure: Infrastructure,
     observed: ObservedObjectives | None = None,
 ) -> DeploymentView:
-    """Give the deployment of a query; the phase `none` says that it has none.
+    """Return the deployment of a query; the phase `none` says that it has none.
 
     `observed`: how it fares by its requests; None: nobody has looked.
     """
@@ -164,7 +164,7 @@ def deployment_view(
 
 
 def displaced_view(record: DisplacedRecord) -> DisplacedView:
-    """Give a displacement that happened."""
+    """Return a displacement that happened."""
     by = () if record.by is None else (record.by,)
     found = Preemption(query_id=record.query_id, by=by, moved=record.moved)
     return DisplacedView.of(record, sentence=found.words)
@@ -176,7 +176,7 @@ def schedule_view(
     assessment: Assessment,
     in_force: InForce | None = None,
 ) -> ScheduleView:
-    """Give a schedule, made for the machines of an infrastructure.
+    """Return a schedule, made for the machines of an infrastructure.
 
     `in_force` tells when queries were served or put out last, or came, and where extra replicas
     are; None: it is a preview.
@@ -232,7 +232,7 @@ def _assignment_view(
 
 
 def pool_view(record: StoredQuery, in_force: InForce, infrastructure: Infrastructure) -> PoolView:
-    """Give the pool of a query, on an infrastructure with the machines of the schedule in force.
+    """Return the pool of a query, on an infrastructure with the machines of the schedule in force.
 
     NotFound if it has none.
     """

@@ -51,14 +51,14 @@ class ComposeSettings:
 
 
 def addresses(count: int) -> list[str]:
-    """Give where the instances of a plan listen, in their order."""
+    """Return where the instances of a plan listen, in their order."""
     return [f"unix:{SOCKETS}/{number}.sock" for number in range(count)]
 
 
 def render(
     instances: Sequence[InstanceSpec], plan_file: str, settings: ComposeSettings
 ) -> dict[str, Any]:
-    """Give the file of a plan's instances, at least one; `plan_file` is for what answers.
+    """Return the file of a plan's instances, at least one; `plan_file` is for what answers.
 
     Equal plans and settings give equal files. InvalidInput if one of the instances calls.
     """
@@ -88,7 +88,7 @@ def render(
 
 
 def as_yaml(document: Mapping[str, Any]) -> str:
-    """Give a file as its text."""
+    """Return a file as its text."""
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=99)
     return text
 
@@ -161,7 +161,7 @@ def _worker(
 def _service(
     module: str, command: Sequence[str], labels: Mapping[str, str], settings: ComposeSettings
 ) -> dict[str, Any]:
-    """Give what all have: they may do as little as runs. Their own files are read-only."""
+    """Return what all have: they may do as little as runs. Their own files are read-only."""
     return {
         "image": settings.image,
         "entrypoint": ["python3", "-m", module],
@@ -189,10 +189,10 @@ def _health(check: str, *, interval: str) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Give a text that Compose does not put the values of variables into."""
+    """Return a text that Compose does not put the values of variables into."""
     return text.replace("$", "$$")
 
 
 def compact(document: object) -> str:
-    """Give the text of a plan file."""
+    """Return the text of a plan file."""
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)

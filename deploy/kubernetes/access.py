@@ -165,7 +165,7 @@ def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]
 def lacking(
     cluster: Cluster, namespace: str, needs: Iterable[Permission]
 ) -> tuple[Permission, ...]:
-    """Give what the account may not do of what is needed, with the verbs that it lacks.
+    """Return what the account may not do of what is needed, with the verbs that it lacks.
 
     ClusterRefused if it may not even ask, or Unavailable.
     """

@@ -73,7 +73,7 @@ _KINDS = {403: Forbidden, 404: Absent, 409: Clash, 410: Expired}
 
 
 def collection_of(kind: str, namespace: str) -> str:
-    """Give the path of the objects of a kind of `VERSIONS` in a namespace."""
+    """Return the path of the objects of a kind of `VERSIONS` in a namespace."""
     version = VERSIONS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = "networkpolicies" if kind == "NetworkPolicy" else f"{kind.lower()}s"
@@ -81,13 +81,13 @@ def collection_of(kind: str, namespace: str) -> str:
 
 
 def path_of(namespace: str, key: str) -> str:
-    """Give the path of an object of `Kind/name`."""
+    """Return the path of an object of `Kind/name`."""
     kind, name = key.split("/")
     return f"{collection_of(kind, namespace)}/{name}"
 
 
 def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
-    """Give a client of the cluster; InvalidInput if there is no way to one.
+    """Return a client of the cluster; InvalidInput if there is no way to one.
 
     None: by the pod's service account, else by what `KUBECONFIG` names, else by `~/.kube/config`.
     """
@@ -108,7 +108,7 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
 
 
 def own_namespace(otherwise: str = "default") -> str:
-    """Give the namespace of the pod that this runs in; `otherwise` outside of a cluster."""
+    """Return the namespace of the pod that this runs in; `otherwise` outside of a cluster."""
     try:
         return _NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     except OSError:
@@ -129,14 +129,14 @@ class Cluster:
         self._timeout_s = timeout_s
 
     def get(self, path: str) -> Object | None:
-        """Give an object; None: there is none."""
+        """Return an object; None: there is none."""
         try:
             return self._call("GET", path)
         except Absent:
             return None
 
     def listed(self, path: str, **query: str) -> Object:
-        """Give a list, with the version to watch from."""
+        """Return a list, with the version to watch from."""
         return self._call("GET", path, query)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
@@ -171,7 +171,7 @@ class Cluster:
             self._call("DELETE", path, {"propagationPolicy": "Background"})
 
     def watch(self, path: str, version: str, *, for_s: int, **query: str) -> Iterator[Object]:
-        """Give what changes in a collection after a version: `{"type", "object"}` each.
+        """Yield what changes in a collection after a version: `{"type", "object"}` each.
 
         Ends after `for_s` seconds at the latest; what then comes is watched from the last version.
         Expired if that is too old.

@@ -42,13 +42,13 @@ class BenchmarkSettings:
 
 
 def name_of(settings: BenchmarkSettings) -> str:
-    """Give the Job's name: the same for the same query, requests and inputs."""
+    """Return the Job's name: the same for the same query, requests and inputs."""
     words = f"{settings.query_id}/{settings.requests}/{settings.seed}"
     return f"benchmark-{blake2b(words.encode(), digest_size=10).hexdigest()}"
 
 
 def benchmark_job(settings: BenchmarkSettings) -> Object:
-    """Give the Job. It runs once: figures of a second try would not be those of the first."""
+    """Return the Job. It runs once: figures of a second try would not be those of the first."""
     labels = {MANAGED_BY: FIELD_MANAGER, COMPONENT: "benchmark", QUERY: settings.query_id}
     name, namespace = name_of(settings), settings.namespace
     never = {"restartPolicy": "Never"}

@@ -46,13 +46,13 @@ class Pair:
 
 
 def authority() -> Pair:
-    """Give a new authority; NotMade if there is no OpenSSL."""
+    """Return a new authority; NotMade if there is no OpenSSL."""
     extensions = ("basicConstraints = critical, CA:TRUE", "keyUsage = critical, keyCertSign")
     return _made("circinus-workers", extensions, _AUTHORITY_DAYS, None)
 
 
 def signed(role: Role, by: Pair, days: int) -> Pair:
-    """Give a new certificate that is good for `days`, `>= 1`; NotMade if it cannot be made."""
+    """Return a new certificate that is good for `days`, `>= 1`; NotMade if it cannot be made."""
     extensions = (
         "basicConstraints = critical, CA:FALSE",
         "keyUsage = critical, digitalSignature",
@@ -63,7 +63,7 @@ def signed(role: Role, by: Pair, days: int) -> Pair:
 
 
 def lasts(certificate: bytes, days: float) -> bool:
-    """Give whether a certificate is good for so many days more; one that is none is not."""
+    """Return whether a certificate is good for so many days more; one that is none is not."""
     with TemporaryDirectory() as name:
         file = Path(name, "certificate")
         file.write_bytes(certificate)

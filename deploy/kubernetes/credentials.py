@@ -72,7 +72,7 @@ class _Secrets:
         self._cluster, self._namespace = cluster, namespace
 
     def kept(self, name: str, better: Callable[[Data], Data | None]) -> Data:
-        """Give what a Secret has, made better if that is needed."""
+        """Return what a Secret has, made better if that is needed."""
         path = path_of(self._namespace, f"Secret/{name}")
         for left in reversed(range(_TRIES)):
             secret = self._cluster.get(path)

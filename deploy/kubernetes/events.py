@@ -20,7 +20,7 @@ class EventReporter:
     def event(
         self, of: Object, reason: str, message: str, *, warning: bool, at_s: float
     ) -> Object:
-        """Give an event of an object, which has kind and version, at seconds since the epoch."""
+        """Return an event of an object, which has kind and version, at seconds since the epoch."""
         metadata, at = of["metadata"], iso_time(at_s)
         if len(message) > _LONGEST:
             message = f"{message[: _LONGEST - 3]}..."
@@ -52,5 +52,5 @@ class EventReporter:
 
 
 def iso_time(at_s: float) -> str:
-    """Give seconds since the epoch as the cluster has times: ISO 8601, UTC, whole seconds."""
+    """Return seconds since the epoch as the cluster has times: ISO 8601, UTC, whole seconds."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

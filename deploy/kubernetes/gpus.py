@@ -29,7 +29,7 @@ class DeviceResources(NamedTuple):
     env: Mapping[str, str]  # variables of the container
 
     def added_to(self, container: Object) -> Object:
-        """Give a container that also asks for them."""
+        """Return a container that also asks for them."""
         if not self.asked:
             return container
         resources = container["resources"]
@@ -41,7 +41,7 @@ class DeviceResources(NamedTuple):
 
 
 def device_resources(tier: Tier, share: float) -> DeviceResources:
-    """Give what a worker with a share of one machine of a tier asks for.
+    """Return what a worker with a share of one machine of a tier asks for.
 
     The tier as the machine's type makes it. InvalidInput if its GPUs do not give that share, or if
     it has types with unlike GPUs, so that nobody knows which.
@@ -61,7 +61,7 @@ def device_resources(tier: Tier, share: float) -> DeviceResources:
 
 
 def told_of_pools(infrastructure: Infrastructure) -> dict[str, dict[str, str]]:
-    """Give what a node of each tier, or type `TIER/TYPE`, has to give as a machine of it is told.
+    """Return what a node of each tier, or type `TIER/TYPE`, needs to count as its machine.
 
     Resource -> quantity; what is not told of a tier is left out.
     """
@@ -80,14 +80,14 @@ def _told_of(tier: Tier) -> dict[str, str]:
 
 
 def enforcement_of(spec: InstanceSpec, *, cgroups: bool) -> Enforcement:
-    """Give how an instance in a pod keeps to its share; `cgroups`: its CPU has that limit."""
+    """Return how an instance in a pod keeps to its share; `cgroups`: its CPU has that limit."""
     gpus = spec.tier.gpus
     enforced = gpus is not None and gpus.enforced
     return enforcement_for(spec.operators, spec.share, cgroups=cgroups, devices=enforced)
 
 
 def _limits(gpus: Gpus, share: float) -> dict[str, str]:
-    """Give the variables that hold a worker in its part to its share.
+    """Return the variables that hold a worker in its part to its share.
 
     The plug-in gives an MPS client 100 / parts percent of the threads, rounded down; its own
     figure can only be less, and of a share in steps it is a whole one.

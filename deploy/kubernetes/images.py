@@ -11,7 +11,7 @@ _DIGEST_SHOWN = 12
 
 
 def version_of(image: str, field: str = "image") -> str:
-    """Give the tag of an image, or the beginning of its digest; InvalidInput if it has neither.
+    """Return the tag of an image, or the beginning of its digest; InvalidInput if it has neither.
 
     `latest` is no version: what it was depends on when a node pulled it, and a rollback would
     bring back the same.

@@ -34,7 +34,7 @@ _QUANTITY = re.compile(r"\.resources\.(requests|limits)\.|\.sizeLimit$")  # path
 def deployed(
     listed: Callable[..., Object], namespace: str, query_id: str | None = None
 ) -> tuple[dict[str, Object], list[Object]]:
-    """Give the objects of a query's plans by `Kind/name`, and the records of its history.
+    """Return the objects of a query's plans by `Kind/name`, and the records of its history.
 
     None: everybody's. `listed` is that of `Cluster`, or one that tries again.
     """
@@ -64,7 +64,7 @@ class Revision:
 
 
 def record_of(rendered: Rendered, number: int) -> Object:
-    """Give the ConfigMap of a revision."""
+    """Return the ConfigMap of a revision."""
     labels = {**names.labels_of(rendered.query_id, rendered.plan_id), names.ROLE: _HISTORY}
     packed = gzip.compress(json.dumps(rendered.objects).encode(), mtime=0)
     return {
@@ -85,7 +85,7 @@ def record_of(rendered: Rendered, number: int) -> Object:
 
 
 def revisions(records: Iterable[Object]) -> list[Revision]:
-    """Give what ConfigMaps of `record_of` hold, the oldest first."""
+    """Return what ConfigMaps of `record_of` hold, the oldest first."""
     return sorted(map(_revision, records), key=lambda revision: revision.number)
 
 
@@ -124,12 +124,12 @@ class Difference:
 
 
 def key_of(document: Object) -> str:
-    """Give `Kind/name`."""
+    """Return `Kind/name`."""
     return f"{document['kind']}/{document['metadata']['name']}"
 
 
 def difference(wanted: Iterable[Object], live: Mapping[str, Object]) -> Difference:
-    """Give what has to change, where `live` are all objects of ours for the same queries."""
+    """Return what has to change, where `live` are all objects of ours for the same queries."""
     by_key = {key_of(document): document for document in wanted}
     changes = {
         key: tuple(_differences(document, live[key], ""))

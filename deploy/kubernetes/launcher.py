@@ -70,7 +70,7 @@ class ReadyWorkers:
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
-        """Give (pod, address) of what is ready now."""
+        """Return (pod, address) of what is ready now."""
         return self._found.get(service, frozenset())
 
     async def change(self) -> None:
@@ -109,7 +109,7 @@ class ReadyWorkers:
 def ready_addresses(
     slices: Iterable[Object], port_name: str
 ) -> Mapping[str, frozenset[tuple[str, str]]]:
-    """Give (pod, `host:port`) of the endpoints that take requests, by their Service."""
+    """Return (pod, `host:port`) of the endpoints that take requests, by their Service."""
     found: dict[str, set[tuple[str, str]]] = {}
     for piece in slices:
         service = (piece["metadata"].get("labels") or {}).get(SERVICE_LABEL)
@@ -262,7 +262,7 @@ class ClusterLauncher:
         return tuple(spare)
 
     async def _owners(self, kind: str) -> list[tuple[str, tuple[str, str]]]:
-        """Give name and owner, by labels, of objects of ours that are not on their way out."""
+        """Return name and owner, by labels, of objects of ours that are not on their way out."""
         path = collection_of(kind, self.shape.namespace)
         chosen = selector_of_workers(self.release)
         found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)

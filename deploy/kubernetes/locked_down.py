@@ -22,7 +22,7 @@ def locked_down(
     tls_secret: str | None = None,
     more: Mapping[str, object],
 ) -> Object:
-    """Give the pod of one container, with `more` fields. Its own files are read-only.
+    """Return the pod of one container, with `more` fields. Its own files are read-only.
 
     `environment` is a folder of the node with the packages; None: the image has them. Without a
     `tls_secret` it has no certificates.

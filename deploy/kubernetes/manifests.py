@@ -84,7 +84,7 @@ class Rendered:
     objects: tuple[Object, ...]  # in the order in which they are to be applied
 
     def as_yaml(self) -> str:
-        """Give the objects as one YAML stream."""
+        """Return the objects as one YAML stream."""
         return yaml.dump_all(self.objects, Dumper=WithoutAliases, sort_keys=False)
 
 
@@ -92,12 +92,12 @@ class WithoutAliases(yaml.SafeDumper):
     """Writes everything out: people read and edit what is printed."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Give True."""
+        """Return True."""
         return True
 
 
 def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
-    """Give a plan's objects.
+    """Return a plan's objects.
 
     InvalidInput if it does not fit pipeline, tiers or their GPUs, or calls endpoints.
     """
@@ -122,7 +122,7 @@ def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
 
 
 def helm_values(rendered: Iterable[Rendered]) -> str:
-    """Give the objects of plans as a values file, for a chart that writes out `manifests`."""
+    """Return the objects of plans as a values file, for a chart that writes out `manifests`."""
     found = {"manifests": [document for each in rendered for document in each.objects]}
     text: str = yaml.dump(found, Dumper=WithoutAliases, sort_keys=False)
     return text
@@ -153,7 +153,7 @@ def _of_tier(scheduled: ScheduledPlan, tier: str) -> dict[str, str]:
 def _object(
     scheduled: ScheduledPlan, kind: str, labels: Mapping[str, str], *parts: str, **content: object
 ) -> Object:
-    """Give an object with its content; the parts of its name are its tier or use first."""
+    """Return an object with its content; the parts of its name are its tier or use first."""
     plan = scheduled.plan
     use, *others = parts
     metadata = {
@@ -189,7 +189,7 @@ def _plan_document(scheduled: ScheduledPlan) -> Object:
 
 
 def _around(scheduled: ScheduledPlan, tier: str) -> tuple[Object, Object, Object]:
-    """Give what a tier's workers share: who may call them, how they are found, and drained."""
+    """Return what a tier's workers share: who may call them, how they are found, and drained."""
     labels, policy = _of_tier(scheduled, tier), _ingress(scheduled, tier)
     service, budget = service_spec(labels), budget_spec(labels)
     return (

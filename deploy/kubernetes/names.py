@@ -35,19 +35,19 @@ _READABLE = (16, 14)  # of the first parts of a name: with prefix and hash at mo
 
 
 def label_value(text: str) -> str:
-    """Give a valid label value: the text if it is one, else a readable part and its hash."""
+    """Return a valid label value: the text if it is one, else a readable part and its hash."""
     if _LABEL.fullmatch(text):
         return text
     return f"{_slug(text) or 'x'}-{_hash([text])}"
 
 
 def labels_of(query_id: str, plan_id: str) -> dict[str, str]:
-    """Give the labels of everything of a plan."""
+    """Return the labels of everything of a plan."""
     return {MANAGED_BY: FIELD_MANAGER, QUERY: label_value(query_id), PLAN: label_value(plan_id)}
 
 
 def recommended(query_id: str, version: str) -> dict[str, str]:
-    """Give the labels that Kubernetes recommends, of workers of a query: none to select by."""
+    """Return the labels that Kubernetes recommends, of workers of a query: none to select by."""
     return {
         NAME: WORKER_APP,
         OF_QUERY: label_value(query_id),
@@ -57,7 +57,7 @@ def recommended(query_id: str, version: str) -> dict[str, str]:
 
 
 def object_name(query_id: str, use: str, *more: str) -> str:
-    """Give a name that is valid for every kind (at most 45 of `[a-z0-9-]`, a letter first).
+    """Return a name that is valid for every kind (at most 45 of `[a-z0-9-]`, a letter first).
 
     It begins with what tells people what it is: the query, and the tier or other use. Unlike parts
     have unlike names but for collisions of 40-bit hashes among objects of one query and use. A
@@ -68,13 +68,13 @@ def object_name(query_id: str, use: str, *more: str) -> str:
 
 
 def content_hash(document: Object) -> str:
-    """Give the hash of a document: equal documents have equal ones, in every process."""
+    """Return the hash of a document: equal documents have equal ones, in every process."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return blake2b(text.encode(), digest_size=10).hexdigest()
 
 
 def selector_of(labels: Mapping[str, str]) -> str:
-    """Give the selector of everything of ours with these labels."""
+    """Return the selector of everything of ours with these labels."""
     given = {MANAGED_BY: FIELD_MANAGER, **labels}
     return ",".join(f"{name}={value}" for name, value in given.items())
 

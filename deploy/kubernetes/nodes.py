@@ -33,7 +33,7 @@ def machines_of(
     tolerations: Sequence[Object] = (),
     own: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, int]:
-    """Give how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`.
+    """Return how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`.
 
     A tier may be a type of one, `TIER/TYPE`: of that are the nodes with the labels of both.
     `tolerations` are those of the pods that would run there; `own`: what a node of a tier or type
@@ -49,7 +49,7 @@ def machines_of(
 
 
 def pool_of(node: Object, tiers: Container[str]) -> str | None:
-    """Give which of the tiers, or types `TIER/TYPE`, a node is of by its labels; None: of none."""
+    """Return the tier, or type `TIER/TYPE`, of a node by its labels; None: none of these."""
     labels = node["metadata"].get("labels") or {}
     tier = labels.get(TIER)
     both = f"{tier}/{labels.get(MACHINE_TYPE)}"
@@ -115,7 +115,7 @@ class Discovery(Mirror):
 def free_of(
     nodes: Iterable[Object], pods: Iterable[Object], *, without: Collection[str] = ()
 ) -> dict[str, Amounts]:
-    """Give what nodes that are not cordoned have left, by name, beside all pods.
+    """Return what nodes that are not cordoned have left, by name, beside all pods.
 
     But those pods whose group is in `without`. Taints keep away some pods and not others, so
     `shortage` looks at them.

@@ -53,7 +53,7 @@ class RolloutOutcome:
 
 
 def state_of(error: CircinusError) -> State:
-    """Give the state that an answer of the cluster means."""
+    """Return the state that an answer of the cluster means."""
     if isinstance(error, Unavailable):
         return State.UNAVAILABLE
     words = str(error).lower()
@@ -70,19 +70,19 @@ def state_of(error: CircinusError) -> State:
 
 
 def told_of(error: CircinusError) -> tuple[State, str]:
-    """Give the state that an answer of the cluster means, with what can be done."""
+    """Return the state that an answer of the cluster means, with what can be done."""
     state = state_of(error)
     return state, in_words(state, error)
 
 
 def in_words(state: State, cause: object) -> str:
-    """Give the cause with what can be done."""
+    """Return the cause with what can be done."""
     hint = _HINTS.get(state)
     return f"{cause} ({hint})" if hint else str(cause)
 
 
 def is_ready(deployment: Object) -> bool:
-    """Give whether all replicas are those of its newest template, and available."""
+    """Return whether all replicas are those of its newest template, and available."""
     status = deployment.get("status") or {}
     wanted = deployment["spec"].get("replicas", 1)
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
@@ -91,14 +91,14 @@ def is_ready(deployment: Object) -> bool:
 
 
 def ready_replicas(deployments: Iterable[Object]) -> tuple[int, int]:
-    """Give how many replicas are available, and how many should be."""
+    """Return how many replicas are available, and how many should be."""
     found = list(deployments)
     available = sum((d.get("status") or {}).get("availableReplicas", 0) for d in found)
     return available, sum(d["spec"].get("replicas", 1) for d in found)
 
 
 def failure_of(deployment: Object) -> tuple[State, str] | None:
-    """Give why the cluster makes no pods for it; None: it does."""
+    """Return why the cluster makes no pods for it; None: it does."""
     for condition in _conditions(deployment, "ReplicaFailure", "True"):
         words = str(condition.get("message", ""))
         state = State.QUOTA if "exceeded quota" in words else State.REFUSED
@@ -107,7 +107,7 @@ def failure_of(deployment: Object) -> tuple[State, str] | None:
 
 
 def why_waiting(pods: Iterable[Object]) -> tuple[State, str]:
-    """Give why pods of a rollout are not ready: an unschedulable one, or a container's words."""
+    """Return why pods of a rollout are not ready: an unschedulable one, or a container's words."""
     told = []
     for pod in pods:
         name = pod["metadata"]["name"]
@@ -122,7 +122,7 @@ def why_waiting(pods: Iterable[Object]) -> tuple[State, str]:
 
 
 def why_not_ready(pods: Iterable[Object]) -> str:
-    """Give a line for every pod of an instance that is not ready, and how its containers fare."""
+    """Return a line for every pod of an instance that is not ready, with its containers."""
     found = list(pods)
     if not found:
         return "there is no pod: the cluster made none (a quota, or an admission rule?)"

@@ -40,7 +40,7 @@ class ObjectOwner:
 
     @property
     def reference(self) -> Object:
-        """Give what an object that it owns has in `metadata.ownerReferences`."""
+        """Return what an object that it owns has in `metadata.ownerReferences`."""
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -56,7 +56,7 @@ def check_release(release: str) -> None:
 
 
 def labels_of_release(release: str) -> dict[str, str]:
-    """Give the labels of everything that a release makes, the same through its upgrades.
+    """Return the labels of everything that a release makes, the same through its upgrades.
 
     The name is not that of the service: policies let the service in by it.
     """
@@ -69,7 +69,7 @@ def labels_of_release(release: str) -> dict[str, str]:
 
 
 def selector_of_workers(release: str) -> str:
-    """Give the selector of the workers of a release, and of what stands around them.
+    """Return the selector of the workers of a release, and of what stands around them.
 
     That is nothing of another release, and nothing of `circinus deploy`, which is of none.
     """
@@ -77,12 +77,12 @@ def selector_of_workers(release: str) -> str:
 
 
 def owned_metadata(owner: ObjectOwner | None) -> Object:
-    """Give what is in the metadata of what it owns; None owns nothing."""
+    """Return what is in the metadata of what it owns; None owns nothing."""
     return {} if owner is None else {"ownerReferences": [owner.reference]}
 
 
 def belonging(document: Object, release: str, owner: ObjectOwner | None) -> Object:
-    """Give an object with the labels of its release, on its pods too, and with its owner."""
+    """Return an object with the labels of its release, on its pods too, and with its owner."""
     labels = labels_of_release(release)
     metadata = document["metadata"]
     found = {
@@ -101,14 +101,14 @@ def belonging(document: Object, release: str, owner: ObjectOwner | None) -> Obje
 
 
 def queries_path(namespace: str | None) -> str:
-    """Give the path of the PipelineQuery objects of a namespace; None: of all."""
+    """Return the path of the PipelineQuery objects of a namespace; None: of all."""
     version, _, plural = _QUERIES
     where = "" if namespace is None else f"/namespaces/{namespace}"
     return f"/apis/{version}{where}/{plural}"
 
 
 def deployment_named(cluster: Cluster, namespace: str, name: str) -> ObjectOwner:
-    """Give a Deployment as an owner; InvalidInput if there is none, else as `Cluster` raises."""
+    """Return a Deployment as an owner; InvalidInput if there is none, else as `Cluster` raises."""
     path = collection_of("Deployment", namespace)
     found = cluster.listed(path, fieldSelector=f"metadata.name={name}")["items"]
     if not found:
@@ -134,7 +134,7 @@ class WorkerOwners:
     _known: Mapping[str, ObjectOwner] = field(default_factory=dict, init=False)  # by uid
 
     def of(self, query_id: str) -> ObjectOwner | None:
-        """Give the owner of a query's workers. Blocks, and raises as `Cluster` does."""
+        """Return the owner of a query's workers. Blocks, and raises as `Cluster` does."""
         uid = (self.key_of(query_id) or "").partition("/")[0]
         if _UID.fullmatch(uid) is None:
             return self.service

@@ -94,12 +94,12 @@ class PodTemplate:
         return tuple((self.document.get("spec") or {}).get("tolerations") or ())
 
     def merged_into(self, template: Object) -> Object:
-        """Give a rendered template with what this adds; both stay as they were."""
+        """Return a rendered template with what this adds; both stay as they were."""
         return _merged(template, self.document)
 
 
 def read_pod_template(source: str) -> PodTemplate:
-    """Give the template of a YAML file, or the one that a text which begins with `{` is.
+    """Return the template of a YAML file, or the one that a text which begins with `{` is.
 
     Empty: that adds nothing. InvalidInput with every field that is malformed, or not the user's.
     """
@@ -113,7 +113,7 @@ def read_pod_template(source: str) -> PodTemplate:
 
 
 def _malformed(document: Mapping[str, Any]) -> Iterator[Fault]:
-    """Give what is no PodTemplateSpec by the models of the official client."""
+    """Yield what is no PodTemplateSpec by the models of the official client."""
     spec = document.get("spec") or {}
     # A part needs no containers; theirs do.
     whole = (
@@ -145,7 +145,7 @@ def _is(path: tuple[str, ...], value: object, owned: tuple[str, ...]) -> bool:
 
 
 def _paths(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Give everything in a document with its path; items of lists by what names them."""
+    """Yield everything in a document with its path; items of lists by what names them."""
     if path:
         yield path, value
     if isinstance(value, Mapping):

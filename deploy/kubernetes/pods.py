@@ -82,20 +82,20 @@ class WorkerGroup:
 
 
 def tier_selector(query_id: str, plan_id: str, tier: str) -> dict[str, str]:
-    """Give the labels of all workers of a plan on a tier, and of nothing else."""
+    """Return the labels of all workers of a plan on a tier, and of nothing else."""
     own = names.labels_of(query_id, plan_id)
     return {**own, **WORKERS, names.TIER: names.label_value(tier)}
 
 
 def labels_of_workers(spec: InstanceSpec, settings: RenderSettings) -> dict[str, str]:
-    """Give the labels of what stands for workers like this one on its tier."""
+    """Return the labels of what stands for workers like this one on its tier."""
     key = spec.key
     recommended = names.recommended(key.query_id, version_of(settings.image))
     return {**recommended, **tier_selector(key.query_id, key.plan_id, spec.tier.name)}
 
 
 def deployment_spec(group: WorkerGroup, settings: RenderSettings) -> Object:
-    """Give what a Deployment of workers is, with what the user's template adds to its pods."""
+    """Return what a Deployment of workers is, with what the user's template adds to its pods."""
     labels = {**labels_of_workers(group.spec, settings), **group.own}
     template = {"metadata": {"labels": labels}, "spec": _pod(group, settings)}
     return {
@@ -107,13 +107,13 @@ def deployment_spec(group: WorkerGroup, settings: RenderSettings) -> Object:
 
 
 def service_spec(selector: Mapping[str, str]) -> Object:
-    """Give what a Service of workers is; the dispatcher chooses the pod, nobody in between."""
+    """Return what a Service of workers is; the dispatcher chooses the pod, nobody in between."""
     ports = [{"name": PORT_NAME, "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
     return {"clusterIP": "None", "selector": dict(selector), "ports": ports}
 
 
 def budget_spec(selector: Mapping[str, str]) -> Object:
-    """Give what a disruption budget is: of the workers of a tier one goes at a time.
+    """Return what a disruption budget is: of the workers of a tier one goes at a time.
 
     A least number available would forbid draining the node of an only one.
     """
@@ -121,13 +121,13 @@ def budget_spec(selector: Mapping[str, str]) -> Object:
 
 
 def name_of(key: InstanceKey) -> str:
-    """Give the name of an instance's objects: valid, and the same for equal keys alone."""
+    """Return the name of an instance's objects: valid, and the same for equal keys alone."""
     others = (key.plan_id, str(key.replica), key.machine_type or "")
     return names.object_name(key.query_id, key.tier, *others)
 
 
 def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object, ...]:
-    """Give the objects of an instance, in the order in which they are to be applied."""
+    """Return the objects of an instance, in the order in which they are to be applied."""
     name = name_of(spec.key)
     own = {names.INSTANCE: name}
     metadata = {
@@ -145,7 +145,7 @@ def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object
 
 
 def tier_budget(spec: InstanceSpec, settings: RenderSettings) -> Object:
-    """Give the disruption budget that an instance shares with the others of its plan and tier."""
+    """Return the disruption budget of the instances of its plan and tier."""
     key = spec.key
     metadata = {
         "name": names.object_name(key.query_id, key.tier, key.plan_id, "budget"),
@@ -158,7 +158,7 @@ def tier_budget(spec: InstanceSpec, settings: RenderSettings) -> Object:
 
 
 def _nodes(group: WorkerGroup) -> dict[str, str]:
-    """Give the labels of the nodes that they may run on: of tier, type and machine."""
+    """Return the labels of the nodes that they may run on: of tier, type and machine."""
     spec = group.spec
     found = {names.TIER: names.label_value(spec.tier.name)}
     if spec.machine_type is not None:
@@ -218,7 +218,7 @@ def _container(group: WorkerGroup, settings: RenderSettings) -> Object:
 
 
 def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
-    """Give the fields of a container that say what it may use; errors as `device_resources`."""
+    """Return the fields of a container that say what it may use; errors as `device_resources`."""
     spec = group.spec
     shape = settings.machine.of(spec.tier)
     resources = shape.resources(spec.share)

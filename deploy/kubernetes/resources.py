@@ -30,7 +30,7 @@ class MachineShape:
         checks.require(quantity(self.memory) > 0, "memory", "must be > 0", self.memory)
 
     def of(self, tier: Tier) -> MachineShape:
-        """Give that of a tier's machines: what the infrastructure tells, else as it is here."""
+        """Return that of a tier's machines: what the infrastructure tells, else as it is here."""
         cpu, memory = self.cpu, self.memory
         if tier.cores is not None:
             cpu = f"{max(1, int(_exact(tier.cores) * 1000))}m"
@@ -39,15 +39,15 @@ class MachineShape:
         return MachineShape(cpu=cpu, memory=memory)
 
     def milli_cpu(self, share: float) -> int:
-        """Give a share of its CPU in thousandths of a core."""
+        """Return a share of its CPU in thousandths of a core."""
         return int(quantity(self.cpu) * 1000 * _exact(share))
 
     def mebibytes(self, share: float) -> int:
-        """Give a share of its memory."""
+        """Return a share of its memory."""
         return int(quantity(self.memory) / 2**20 * _exact(share))
 
     def resources(self, share: float) -> dict[str, dict[str, str]]:
-        """Give `requests` and `limits`."""
+        """Return `requests` and `limits`."""
         milli = self.milli_cpu(share)
         cpu = f"{milli}m" if milli % 1000 else f"{milli // 1000}"
         return {
@@ -62,7 +62,7 @@ class MachineShape:
 
 
 def quantity(text: str) -> Decimal:
-    """Give the exact number that a quantity such as `2Gi` stands for; InvalidInput if it is none.
+    """Return the exact number of a quantity such as `2Gi` stands for; InvalidInput if it is none.
 
     Read by the official client, which by itself lets `1K`, `1_0`, ` 1` and `nan` through.
     """

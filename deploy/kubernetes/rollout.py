@@ -127,7 +127,7 @@ class Rollout:
         checks.positive("timeout_s", self.timeout_s)
 
     def diff(self, rendered: Sequence[Rendered]) -> Difference:
-        """Give what `apply` would do."""
+        """Return what `apply` would do."""
         return self._compared(rendered, self.cluster.listed)[0]
 
     def preview(self, rendered: Sequence[Rendered]) -> RolloutOutcome:
@@ -181,11 +181,11 @@ class Rollout:
         return self.apply([chosen[-1].rendered])
 
     def history(self, query_id: str) -> list[Revision]:
-        """Give the revisions of a query, the oldest first."""
+        """Return the revisions of a query, the oldest first."""
         return revisions(deployed(self.cluster.listed, self.namespace, query_id)[1])
 
     def live(self, query_id: str) -> dict[str, Object]:
-        """Give the objects of a query's plans, by key."""
+        """Return the objects of a query's plans, by key."""
         return deployed(self.cluster.listed, self.namespace, query_id)[0]
 
     def delete(self, query_id: str) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ def _remember(work: _Work, rendered: Sequence[Rendered], before: Sequence[Revisi
 
 
 def readiness(live: Mapping[str, Object]) -> dict[str, tuple[int, int]]:
-    """Give (ready, wanted) replicas of the Deployments among objects, by name."""
+    """Return (ready, wanted) replicas of the Deployments among objects, by name."""
     return {
         key.removeprefix(_WORKERS): ready_replicas([document])
         for key, document in live.items()

@@ -41,7 +41,7 @@ class Cgroup:
         (self.folder / "cgroup.procs").write_text(str(pid))
 
     def pids(self) -> tuple[int, ...]:
-        """Give the processes inside; none when the cgroup is gone."""
+        """Return the processes inside; none when the cgroup is gone."""
         try:
             return tuple(map(int, (self.folder / "cgroup.procs").read_text().split()))
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class Cgroups:
 def available(
     mountinfo: Path = Path("/proc/self/mountinfo"), membership: Path = Path("/proc/self/cgroup")
 ) -> Cgroups | str:
-    """Give where CPU quotas can be set, as was tried out, or the reason in words why not."""
+    """Return where CPU quotas can be set, as was tried out, or the reason in words why not."""
     try:
         places = _places(mountinfo.read_text().splitlines(), membership.read_text().splitlines())
     except OSError as error:
@@ -104,7 +104,7 @@ def available(
 
 
 def start_of(pid: int, read: Callable[[Path], str] = Path.read_text) -> int | None:
-    """Give when a process started, in kernel ticks since boot; None when there is none.
+    """Return when a process started, in kernel ticks since boot; None when there is none.
 
     With the pid it names a process for good: a pid alone is used again.
     """

@@ -178,7 +178,7 @@ class LocalLauncher:
         )
 
     def _cgroup(self, serial: str, enforcement: Enforcement) -> tuple[Cgroup | None, str]:
-        """Give the cgroup, if one is needed and can be had, or why it cannot."""
+        """Return the cgroup, if one is needed and can be had, or why it cannot."""
         if isinstance(self.cgroups, str):
             return None, self.cgroups
         if enforcement is not Enforcement.CGROUP:
@@ -189,7 +189,7 @@ class LocalLauncher:
             return None, f"{self.cgroups.parent} refuses: {error.strerror}"
 
     async def _ready(self, spec: InstanceSpec, process: Process, log: Path) -> str:
-        """Give the address that the worker writes, once it is healthy."""
+        """Return the address that the worker writes, once it is healthy."""
         try:
             async with asyncio.timeout(self.start_timeout_s):
                 said = b"" if process.stdout is None else await process.stdout.readline()

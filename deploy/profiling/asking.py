@@ -40,7 +40,7 @@ class CallingSide:
 
     @classmethod
     def of(cls, endpoints: Sequence[Endpoint], gate: LeaveGate) -> CallingSide:
-        """Give it for these endpoints."""
+        """Return it for these endpoints."""
         return cls(endpoints={each.name: each for each in endpoints}, gate=gate)
 
     @property
@@ -50,7 +50,7 @@ class CallingSide:
 
 
 def endpoints_of(document: Sequence[Mapping[str, Any]]) -> dict[str, Endpoint]:
-    """Give the endpoints of a `CallingSide.document`, by name."""
+    """Return the endpoints of a `CallingSide.document`, by name."""
     found = {}
     for told in document:
         price, limits = CallPrice(**told["price"]), RateLimits(**told["limits"])
@@ -64,7 +64,7 @@ def asking_caller(
     clock: Clock,
     longest_s: float,
 ) -> EndpointCaller:
-    """Give what makes the calls of a worker process; one attempt takes `longest_s` at most."""
+    """Return what makes the calls of a worker process; one attempt takes `longest_s` at most."""
     return EndpointCaller(
         endpoints=endpoints,
         gate=gate,

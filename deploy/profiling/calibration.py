@@ -111,7 +111,7 @@ class Workload:
 
     @property
     def samples(self) -> list[tuple[Configuration, Payload]]:  # S
-        """Give all pairs, in order."""
+        """Return all pairs, in order."""
         return list(product(self.configurations, self.inputs))
 
 
@@ -124,7 +124,7 @@ async def calibrated(
     *,
     machine_type: str | None = None,
 ) -> Tier:
-    """Give the tier with its calibration; the classes of other pipelines keep theirs.
+    """Return the tier with its calibration; the classes of other pipelines keep theirs.
 
     The speed factor of the tier itself becomes that of all operators together, unless its speed
     is emulated: then it says how much is waited, and stays. The launcher starts the tier's worker,
@@ -194,7 +194,7 @@ async def all_calibrated(
     *,
     one_computer: bool = True,
 ) -> list[Tier]:
-    """Give the tiers calibrated, see `calibrated`; those without a machine as they are.
+    """Return the tiers calibrated, see `calibrated`; those without a machine as they are.
 
     A tier with types is calibrated type by type, each an own one `TIER/TYPE` to the launcher.
     With `one_computer` workers that have to be started are all started on this computer: one
@@ -226,7 +226,7 @@ async def all_calibrated(
 
 
 def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
-    """Give the tier with what was found of its pools; a call costs what it does at most."""
+    """Return the tier with what was found of its pools; a call costs what it does at most."""
     pools = [found[name] for name in tier.pools if name in found] or [tier]
     return replace(
         tier.changed(lambda name, pool: found.get(name, pool)),
@@ -237,7 +237,7 @@ def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
 
 
 def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
-    """Give a tier whose workers are started here, as this computer was measured."""
+    """Return a tier whose workers are started here, as this computer was measured."""
     own = computer.calibration
     if own is None:
         return tier
@@ -253,7 +253,7 @@ def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
 
 
 def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
-    """Give the tier whose calls take so long on the reference machine, bytes included.
+    """Return the tier whose calls take so long on the reference machine, bytes included.
 
     As it is where operators take batches: what they take is not told apart from calls.
     """
@@ -268,7 +268,7 @@ def _waited(tier: Tier, waited_s: float) -> Tier:
 
 
 def _charged_s(tier: Tier, workload: Workload) -> float:
-    """Give what an input is charged for its bytes."""
+    """Return what an input is charged for its bytes."""
     mean_bytes = float(np.mean([payload_bytes(each) for each in workload.inputs]))
     return tier.call_s_per_byte * mean_bytes
 
@@ -292,7 +292,7 @@ def off_by(
     configurations: int,
     waited_s: FloatArray | None = None,  # (S, O), besides; None: 0
 ) -> float:
-    """Give by what factor requests may be off, see above; 1 of a single configuration."""
+    """Return by what factor requests may be off, see above; 1 of a single configuration."""
     if configurations < 2:
         return 1.0
     of_class = np.unique(classes)[:, None] == classes  # (K, O)
@@ -329,7 +329,7 @@ async def _profile(
 def _run(
     pipeline: Pipeline, given: Payload, configuration: Configuration, executor: Executor
 ) -> list[tuple[float, float]]:
-    """Give the seconds of every operator, and those of them in which it waited."""
+    """Return the seconds of every operator, and those of them in which it waited."""
     outputs: dict[str, Payload] = {}
     seconds = []
     for name, operator in pipeline.by_name.items():

@@ -65,7 +65,7 @@ def checked(
 def tried(
     reference: str, pipeline: Pipeline, examples: Sequence[Example], timeout_s: float = CHECK_S
 ) -> tuple[str, ...]:
-    """Give the same, having run the first example as well; InvalidInput if it fails.
+    """Return the same, having run the first example as well; InvalidInput if it fails.
 
     A pipeline that has to be prepared first, or calls endpoints, is not run, which is told.
     """
@@ -172,7 +172,7 @@ def _polled(
 
 
 def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
-    """Give the answer to what `_answered` asks."""
+    """Return the answer to what `_answered` asks."""
     try:
         pipeline = load_pipeline(asked["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault

@@ -55,7 +55,7 @@ class ExampleSet:
     inputs_only: bool = False  # whether hashes of the inputs are wanted, and nothing else
 
     def examples(self, pipeline: Callable[[str], Pipeline]) -> Iterable[Example]:
-        """Give them, made one by one where the pipeline can; InvalidInput if there are none."""
+        """Return them, made one by one where the pipeline can; InvalidInput if there are none."""
         if not self.reference:
             return opened(self.kind, Path(self.folder)).examples
         making = pipeline(self.reference)
@@ -70,12 +70,12 @@ class ExampleSet:
 
 
 def to_bytes(example: Example) -> bytes:
-    """Give an example as the file has it; InvalidInput if it is no payload."""
+    """Return an example as the file has it; InvalidInput if it is no payload."""
     return encode([example.input, example.expected])
 
 
 def from_bytes(data: bytes) -> Example:
-    """Give the example again."""
+    """Return the example again."""
     both = decode(data)
     if not isinstance(both, list):
         raise InvalidInput.of("example", "must be an input and what is expected", both)
@@ -85,7 +85,7 @@ def from_bytes(data: bytes) -> Example:
 async def making(
     wanted: ExampleSet, file: int, limit_bytes: int
 ) -> AsyncGenerator[tuple[int, str], None]:
-    """Give length and hash of each example once it is in a file, given by its descriptor.
+    """Yield length and hash of each example once it is in a file, given by its descriptor.
 
     Whoever leaves early closes the iterator, which ends the process. InvalidInput as the pipeline
     says, or if they have more bytes than allowed; OperatorFailed if making them fails.

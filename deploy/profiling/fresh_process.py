@@ -73,7 +73,7 @@ async def running(
     stderr: int | None = None,
     longest_line: int = _LONGEST_LINE,
 ) -> AsyncIterator[Process]:
-    """Give a process with one numeric thread that runs a module, within an event loop.
+    """Return a process with one numeric thread that runs a module, within an event loop.
 
     It is called with the arguments and the descriptor of a file, and tells of itself by its
     output. It ends with the block, and so do programs that it calls.

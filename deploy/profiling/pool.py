@@ -82,7 +82,7 @@ class ProfilingWorker(Protocol):
     """Runs operators of a loaded pipeline, one at a time, for one thread at a time."""
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
-        """Give what a run gives; InvalidInput if the inputs are no payload.
+        """Return what a run gives; InvalidInput if the inputs are no payload.
 
         Raises Stopped, Unaffordable for one, if it calls endpoints and gets no leave to.
         Raises Died if the worker ends, or the run takes longer than `timeout_s`.
@@ -164,13 +164,13 @@ class WorkerPool(ABC):
         self.peaks[key] = max(peak_bytes, self.peaks.get(key, 0))
 
     def memory_of(self, names: Iterable[str], configuration: Configuration) -> dict[str, int]:
-        """Give operator -> most bytes that a worker had; what did not run so is left out."""
+        """Return operator -> most bytes that a worker had; what did not run so is left out."""
         keys = {name: _settings_of(name, configuration) for name in names}
         return {name: self.peaks[key] for name, key in keys.items() if key in self.peaks}
 
     @abstractmethod
     def start(self) -> ProfilingWorker:
-        """Give a worker that has loaded the pipeline, or raise Died."""
+        """Return a worker that has loaded the pipeline, or raise Died."""
 
     def stop_when(self, over: Callable[[], bool]) -> None:
         """End what runs, which raises Stopped, soon after `over` says so; asked by a thread."""
@@ -197,7 +197,7 @@ class WorkerPool(ABC):
     def run(
         self, operator: Operator, inputs: Payload, configuration: Configuration
     ) -> Completed | FailedRun:
-        """Give what it makes of the inputs, see `Executor`; Unavailable if no worker comes up.
+        """Return what it makes of the inputs, see `Executor`; Unavailable if no worker comes up.
 
         Raises Stopped if it is over, see `stop_when`, or there is no leave to call.
         """

@@ -61,7 +61,7 @@ class PrefixFiles:
         checks.non_negative("store.limit_bytes", self.limit_bytes)
 
     def get(self, fingerprint: str, content: str) -> CacheEntry | None:
-        """Give the entry, see `EntryStore`."""
+        """Return the entry, see `EntryStore`."""
         path = self._path(fingerprint, content)
         try:
             data = path.read_bytes()

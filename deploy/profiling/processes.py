@@ -254,14 +254,14 @@ class _Process:
 
 
 def request(run: WorkerRun) -> bytes:
-    """Give the request for a run; InvalidInput if the inputs are no payload."""
+    """Return the request for a run; InvalidInput if the inputs are no payload."""
     name = run.operator.name
     settings: dict[str, Payload] = {**run.configuration.of(name)}
     return encode({"operator": name, "settings": settings, "inputs": run.inputs})
 
 
 def read_answer(data: bytes) -> Completed | FailedRun:
-    """Give what a worker answered."""
+    """Return what a worker answered."""
     return _done(cast("dict[str, Any]", decode(data)))
 
 
@@ -300,11 +300,11 @@ class Answering:
         self._clock = SystemClock()
 
     def ready(self) -> bool:
-        """Give True: it is loaded."""
+        """Return True: it is loaded."""
         return True
 
     def answer(self, data: bytes) -> bytes:
-        """Give the answer to a request."""
+        """Return the answer to a request."""
         asked = cast("dict[str, Any]", decode(data))
         operator = self._pipeline.by_name[asked["operator"]]
         knobs = ((operator.name, knob, value) for knob, value in asked["settings"].items())

@@ -150,7 +150,7 @@ class _Loop:
         self._thread.start()
 
     def wait_for(self, work: Coroutine[Any, Any, Given]) -> Given:
-        """Give what the coroutine gives."""
+        """Return what the coroutine gives."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class _Loop:
 
 
 def _inputs(operator: OperatorSpec, inputs: Payload) -> Mapping[str, bytes]:
-    """Give an operator's inputs by name, as a call carries them."""
+    """Return an operator's inputs by name, as a call carries them."""
     if len(operator.after) < 2:
         return {(operator.after or (INPUT,))[0]: encode(inputs)}
     if not isinstance(inputs, dict):

@@ -29,13 +29,13 @@ _MARGIN_S = 10.0  # that a worker has beyond an attempt's time, to say that it i
 
 
 class CallGate(Protocol):
-    """Gives leave to call, within rate limits. Used within one event loop, which it never blocks.
+    """Permits to call, within rate limits. Used within one event loop, which it never blocks.
 
     It gives leave in the order in which it was asked.
     """
 
     async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """Give leave for one attempt, as soon as all limits allow it.
+        """Return leave for one attempt, as soon as all limits allow it.
 
         Cancelled, it leaves its place. Until it is settled the most that it may use counts as
         used.
@@ -68,7 +68,7 @@ class Callee:
     def of(
         cls, operator: Operator, configuration: Configuration, endpoints: Mapping[str, Endpoint]
     ) -> Callee:
-        """Give what it calls under a configuration.
+        """Return what it calls under a configuration.
 
         InvalidInput if an endpoint is not there, or one attempt may use more than its limits.
         """
@@ -120,7 +120,7 @@ class Calls:
     _under_way: set[asyncio.Task[RunReply]] = field(default_factory=set, init=False)
 
     def bill(self, plan_id: str, answered: int, failed: int) -> ServedBill:
-        """Give what the calls so far came to, attempts under way left out."""
+        """Return what the calls so far came to, attempts under way left out."""
         return ServedBill(
             plan_id=plan_id,
             answered=answered,
@@ -130,7 +130,7 @@ class Calls:
         )
 
     async def make(self, queue: TierQueue, call: AttemptedCall) -> Made:
-        """Give what a call gives, attempts as its operator's `retries` say.
+        """Return what a call gives, attempts as its operator's `retries` say.
 
         CallFailed if all of them failed; TooManyRequests if it, or leave for its next attempt,
         cannot be had in time; other errors as `TierQueue.serve`.
@@ -223,7 +223,7 @@ class _Turn:
 
 
 def _used_by(done: asyncio.Task[RunReply]) -> dict[str, dict[str, Usage]] | None:
-    """Give what an attempt used; None: nobody knows."""
+    """Return what an attempt used; None: nobody knows."""
     error = done.exception()
     if error is None:
         return from_wire(done.result().used)

@@ -54,7 +54,7 @@ class SeenDemand:
 
 
 def classes_of(sizes: FloatArray) -> tuple[FloatArray, IntArray]:  # (N,) -> (B,), (N,)
-    """Give the mean sizes of classes, rising, and the class of each size, `> 0`."""
+    """Return the mean sizes of classes, rising, and the class of each size, `> 0`."""
     if len(sizes) == 0:
         return np.zeros(0), np.zeros(0, dtype=np.int64)
     octaves = np.log2(sizes)
@@ -71,7 +71,7 @@ def seconds_of(
     types: Iterable[str],
     sizes: FloatArray,  # (B,)
 ) -> dict[str, TypeSeconds]:
-    """Give what requests take on the types that are known of all kinds."""
+    """Return what requests take on the types that are known of all kinds."""
     kinds, found = tuple(kinds), {}
     for name in types:
         if not all(latencies.knows([kind], name) for kind in kinds):
@@ -87,5 +87,5 @@ def seconds_of(
 
 
 def relative_deviation(spread: float) -> float:
-    """Give the deviation over the mean of a log-normal with that deviation of logarithms."""
+    """Return the deviation over the mean of a log-normal with that deviation of logarithms."""
     return sqrt(max(exp(spread**2) - 1.0, 0.0))

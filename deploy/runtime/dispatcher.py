@@ -118,7 +118,7 @@ class Taken:
 
 
 def elsewhere_s(taken: Sequence[Taken], tiers: Iterable[str]) -> dict[str, float]:
-    """Give, of each tier, the mean seconds that answers spent elsewhere; none of no answers."""
+    """Return, of each tier, the mean seconds that answers spent elsewhere; none of no answers."""
     return {
         tier: sum(
             each.moved_s + sum(s for name, s in each.tier_s.items() if name != tier)
@@ -156,7 +156,7 @@ class LatencyWindow:
         return self._count
 
     def observed(self) -> Observed:
-        """Give the figures so far."""
+        """Return the figures so far."""
         if self._observed is None:
             latencies = np.array(self._latencies)
             figures = {s.value: float(s.of(latencies)) for s in LatencyStatistic if len(latencies)}
@@ -273,7 +273,7 @@ class Dispatcher:
         self.links = emulated_links(infrastructure)
 
     def learnt(self) -> Learnt:
-        """Give what was learnt of latencies, for `recall`."""
+        """Return what was learnt of latencies, for `recall`."""
         return {tier: queue.latencies.dump() for tier, queue in self.queues.items()}
 
     def recall(self, learnt: Learnt) -> None:
@@ -282,7 +282,7 @@ class Dispatcher:
             self.queues[tier].latencies.recall(learnt[tier])
 
     def figures(self) -> dict[str, QueueFigures]:
-        """Give tier -> its queue at this moment, with what was used of its endpoints."""
+        """Return tier -> its queue at this moment, with what was used of its endpoints."""
         found = {tier: queue.figures() for tier, queue in self.queues.items()}
         for segment in self.segments:
             for used in self.calls.used.get(segment.operators[0], {}).values():
@@ -291,17 +291,17 @@ class Dispatcher:
         return found
 
     def bill(self) -> ServedBill | None:
-        """Give what its calls came to; None: the plan calls nothing."""
+        """Return what its calls came to; None: the plan calls nothing."""
         if not self._callees:
             return None
         return self.calls.bill(self.plan.id, self.latencies.count, self.erred)
 
     def lately(self) -> tuple[Lately, ...]:
-        """Give what requests got in the last minute, ten minutes and hour."""
+        """Return what requests got in the last minute, ten minutes and hour."""
         return self.traffic.lately(self.clock.now())
 
     def seen_requests(self) -> SeenRequests:
-        """Give what requests got lately, one by one, and how hard instances work."""
+        """Return what requests got lately, one by one, and how hard instances work."""
         now = self.clock.now()
         minute, *_ = self.traffic.lately(now)
         return SeenRequests(
@@ -314,12 +314,12 @@ class Dispatcher:
         )
 
     def news(self) -> TrafficNews:
-        """Give whether requests have become other ones."""
+        """Return whether requests have become other ones."""
         seen, last = self.monitor.seen, self._changed
         return TrafficNews(plan_id=self.plan.id, changes=self._changes, seen=seen, last=last)
 
     def demand(self) -> SeenDemand:
-        """Give what requests are lately, and what they take on types of machines."""
+        """Return what requests are lately, and what they take on types of machines."""
         sizes, classes = classes_of(self.monitor.sizes())
         kinds: defaultdict[str, list[str]] = defaultdict(list)
         for segment in self.segments:
@@ -401,7 +401,7 @@ class Dispatcher:
             await queue.close()
 
     async def request(self, input: Payload, terms: RequestTerms) -> RequestResult:
-        """Give the output for an input, or OperatorFailed if an operator or `request_size` raised.
+        """Return the output for an input; OperatorFailed if an operator or `request_size` raised.
 
         InvalidInput if the input is no payload or one of them says what is wrong with it,
         TooManyRequests if too many wait, or it cannot be in time and others can, DeadlineExceeded
@@ -567,7 +567,7 @@ class Dispatcher:
         return left
 
     def _due_in_s(self, due: float, segment: Segment) -> float:
-        """Give the seconds within which a segment must be done for the answer to be in time."""
+        """Return the seconds within which a segment must be done for the answer to be in time."""
         rest = self._rest.get(segment.operators[0])
         now = self.clock.now()
         rest_s = 0.0 if rest is None or now - rest.at > _STALE_S else rest.seconds
@@ -612,7 +612,7 @@ class Dispatcher:
 
 
 def emulated_links(infrastructure: Infrastructure) -> Infrastructure:
-    """Give the infrastructure whose links cost what has to be waited for, so the same routes.
+    """Return the infrastructure whose links cost what has to be waited for, so the same routes.
 
     A link that is not emulated costs nothing here, as the network itself takes its time.
     """

@@ -28,7 +28,7 @@ from circinus.pipelines.strict_json import read_json
 
 
 def equal(output: Payload, expected: Payload) -> float:
-    """Give 1 for an output that is what was expected, else 0: the metric where none is named."""
+    """Return 1 for an output that is what was expected, else 0: the metric where none is named."""
     return float(output == expected)
 
 
@@ -56,7 +56,7 @@ class EndpointScore:
 
 
 async def endpoint_score(url: str, probes: EndpointProbes) -> EndpointScore:
-    """Give the mean score of an endpoint, asked one probe after the other, until one fails.
+    """Return the mean score of an endpoint, asked one probe after the other, until one fails.
 
     The metric runs in another thread. InvalidInput unless the URL is of HTTP or HTTPS.
     """
@@ -78,7 +78,7 @@ async def endpoint_score(url: str, probes: EndpointProbes) -> EndpointScore:
 
 
 async def endpoint_proofs(urls: Mapping[str, str], probes: EndpointProbes) -> dict[str, UnitProof]:
-    """Give unit -> what the probes say of it, of units by URL, asked all at the same time.
+    """Return unit -> what the probes say of it, of units by URL, asked all at the same time.
 
     The reference is the first, in their order, of which no probe failed.
     """

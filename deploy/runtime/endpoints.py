@@ -44,7 +44,7 @@ class HttpEndpoint:
     idle: list[httpcore.AsyncHTTPConnection] = field(default_factory=list)
 
     async def answer(self, body: bytes | None) -> bytes:
-        """Give what it answers to a body, JSON, by POST; None: it is asked by GET.
+        """Return what it answers to a body, JSON, by POST; None: it is asked by GET.
 
         Raises EndpointFailed, EndpointAway where it may answer later.
         """
@@ -88,7 +88,7 @@ class HttpEndpoint:
 
 @asynccontextmanager
 async def opened_endpoint(url: str, *, timeout_s: float = ANSWER_S) -> AsyncIterator[HttpEndpoint]:
-    """Give an endpoint, whose connections are closed at the end; InvalidInput as `check_url`."""
+    """Return an endpoint, whose connections are closed at the end; InvalidInput as `check_url`."""
     check_url("--url", url)
     tls = httpcore.default_ssl_context() if urlsplit(url).scheme == "https" else None
     endpoint = HttpEndpoint(url=httpcore.URL(url), timeout_s=timeout_s, tls=tls)

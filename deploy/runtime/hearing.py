@@ -57,5 +57,5 @@ class Sightings:
 
 
 def latest(kept: Collection[_One], count: int) -> Iterator[_One]:
-    """Give the last so many of what is kept, `>= 0`: all, if more were seen than are kept."""
+    """Return the last so many of what is kept, `>= 0`: all, if more were seen than are kept."""
     return islice(kept, max(len(kept) - count, 0), None)

@@ -69,7 +69,7 @@ class InstanceKey(NamedTuple):
     machine_type: str | None = None  # None: the tier has no types
 
     def __str__(self) -> str:
-        """Give `query/plan/tier/replica`, or `query/plan/tier/replica/type`."""
+        """Return `query/plan/tier/replica`, or `query/plan/tier/replica/type`."""
         return "/".join(str(part) for part in self if part is not None)
 
 
@@ -109,7 +109,7 @@ class InstanceSpec:
     def options(
         self, enforcement: Enforcement, bind: str, tls: TlsFiles | None = None
     ) -> WorkerOptions:
-        """Give what its worker is told, which listens there; see `WorkerOptions`."""
+        """Return what its worker is told, which listens there; see `WorkerOptions`."""
         return WorkerOptions(
             pipeline=self.pipeline_reference,
             bind=bind,
@@ -129,7 +129,7 @@ class InstanceSpec:
 
 
 def emulated_speed(tier: Tier) -> float:
-    """Give the speed v that waiting puts on, in (0, 1]; 1 puts on nothing.
+    """Return the speed v that waiting puts on, in (0, 1]; 1 puts on nothing.
 
     After an operator that took t seconds the worker waits t (1/v - 1). A tier that is faster than
     this computer cannot be emulated, and runs at 1.
@@ -140,7 +140,7 @@ def emulated_speed(tier: Tier) -> float:
 def instances_of(
     query_id: str, desired: DesiredDeployment, graph: PipelineGraph, infrastructure: Infrastructure
 ) -> dict[InstanceKey, InstanceSpec]:
-    """Give the instances of a plan; InvalidInput if it does not fit.
+    """Return the instances of a plan; InvalidInput if it does not fit.
 
     There is one for each item of its demand, or of the pool on its tier, and one for each extra
     replica, all as large as the demand says of the tier. An instance runs its operators one at a
@@ -222,7 +222,7 @@ class RunningInstance:
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def told(self) -> RunningInstance:
-        """Give what is known of it, without the means to end it."""
+        """Return what is known of it, without the means to end it."""
         return RunningInstance(
             address=self.address,
             pid=self.pid,
@@ -233,7 +233,7 @@ class RunningInstance:
         )
 
     def client(self, address: str | None = None) -> WorkerClient:
-        """Give a way to call it, or one beside it that is called alike, at an address."""
+        """Return a way to call it, or one beside it that is called alike, at an address."""
         return WorkerClient(address or self.address, self.tls, self.message_bytes)
 
     async def beside(self, known: frozenset[str]) -> frozenset[str]:
@@ -260,7 +260,7 @@ class Launcher(Protocol):
     """Starts instances."""
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
-        """Give a healthy instance, not limited yet; LaunchFailed if it did not get so in time.
+        """Return a healthy instance, not limited yet; LaunchFailed if it did not get so in time.
 
         Cancelled or failed, it leaves nothing.
         """

@@ -30,7 +30,7 @@ class LatencyMemory(Protocol):
     """
 
     def recall(self, plan_id: str) -> Learnt:
-        """Give what was kept of a plan last; empty if nothing was."""
+        """Return what was kept of a plan last; empty if nothing was."""
 
     def keep(self, plan_id: str, learnt: Learnt) -> None:
         """Replace what is kept of a plan."""
@@ -51,7 +51,7 @@ class TierLatencies:
         return sum(learnt.drifts for learnt in self._known.values())
 
     def predicted(self, requests: Sequence[Request], names: Sequence[str]) -> FloatArray:  # (m, n)
-        """Give the seconds of each request at each instance, by the instances' names."""
+        """Return the seconds of each request at each instance, by the instances' names."""
         columns: dict[str, list[float]] = {}
         for name in dict.fromkeys(names):
             known = {request: self.predict(request, name) for request in dict.fromkeys(requests)}
@@ -59,7 +59,7 @@ class TierLatencies:
         return np.ascontiguousarray(np.array([columns[name] for name in names]).T)
 
     def predict(self, request: Request, name: str) -> float:
-        """Give the seconds of a request at an instance of a name."""
+        """Return the seconds of a request at an instance of a name."""
         kind, size = request
         learnt = self._known.get(_key(kind, name))
         if learnt is None:
@@ -67,18 +67,18 @@ class TierLatencies:
         return learnt.predict(size) if self.level is None else learnt.quantile(self.level, size)
 
     def mean(self, request: Request, name: str) -> float:
-        """Give the mean seconds of a request at an instance of a name."""
+        """Return the mean seconds of a request at an instance of a name."""
         kind, size = request
         learnt = self._known.get(_key(kind, name))
         return self.prior_s if learnt is None else learnt.predict(size)
 
     def spread(self, kind: str, name: str) -> float:
-        """Give how the logarithms of seconds deviate there; 0 before two requests."""
+        """Return how the logarithms of seconds deviate there; 0 before two requests."""
         learnt = self._known.get(_key(kind, name))
         return 0.0 if learnt is None else learnt.spread
 
     def knows(self, kinds: Iterable[str], name: str) -> bool:
-        """Give whether a request of one of the kinds was observed at instances of a name."""
+        """Return whether a request of one of the kinds was observed at instances of a name."""
         return any(_key(kind, name) in self._known for kind in kinds)
 
     def observe(self, request: Request, name: str, seconds: float) -> None:
@@ -93,7 +93,7 @@ class TierLatencies:
             _log.warning("latency_drifted tier=%s kind=%s seconds=%s", self.tier, key, seconds)
 
     def dump(self) -> dict[str, dict[str, object]]:
-        """Give what was learnt of each kind, as JSON values for `recall`."""
+        """Return what was learnt of each kind, as JSON values for `recall`."""
         return {key: known.dump() for key, known in self._known.items()}
 
     def recall(self, learnt: Mapping[str, Mapping[str, object]]) -> None:

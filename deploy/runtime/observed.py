@@ -30,7 +30,7 @@ class LatestAnswers:
         self._kept.append((at, latency_s, usd))
 
     def seen(self, now: float) -> AnswersSeen:
-        """Give them, the oldest first."""
+        """Return them, the oldest first."""
         rows = np.array(self._kept).reshape(-1, 3)
         return AnswersSeen(ago_s=now - rows[:, 0], latency_s=rows[:, 1], usd=rows[:, 2])
 
@@ -44,7 +44,7 @@ class AnswersSeen:
     usd: FloatArray  # that its calls cost, (n,)
 
     def within(self, span_s: float) -> AnswersSeen:
-        """Give those of the last so many seconds."""
+        """Return those of the last so many seconds."""
         late = self.ago_s <= span_s
         return AnswersSeen(
             ago_s=self.ago_s[late], latency_s=self.latency_s[late], usd=self.usd[late]

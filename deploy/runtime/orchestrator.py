@@ -143,7 +143,7 @@ class _Way:
 def compared(
     wanted: Mapping[InstanceKey, InstanceSpec], running: Iterable[InstanceSupervisor]
 ) -> tuple[list[InstanceSpec], list[InstanceSupervisor]]:
-    """Give the instances of a plan that have to start, and those that have to end."""
+    """Return the instances of a plan that have to start, and those that have to end."""
     there = {supervisor.spec.key: supervisor for supervisor in running}
     missing = [spec for key, spec in wanted.items() if key not in there]
     return missing, [supervisor for key, supervisor in there.items() if key not in wanted]
@@ -215,7 +215,7 @@ class Orchestrator:
             deployment.dispatcher.imitate(infrastructure)
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
-        """Give the output for an input; errors as `Dispatcher.request`.
+        """Return the output for an input; errors as `Dispatcher.request`.
 
         InvalidInput if the query is not deployed, Unavailable if it does not serve (yet).
         """
@@ -230,7 +230,7 @@ class Orchestrator:
         self._withheld.add(query_id)
 
     def plan_serving(self, query_id: str) -> str | None:
-        """Give the plan that answers requests to a query, by id; None: none does."""
+        """Return the plan that answers requests to a query, by id; None: none does."""
         serving = self._serving.get(query_id)
         return None if serving is None or query_id in self._withheld else serving.plan_id
 
@@ -242,16 +242,16 @@ class Orchestrator:
             self._serving[query_id].dispatcher.refuse_hopeless(arrived, unless=unless)
 
     def serving(self) -> dict[str, str]:
-        """Give query id -> plan that serves, by id."""
+        """Return query id -> plan that serves, by id."""
         return {query: deployment.plan_id for query, deployment in self._serving.items()}
 
     def served(self) -> dict[str, ServedDeployment]:
-        """Give query id -> what answers its requests, for others who send it some, too."""
+        """Return query id -> what answers its requests, for others who send it some, too."""
         found = self._serving.items()
         return {q: d.served() for q, d in found if q not in self._withheld}
 
     def awaited(self) -> frozenset[str] | None:
-        """Give the queries that should be served, and are not (yet); None: nobody said which."""
+        """Return the queries that should be served, and are not (yet); None: nobody said which."""
         return frozenset(self._desired.keys() - self._serving.keys()) if self._is_told else None
 
     @property
@@ -260,7 +260,7 @@ class Orchestrator:
         return self._imitated
 
     def status(self, query_id: str) -> DeploymentStatus:
-        """Give how a query's deployment fares; InvalidInput if there is none."""
+        """Return how a query's deployment fares; InvalidInput if there is none."""
         failed, reason = self._failed.get(query_id, (None, None))
         if query_id in self._serving:
             return self._serving[query_id].status(reason)
@@ -272,25 +272,25 @@ class Orchestrator:
         raise InvalidInput.of("query", "must be deployed", query_id)
 
     def figures(self) -> dict[str, dict[str, QueueFigures]]:
-        """Give query id -> tier -> its queue at this moment, of the plans that serve."""
+        """Return query id -> tier -> its queue at this moment, of the plans that serve."""
         return {query: d.dispatcher.figures() for query, d in self._serving.items()}
 
     def lately(self) -> dict[str, tuple[Lately, ...]]:
-        """Give query id -> what its requests got lately, of the plans that serve."""
+        """Return query id -> what its requests got lately, of the plans that serve."""
         return {query: d.dispatcher.lately() for query, d in self._serving.items()}
 
     def counts(self) -> dict[str, tuple[SpanCounts, ...]]:
-        """Give query id -> what `lately` is made of, as it is: not to be kept."""
+        """Return query id -> what `lately` is made of, as it is: not to be kept."""
         now = self.clock.now()
         return {query: d.dispatcher.traffic.counts(now) for query, d in self._serving.items()}
 
     def bills_so_far(self) -> dict[str, ServedBill]:
-        """Give query id -> what its calls came to, of the plans that serve and call."""
+        """Return query id -> what its calls came to, of the plans that serve and call."""
         bills = {query: d.dispatcher.bill() for query, d in self._serving.items()}
         return {query: bill for query, bill in bills.items() if bill is not None}
 
     def recent(self) -> dict[str, Recent]:
-        """Give query id -> what its latest answers took, of the plans that serve."""
+        """Return query id -> what its latest answers took, of the plans that serve."""
         return {
             query: Recent(
                 plan_id=d.plan_id,
@@ -301,15 +301,15 @@ class Orchestrator:
         }
 
     def seen_requests(self) -> dict[str, SeenRequests]:
-        """Give query id -> what its latest requests got, of the plans that serve."""
+        """Return query id -> what its latest requests got, of the plans that serve."""
         return {query: d.dispatcher.seen_requests() for query, d in self._serving.items()}
 
     def news(self) -> dict[str, TrafficNews]:
-        """Give query id -> whether its requests have become other ones, of plans that serve."""
+        """Return query id -> whether its requests have become other ones, of plans that serve."""
         return {query: d.dispatcher.news() for query, d in self._serving.items()}
 
     def sightings(self, query_id: str) -> Sightings:
-        """Give the latest requests from here to a query that serves, as they are kept."""
+        """Return the latest requests from here to a query that serves, as they are kept."""
         return self._serving[query_id].dispatcher.sightings
 
     def hear(self, query_id: str, came: Iterable[Came], took: Iterable[Took]) -> None:
@@ -318,12 +318,12 @@ class Orchestrator:
             self._serving[query_id].dispatcher.hear(came, took)
 
     def demand(self, query_id: str) -> SeenDemand | None:
-        """Give what the requests to a query are lately; None: no plan serves it."""
+        """Return what the requests to a query are lately; None: no plan serves it."""
         found = self._serving.get(query_id)
         return None if found is None else found.dispatcher.demand()
 
     def arrivals_per_s(self) -> dict[str, float]:
-        """Give query id -> how many requests a second come now, of the plans that serve."""
+        """Return query id -> how many requests a second come now, of the plans that serve."""
         now = self.clock.now()
         return {q: d.dispatcher.traffic.arrivals_per_s(now) for q, d in self._serving.items()}
 

@@ -76,7 +76,7 @@ class ProofReference:
         return self._reference is not None
 
     def proof(self, unit: str, score: float | None, failed: str = "") -> UnitProof:
-        """Give what a unit's mean score says of it; None: a probe failed."""
+        """Return what a unit's mean score says of it; None: a probe failed."""
         if self._reference is None and score is not None:
             self._reference = (unit, score)
         reference, reference_score = self._reference or (unit, 0.0)
@@ -117,7 +117,7 @@ class Prober:
         return self._reference.is_known
 
     async def prove(self, unit: str, run: Callable[[Payload], Awaitable[Payload]]) -> UnitProof:
-        """Give what the probes say of a unit; the first one is the reference.
+        """Return what the probes say of a unit; the first one is the reference.
 
         Raises what `run` raises, but for OperatorFailed. Nothing is found out then.
         """

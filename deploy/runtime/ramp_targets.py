@@ -51,7 +51,7 @@ class _Worker:
 async def endpoint_target(
     url: str, body: bytes | None = None, *, timeout_s: float = ANSWER_S
 ) -> AsyncIterator[RampTarget]:
-    """Give an endpoint that a body, JSON, is sent to by POST; None: it is asked by GET.
+    """Return an endpoint that a body, JSON, is sent to by POST; None: it is asked by GET.
 
     InvalidInput unless the URL is of HTTP or HTTPS.
     """
@@ -63,7 +63,7 @@ async def endpoint_target(
 async def unit_target(
     workload: UnitWorkload, pipeline: Pipeline, inputs: Sequence[Payload], launcher: Launcher
 ) -> AsyncIterator[RampTarget]:
-    """Give one worker of a unit, started for the while, that inputs are sent to in turn.
+    """Return one worker of a unit, started for the while, that inputs are sent to in turn.
 
     InvalidInput if the unit's knobs do not fit, LaunchFailed as the launcher does.
     """

@@ -66,7 +66,7 @@ class RampSettings:
     least_requests: int = 60
 
     def plan(self, alone_s: float) -> RampPlan:
-        """Give which rates are tried of something that takes so long for one request."""
+        """Return which rates are tried of something that takes so long for one request."""
         return RampPlan(
             first_per_s=min(_FIRST / alone_s, self.most_per_s * _FIRST_OF_MOST),
             most_per_s=self.most_per_s,
@@ -102,7 +102,7 @@ async def ramped(
     generator: np.random.Generator,
     observer: RampObserver,
 ) -> Ramped:
-    """Give where a target breaks; a CircinusError if it fails with one request at a time.
+    """Return where a target breaks; a CircinusError if it fails with one request at a time.
 
     The generator draws when requests are sent. What was sent late three times ends the ramp: as
     many cannot be sent from here.
@@ -131,7 +131,7 @@ async def ramped(
 
 
 def _most_late_s(seen: RampStepSeen, limits: BreakingLimits) -> float:
-    """Give by how much requests may be sent late: a tenth of what the step is judged by."""
+    """Return by how much requests may be sent late: a tenth of what the step is judged by."""
     if limits.latency_s is not None:
         return max(_MOST_LATE_S, _MOST_LATE * limits.latency_s)
     answered = seen.took_s[np.isfinite(seen.took_s)]
@@ -147,7 +147,7 @@ class _Sender:
     _sent: int = 0
 
     async def alone_s(self) -> float:
-        """Give what a request takes that is alone, of a few the last one's; errors as it has."""
+        """Return what a request takes that is alone, of a few the last one's; errors as it has."""
         took_s = 0.0
         for _ in range(_WARM_UPS):
             since = self.clock.now()
@@ -159,7 +159,7 @@ class _Sender:
     async def send(
         self, rate: NextRate, generator: np.random.Generator
     ) -> tuple[RampStepSeen, float]:
-        """Give what came of a step, and by how much 95 % of it was sent late at most."""
+        """Return what came of a step, and by how much 95 % of it was sent late at most."""
         count = max(int(generator.poisson(rate.per_s * rate.lasts_s)), 1)
         due_s = np.sort(generator.uniform(0.0, rate.lasts_s, count))  # (n,)
         rows = np.full((count, 3), nan)  # sent, took and busy seconds

@@ -118,7 +118,7 @@ class RoutedEndpoint:
         return RegimeRouter(route=route, method=self.method, settings=self.settings, state=state)
 
     async def request(self, input: Payload, terms: RequestTerms) -> tuple[str, RequestResult]:
-        """Give the unit that answered, and its answer; errors as `Dispatcher.request`."""
+        """Return the unit that answered, and its answer; errors as `Dispatcher.request`."""
         now = self.clock.now()
         arrived = now if terms.arrived is None else terms.arrived
         self._requests.arrived(now)
@@ -162,7 +162,7 @@ class RoutedEndpoint:
         raise lost
 
     async def _next(self, ends: float, timeout_s: float) -> RoutedUnit:
-        """Give the unit whose turn it is, once one runs; DeadlineExceeded if none does in time."""
+        """Return the next unit, once one runs; DeadlineExceeded if none runs in time."""
         while not self._parts:
             self._changed.clear()
             try:
@@ -173,7 +173,7 @@ class RoutedEndpoint:
         return self._units[self._turns.next(self._parts)]
 
     def status(self) -> RouteStatus:
-        """Give how it fares."""
+        """Return how it fares."""
         now, traffic, state = self.clock.now(), self._traffic, self._router.state
         return RouteStatus(
             state=state,
@@ -238,7 +238,7 @@ class RoutedEndpoint:
             _log.info("route_regime_changed route=%s regime=%s why=%s", *told)
 
     def _wanted(self) -> dict[str, int]:
-        """Give how many workers of each unit should run."""
+        """Return how many workers of each unit should run."""
         traffic, cheapest = self._traffic, self._router.cheapest
         found = {}
         for name, unit in self._units.items():

@@ -38,14 +38,14 @@ class Segment:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Give the keys of what it takes in a call to a worker."""
+        """Return the keys of what it takes in a call to a worker."""
         return (*self.needs, INPUT) if self.takes_input else self.needs
 
 
 def segments(
     graph: PipelineGraph, placement: Mapping[str, str], remote: Collection[str] = ()
 ) -> tuple[Segment, ...]:
-    """Give the segments of a placement, operator -> tier; each needs only those before it.
+    """Return the segments of a placement, operator -> tier; each needs only those before it.
 
     `remote` names the tiers without machines.
 

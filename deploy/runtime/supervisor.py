@@ -30,12 +30,12 @@ _log = logging.getLogger(__name__)
 
 
 def pause_s(failures: int) -> float:
-    """Give the pause before a restart, after so many failures in a row, `>= 1`."""
+    """Return the pause before a restart, after so many failures in a row, `>= 1`."""
     return min(_FIRST_S * 2.0 ** min(failures - 1, 60), _LONGEST_S)
 
 
 def instance_type(spec: InstanceSpec) -> InstanceType:
-    """Give what a queue knows of an instance.
+    """Return what a queue knows of an instance.
 
     Those on machines of a type take alike long, and learn together. A replica elsewhere keeps what
     was learnt of it when it is started again at another address.
@@ -56,7 +56,7 @@ class InstanceStatus:
     beside: tuple[str, ...] = ()  # addresses of further workers that serve as it does
 
     def told(self) -> InstanceStatus:
-        """Give what is known of it without the means to end it, for any process."""
+        """Return what is known of it without the means to end it, for any process."""
         return replace(self, running=None if self.running is None else self.running.told())
 
 

@@ -93,7 +93,7 @@ class _Place:
         return self.type.name or self.client.address
 
     def busy_s(self, now: float) -> float:
-        """Give the predicted seconds until it is free.
+        """Return the predicted seconds until it is free.
 
         What takes longer than predicted is taken to last as long again as it already did: with
         no seconds left it would look as good as an idle instance, and a request might be kept
@@ -177,7 +177,7 @@ class TierQueue:
         size: float = 1.0,
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[RunReply, float]:
-        """Give what an instance answers to `work`, and the seconds until it began.
+        """Return what an instance answers to `work`, and the seconds until it began.
 
         Requests of a kind take alike long, larger ones longer, in any unit; `time_left_s > 0` is
         until the deadline. Once an instance is free, what is `before` is waited for; None:
@@ -250,7 +250,7 @@ class TierQueue:
             raise self._refusal(asked, reason)
 
     def load(self) -> TierLoad:
-        """Give how hard the instances work at this moment."""
+        """Return how hard the instances work at this moment."""
         return TierLoad(
             waiting=sum(not waiter.turn.done() for waiter in self._waiting),
             places=len(self._places),
@@ -258,7 +258,7 @@ class TierQueue:
         )
 
     def figures(self) -> QueueFigures:
-        """Give what is known at this moment."""
+        """Return what is known at this moment."""
         places = self._places.values()
         return replace(
             self._figures,
@@ -302,12 +302,12 @@ class TierQueue:
             self._waiting.pop(waiter, None)
 
     def _late(self, now: float) -> list[_Waiter]:
-        """Give those who wait past their deadline, the longest first."""
+        """Return those who wait past their deadline, the longest first."""
         waiting = (waiter for waiter in self._waiting if not waiter.turn.done())
         return [waiter for waiter in waiting if now - waiter.arrived > waiter.qos_s]
 
     def _is_hopeless(self, asked: _Asked) -> bool:
-        """Give whether a request that comes now will not be in time.
+        """Return whether a request that comes now will not be in time.
 
         It will not if no instance were done with it in time, were it the next; nor, where all are
         alike, if the work before it takes too long. Where they are not, that is a lower bound:

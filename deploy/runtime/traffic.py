@@ -49,7 +49,7 @@ class SpanCounts:
     failed: int
 
     def lately(self) -> Lately:
-        """Give the figures."""
+        """Return the figures."""
         buckets = Counter(self.buckets)
         p50_s, p95_s, p99_s = _percentiles(buckets)
         return Lately(
@@ -66,7 +66,7 @@ class SpanCounts:
 
 
 def added(counts: Iterable[SpanCounts]) -> SpanCounts:
-    """Give the sums of counts of one span; there is at least one."""
+    """Return the sums of counts of one span; there is at least one."""
     first, *others = counts
     buckets, told = Counter(first.buckets), (first, *others)
     for each in others:
@@ -130,7 +130,7 @@ class Traffic:
         self._forget_arrivals(at)
 
     def arrivals_per_s(self, now: float) -> float:
-        """Give how many requests a second came within the last `RATE_SPAN_S`."""
+        """Return how many requests a second came within the last `RATE_SPAN_S`."""
         self._forget_arrivals(now)
         return sum(count for _, count in self._arrivals) / RATE_SPAN_S
 
@@ -156,11 +156,11 @@ class Traffic:
             counts.failed += 1
 
     def lately(self, now: float) -> tuple[Lately, ...]:
-        """Give the figures of every span."""
+        """Return the figures of every span."""
         return tuple(counts.lately() for counts in self.counts(now))
 
     def counts(self, now: float) -> tuple[SpanCounts, ...]:
-        """Give what the figures of every span are made of, as they are: not to be kept."""
+        """Return what the figures of every span are made of, as they are: not to be kept."""
         return tuple(self._within(span, now) for span in self._spans)
 
     def _within(self, span: _Span, now: float) -> SpanCounts:
@@ -176,7 +176,7 @@ class Traffic:
         )
 
     def _counting(self, at: float) -> tuple[_Counts, ...]:
-        """Give all that counts what happens at a moment."""
+        """Return all that counts what happens at a moment."""
         began = at - at % _SLOT_S
         if self._slot[0] < began:
             self._slot = (began, _Counts())
@@ -187,7 +187,7 @@ class Traffic:
 
 
 def _percentiles(buckets: Counter[int]) -> Iterator[float | None]:
-    """Give for each the end of the bucket that holds an inverted distribution function.
+    """Yield for each the end of the bucket that holds an inverted distribution function.
 
     None where nothing is counted.
     """

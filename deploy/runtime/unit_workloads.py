@@ -40,7 +40,7 @@ class UnitWorkload:
 
     @property
     def infrastructure(self) -> Infrastructure:
-        """Give machines of the unit's kind, and nothing else."""
+        """Return machines of the unit's kind, and nothing else."""
         tier = Tier(
             name=self.unit.name,
             price_usd_per_hour=self.unit.price_usd_per_hour / self.share,
@@ -50,7 +50,7 @@ class UnitWorkload:
         return Infrastructure(name=self.unit.name, tiers=(tier,))
 
     def plan(self, graph: PipelineGraph) -> Plan:
-        """Give the plan that each of its workers runs; InvalidInput if its knobs do not fit."""
+        """Return the plan that each of its workers runs; InvalidInput if its knobs do not fit."""
         names, tier = [operator.name for operator in graph.operators], self.unit.name
         deployment = Deployment(
             placement=dict.fromkeys(names, tier),
@@ -74,7 +74,7 @@ class UnitWorkload:
     def desired(
         self, graph: PipelineGraph, workers: int, sample: Payload | None = None
     ) -> DesiredDeployment:
-        """Give what so many workers of it are, `>= 1`; errors as `plan`."""
+        """Return what so many workers of it are, `>= 1`; errors as `plan`."""
         return DesiredDeployment(
             pipeline_reference=self.pipeline_reference,
             plan=self.plan(graph),

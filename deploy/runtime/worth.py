@@ -66,7 +66,7 @@ class TypesSeen:
     counts: IntArray  # (G,), N
 
     def is_like(self, other: TypesSeen) -> bool:
-        """Give whether worths are the same, but for noise."""
+        """Return whether worths are the same, but for noise."""
         if (self.groups, self.rows) != (other.groups, other.rows):
             return False
         return (
@@ -91,7 +91,7 @@ class LearntWorths:
         self._came.append((request, time_left_s))
 
     def is_due(self, now: float) -> bool:
-        """Give whether to look again: true once, then not for a second."""
+        """Return whether to look again: true once, then not for a second."""
         if now < self._look_at or len(self._came) < _FEW:
             return False
         self._look_at = now + _LOOK_S
@@ -110,7 +110,7 @@ class LearntWorths:
         return True
 
     def of(self, name: str) -> Worth | None:
-        """Give what a type is worth; None before that was learnt."""
+        """Return what a type is worth; None before that was learnt."""
         return self._worths.get(name)
 
 
@@ -119,7 +119,7 @@ def seen_of(
     places: Mapping[str, int],  # of each type, by name
     latencies: TierLatencies,
 ) -> TypesSeen | None:
-    """Give what came lately; None while nothing came, or nothing is known of a type."""
+    """Return what came lately; None while nothing came, or nothing is known of a type."""
     known = list(came)
     kinds = {request[0] for request, _ in known}
     if not kinds or not all(latencies.knows(kinds, name) for name in places):
@@ -143,7 +143,7 @@ def seen_of(
 
 
 def worths(seen: TypesSeen) -> dict[str, Worth]:
-    """Give what a second of each type is worth, by name."""
+    """Return what a second of each type is worth, by name."""
     coefficient, price = heterogeneity(seen.largest_s), _prices(seen)
     return {
         name: Worth(kind=g, coefficient=float(coefficient[g]), price=float(price[g]))
@@ -155,7 +155,7 @@ def worths(seen: TypesSeen) -> dict[str, Worth]:
 def _rows(
     came: Sequence[tuple[Request, float]],
 ) -> tuple[list[tuple[str, int]], list[float], FloatArray, FloatArray]:
-    """Give rows of alike requests with their mean sizes, seconds left and shares."""
+    """Return rows of alike requests with their mean sizes, seconds left and shares."""
 
     def row(each: tuple[Request, float]) -> tuple[str, int]:
         (kind, size), _ = each
@@ -172,7 +172,7 @@ def _rows(
 
 
 def _groups(largest_s: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
-    """Give the names of types that are alike, the fastest first."""
+    """Return the names of types that are alike, the fastest first."""
     groups: list[list[str]] = []
     for name in sorted(largest_s, key=lambda name: (largest_s[name], name)):
         if groups and largest_s[name] <= _ALIKE * largest_s[groups[-1][0]]:

@@ -40,7 +40,7 @@ class Patience:
     most: float = 1.0  # altogether, `>= 0`. 1: whoever waits longer had better run alone
 
     def wait_s(self, line: BatchLine, now: float, concurrency: int) -> float:
-        """Give the seconds that the calls of a line should go on waiting; `<= 0` starts them."""
+        """Return the seconds that the calls of a line should go on waiting; `<= 0` starts them."""
         calls = line.waiting[:concurrency]
         batch_s = line.seconds.predict(concurrency)
         if len(calls) == concurrency or now - line.together_at > self.most * batch_s:
@@ -77,7 +77,7 @@ class BatchSeconds:
         self._mean[size] = known + _NEWEST * (seconds - known)
 
     def predict(self, size: int) -> float:
-        """Give the seconds of a batch: on the line through the smallest and largest known.
+        """Return the seconds of a batch: on the line through the smallest and largest known.
 
         Of one size alone: as if calls ran one by one. 0 before the first.
         """
@@ -114,7 +114,7 @@ class Batches:
     def run(
         self, operator: Operator, input: Payload, configuration: Configuration, due: float = inf
     ) -> tuple[Payload, float]:
-        """Give the output for an input, and the seconds that its batch took.
+        """Return the output for an input, and the seconds that its batch took.
 
         OperatorFailed as `run_operator`: what is wrong with one input fails no other call.
         """
@@ -185,7 +185,7 @@ class Batches:
 def _ran_together(
     operator: Operator, configuration: Configuration, batch: Sequence[GatheredCall]
 ) -> bool:
-    """Give whether the calls have their outputs; a batch that fails is no fault of all of them."""
+    """Return whether the calls have outputs; a batch that fails is no fault of all of them."""
     if operator.run_batch is None:
         return False
     inputs, knobs = [call.input for call in batch], configuration.of(operator.name)

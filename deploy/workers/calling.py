@@ -40,7 +40,7 @@ class Attempts:
     def make(
         self, operator: Operator, inputs: Payload, configuration: Configuration, number: int
     ) -> Attempt:
-        """Give what an operator makes of the inputs in one attempt, the `number`-th, from 1.
+        """Return what an operator makes of the inputs in one attempt, the `number`-th, from 1.
 
         CallFailed if it gives nothing, InvalidInput if an endpoint is not there.
         """

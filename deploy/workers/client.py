@@ -155,7 +155,7 @@ class WorkerClient:
         await self._idle.wait()
 
     async def healthy(self, *, timeout_s: float) -> bool:
-        """Give whether the worker says that it serves."""
+        """Return whether the worker says that it serves."""
         return await self.health(timeout_s=timeout_s) is Health.SERVING
 
     async def health(self, *, timeout_s: float) -> Health | str:
@@ -189,7 +189,7 @@ class WorkerClient:
         self._health = health_pb2_grpc.HealthStub(channel)
 
     async def _newest(self) -> _Line:
-        """Give the channel for the next call; calls in hand keep theirs until they are over."""
+        """Return the channel for the next call; calls in hand keep theirs until they are over."""
         before = self._line
         if self._tls is None or self._tls.version() in (before.version, None):
             return before
@@ -228,7 +228,7 @@ class WorkerClient:
 
 
 async def answers(address: str, tls: TlsFiles | None, *, timeout_s: float) -> bool:
-    """Give whether a worker that says that it serves is at an address."""
+    """Return whether a worker that says that it serves is at an address."""
     client = WorkerClient(address, tls)
     try:
         return await client.healthy(timeout_s=timeout_s)

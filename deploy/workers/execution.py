@@ -54,7 +54,7 @@ class Execution:
 
     @property
     def concurrency(self) -> int:
-        """Give the calls that may run at once, `>= 1`, see `concurrent`."""
+        """Return the calls that may run at once, `>= 1`, see `concurrent`."""
         if self.concurrent is not None:
             return self.concurrent
         served = (self.pipeline.by_name[name].concurrency for name in self.served)
@@ -70,7 +70,7 @@ class Execution:
         due: float = inf,
         attempt: int = 1,
     ) -> RunReply:
-        """Give the outputs of `wants`, having run `operators` in the order given, parents first.
+        """Return the outputs of `wants`, having run `operators` in the order given, parents first.
 
         The inputs are outputs of operators elsewhere, and the pipeline's input as `INPUT`. Without
         a pace it is the worker's own. By `due` on its clock the answer should be there: as long
@@ -163,7 +163,7 @@ def _encoded(name: str, output: Payload) -> bytes:
 
 
 def _with_used(error: OperatorFailed, before: Mapping[str, Mapping[str, Usage]]) -> CallFailed:
-    """Give the failure with what was used by operators that ran before it."""
+    """Return the failure with what was used by operators that ran before it."""
     used, again_in_s = dict(before), None
     if isinstance(error, CallFailed):
         used |= error.used

@@ -52,7 +52,7 @@ class WorkerOptions:
             split_address(self.health)
 
     def arguments(self) -> list[str]:
-        """Give the command line that `parse` reads."""
+        """Return the command line that `parse` reads."""
         values = {
             "--pipeline": self.pipeline,
             "--operators": ",".join(self.operators),
@@ -79,7 +79,7 @@ class WorkerOptions:
 
 
 def parse(arguments: Sequence[str]) -> WorkerOptions:
-    """Give the options of a command line; a malformed one ends the process with code 2.
+    """Return the options of a command line; a malformed one ends the process with code 2.
 
     Raises InvalidInput if a value breaks a rule.
     """

@@ -59,7 +59,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """Give the most memory that this process had at once; programs that it calls do not count."""
+    """Return the peak memory of this process; programs that it calls do not count."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as facts:
         found = next((line for line in facts if line.startswith("VmHWM:")), "VmHWM: 0 kB")
     return int(found.split()[1]) * 1024

@@ -151,7 +151,7 @@ def _attempts(endpoints: Sequence[Endpoint], clock: SystemClock) -> Attempts:
 
 
 def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None) -> str:
-    """Give the address with the port that was taken."""
+    """Return the address with the port that was taken."""
     try:
         if tls is None:
             port = server.add_insecure_port(address)
@@ -247,7 +247,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         return reply
 
     def _configured(self, settings: Mapping[str, bytes]) -> Execution:
-        """Give the execution with other settings of some operators; InvalidInput if wrong."""
+        """Return the execution with other settings of some operators; InvalidInput if wrong."""
         if not settings:
             return self._execution
         asked = {name: _knobs(decode(data)) for name, data in settings.items()}
@@ -257,7 +257,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
 
 
 def _of_call(error: OperatorFailed) -> tuple[tuple[str, bytes], ...]:
-    """Give the metadata of a call to endpoints that failed; none: nothing was called."""
+    """Return the metadata of a call to endpoints that failed; none: nothing was called."""
     if not isinstance(error, CallFailed):
         return ()
     failed = worker_pb2.FailedCall(used=to_wire(error.used), again_in_s=error.again_in_s)

@@ -20,7 +20,7 @@ PRIVATE = 0o077
 
 
 def own_environment() -> dict[str, str]:
-    """Give the environment of a process of the service that is handed its settings.
+    """Return the environment of a process of the service that is handed its settings.
 
     It is this one's without token and database URL; the database may need what else there is.
     """
@@ -28,7 +28,7 @@ def own_environment() -> dict[str, str]:
 
 
 def operator_environment() -> dict[str, str]:
-    """Give the environment of a process that runs operators: this one's without secrets of ours.
+    """Return the environment of a process that runs operators: this one's without secrets of ours.
 
     The module search path is the same, so that a reference means the same there.
     """
@@ -37,7 +37,7 @@ def operator_environment() -> dict[str, str]:
 
 
 def worker_environment() -> dict[str, str]:
-    """Give the same with one numeric thread."""
+    """Return the same with one numeric thread."""
     return {**operator_environment(), **_ONE_THREAD}
 
 

@@ -38,7 +38,7 @@ class Enforcement(StrEnum):
 def enforcement_for(
     operators: Sequence[OperatorSpec], share: float, *, cgroups: bool, devices: bool = False
 ) -> Enforcement:
-    """Give how operators' share of one machine is to be enforced.
+    """Return how operators' share of one machine is to be enforced.
 
     With `cgroups` quotas can be set; with `devices` the worker has a part of a GPU that gives it
     no more: to wait besides would take the share of the share.

@@ -49,7 +49,7 @@ class TlsFiles:
     server_name: str | None = None  # on servers' certificates; None: their addresses are
 
     def read(self) -> tuple[bytes, bytes, bytes]:
-        """Give key, certificate and authority; InvalidInput if a file cannot be read."""
+        """Return key, certificate and authority; InvalidInput if a file cannot be read."""
         key, certificate, authority = self.key, self.certificate, self.authority
         try:
             return key.read_bytes(), certificate.read_bytes(), authority.read_bytes()
@@ -57,7 +57,7 @@ class TlsFiles:
             raise InvalidInput.of("tls", "must name readable PEM files", str(error)) from error
 
     def version(self) -> tuple[int, int] | None:
-        """Give what differs once the files were replaced; None: they cannot be read now.
+        """Return what differs once the files were replaced; None: they cannot be read now.
 
         Only the certificate is looked at: a mounted Secret is replaced as a whole.
         """
@@ -69,13 +69,13 @@ class TlsFiles:
 
 
 def files_in(folder: Path) -> TlsFiles:
-    """Give the certificates of a folder, named as in a Secret that is mounted there."""
+    """Return the certificates of a folder, named as in a Secret that is mounted there."""
     certificate, key, authority = (folder / name for name in ("tls.crt", "tls.key", "ca.crt"))
     return TlsFiles(certificate=certificate, key=key, authority=authority, server_name=SERVER_NAME)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Give host and port of `host:port` or `[v6]:port`; InvalidInput if it is not of that form."""
+    """Return host and port of `host:port` or `[v6]:port`; InvalidInput for another form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise InvalidInput.of("address", "must be host:port", address)
@@ -83,7 +83,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def address_of(socket: Path) -> str:
-    """Give the address of a Unix socket; InvalidInput if its path is longer than they can be."""
+    """Return the address of a Unix socket; InvalidInput if its path is longer than they can be."""
     longest = len(os.fsencode(socket.absolute()))
     rule = f"must be the path of a socket, of at most {_LONGEST_SOCKET} bytes"
     checks.require(longest <= _LONGEST_SOCKET, "address", rule, str(socket))
@@ -91,7 +91,7 @@ def address_of(socket: Path) -> str:
 
 
 def socket_of(address: str) -> Path | None:
-    """Give the Unix socket of an address; None: it is that of a port."""
+    """Return the Unix socket of an address; None: it is that of a port."""
     return Path(address.removeprefix(_UNIX)) if address.startswith(_UNIX) else None
 
 
@@ -107,19 +107,19 @@ def check_transport(address: str, tls: TlsFiles | None) -> None:
 
 
 def too_large(what: str, largest: int, size: int) -> str:
-    """Give the sentence for what is too large to be sent."""
+    """Return the sentence for what is too large to be sent."""
     rule = f"must have at most {largest} bytes (CIRCINUS_MESSAGE_LIMIT_BYTES)"
     return f"{what} {rule}, got {size}."
 
 
 def message_options(largest: int) -> list[tuple[str, str | int]]:
-    """Give what tells gRPC the largest message in bytes."""
+    """Return what tells gRPC the largest message in bytes."""
     ways = ("grpc.max_send_message_length", "grpc.max_receive_message_length")
     return [(way, largest + _BESIDE) for way in ways]
 
 
 def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    """Give credentials that demand a certificate of the caller; files that change are read again.
+    """Return credentials that demand the caller's certificate; changed files are read again.
 
     InvalidInput if they cannot be read now. What cannot be read later leaves things as they are.
     """
@@ -136,7 +136,7 @@ def _for_server(tls: TlsFiles) -> grpc.ServerCertificateConfiguration:
 
 
 def _changed(tls: TlsFiles) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-    """Give what is asked before every handshake: what to use from now on; None: as before."""
+    """Return what is asked before every handshake: what to use from now on; None: as before."""
     known = tls.version()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -159,7 +159,7 @@ def _changed(tls: TlsFiles) -> Callable[[], grpc.ServerCertificateConfiguration 
 def open_channel(
     address: str, tls: TlsFiles | None, largest: int = LARGEST_MESSAGE
 ) -> grpc.aio.Channel:
-    """Give a channel to a worker; with TLS it shows our certificate and checks the worker's."""
+    """Return a channel to a worker; with TLS it shows our certificate and checks the worker's."""
     check_transport(address, tls)
     # A lost local worker is not worth waiting for: it is started again elsewhere.
     options = [*message_options(largest), ("grpc.enable_retries", 0)]

@@ -12,7 +12,7 @@ UsedByOperator = Mapping[str, Mapping[str, Usage]]
 
 
 def to_wire(used: UsedByOperator) -> dict[str, OperatorUsage]:
-    """Give what `from_wire` restores."""
+    """Return what `from_wire` restores."""
     return {
         operator: OperatorUsage(
             endpoints={name: EndpointUsage(**one._asdict()) for name, one in by_endpoint.items()}
@@ -22,7 +22,7 @@ def to_wire(used: UsedByOperator) -> dict[str, OperatorUsage]:
 
 
 def from_wire(used: Mapping[str, OperatorUsage]) -> dict[str, dict[str, Usage]]:
-    """Give what was used, from a message's field."""
+    """Return what was used, from a message's field."""
     return {
         operator: {
             name: Usage(*(getattr(one, field) for field in Usage._fields))

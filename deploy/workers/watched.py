@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def watched(module: str) -> list[str]:
-    """Give the command of a process that runs a module and ends with the thread that starts it.
+    """Return the command of a process that runs a module and ends with the thread that starts it.
 
     Its standard input has to be a pipe that this process keeps open and writes nothing to.
     """

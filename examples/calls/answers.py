@@ -74,7 +74,7 @@ def _asked(path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def chunked(inputs: Payload, knobs: Settings) -> Payload:
-    """Give the question with the notes in pieces of so many sentences."""
+    """Return the question with the notes in pieces of so many sentences."""
     asked = cast("dict[str, Any]", inputs)
     sentences = [each for each in asked["notes"].split("\n") if each]
     size = int(knobs["sentences"])
@@ -83,7 +83,7 @@ def chunked(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def retrieved(inputs: Payload, knobs: Settings) -> Payload:
-    """Give the pieces that share most words with the question, the best first."""
+    """Return the pieces that share most words with the question, the best first."""
     found = cast("dict[str, Any]", inputs)
     wanted = _words(found["question"])
     shared = [len(wanted & _words(piece)) / len(_words(piece)) for piece in found["pieces"]]
@@ -92,7 +92,7 @@ def retrieved(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def reranked(inputs: Payload, knobs: Settings) -> Payload:
-    """Give the half that a hosted reranker puts first, or all of it."""
+    """Return the half that a hosted reranker puts first, or all of it."""
     found = cast("dict[str, Any]", inputs)
     if knobs["model"] == "none":
         return inputs
@@ -105,7 +105,7 @@ def reranked(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def read(inputs: Payload, knobs: Settings) -> Payload:
-    """Give the answer of a hosted reader, or of the one that is rented."""
+    """Return the answer of a hosted reader, or of the one that is rented."""
     found = cast("dict[str, Any]", inputs)
     model = str(knobs["model"])
     if model == RENTED:
@@ -126,7 +126,7 @@ def read(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def _read_here(question: str, pieces: Sequence[str]) -> str:
-    """Give the figure of the sentence that is most like the question, as far as it can tell.
+    """Return the figure of the sentence that is most like the question, as far as it can tell.
 
     Words are numbers below `_BUCKETS` to it, as in any small model: some are alike.
     """
@@ -152,7 +152,7 @@ def _words(text: str) -> set[str]:
 
 
 def examples(count: int, seed: int) -> Dataset:
-    """Give questions, each with notes of its own that hold the answer somewhere."""
+    """Return questions, each with notes of its own that hold the answer somewhere."""
     rng = np.random.default_rng(seed)
     return Dataset(name="questions", examples=tuple(_example(rng) for _ in range(count)))
 
@@ -170,7 +170,7 @@ def _example(rng: np.random.Generator) -> Example:
 
 
 def is_right(output: Payload, expected: Payload) -> float:
-    """Give 1.0 where the answer is the one that the notes give."""
+    """Return 1.0 where the answer is the one that the notes give."""
     return float(str(output).strip() == expected)
 
 

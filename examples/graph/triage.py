@@ -63,7 +63,7 @@ DATA: list[tuple[Sum, int]] = [({"text": text}, sum(map(int, text.split(" + ")))
 
 
 def right(output: Sum, expected: int) -> float:
-    """Give 1 for the right answer."""
+    """Return 1 for the right answer."""
     return float(output["answer"] == expected)
 
 

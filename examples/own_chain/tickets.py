@@ -34,12 +34,12 @@ RULES = {"invoice": "billing", "parcel": "delivery", "password": "account", "bro
 
 
 def words(ticket: str) -> list[str]:
-    """Give the words of a ticket, in small letters."""
+    """Return the words of a ticket, in small letters."""
     return re.findall(r"[a-z]+", ticket.lower())
 
 
 def by_rules(ticket: list[str]) -> str:
-    """Give the team of the first rule whose word is there."""
+    """Return the team of the first rule whose word is there."""
     return next((team for word, team in RULES.items() if word in ticket), "billing")
 
 
@@ -49,7 +49,7 @@ class MostAlike(RunnableSerializable[list[str], str]):
     letters: int = 9
 
     def invoke(self, input: list[str], config: RunnableConfig | None = None, **_: object) -> str:
-        """Give the team that shares the most parts of words with the ticket."""
+        """Return the team that shares the most parts of words with the ticket."""
         ticket = self._parts(input)
         alike = {
             team: sum((ticket & self._parts(known.split())).values())
@@ -72,7 +72,7 @@ chain = RunnableLambda(words) | team
 
 
 def right(output: str, expected: str) -> float:
-    """Give 1 for the right team."""
+    """Return 1 for the right team."""
     return float(output == expected)
 
 

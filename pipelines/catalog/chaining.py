@@ -38,7 +38,7 @@ class ChainStep(NamedTuple):
 
 
 def chain(steps: Mapping[str, ChainStep], **versions: str) -> tuple[Operator, ...]:
-    """Give a chain of proportional operators by name, in order; versions not given are "1"."""
+    """Return a chain of proportional operators by name, in order; versions not given are "1"."""
     parents = [(), *((name,) for name in steps)]
     return tuple(
         Operator(
@@ -57,7 +57,7 @@ def chain(steps: Mapping[str, ChainStep], **versions: str) -> tuple[Operator, ..
 def step(
     check: Callable[[Payload], Given], run: Callable[..., Any], /, **knobs: tuple[KnobValue, ...]
 ) -> ChainStep:
-    """Give the step `run(check(inputs), **settings)`; a dataclass travels as a dict of its fields.
+    """Return the step `run(check(inputs), **settings)`; dataclasses travel as dicts.
 
     `check` takes what comes in, or raises InvalidInput, as settings do that are no choices.
     """

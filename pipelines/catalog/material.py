@@ -22,7 +22,7 @@ PARTS = 3  # examples for planning, reporting and tests: by convention seeds 0, 
 
 
 def part_of(material: Sequence[Item], seed: int) -> Sequence[Item]:
-    """Give the part that a seed draws from: seeds that differ modulo `PARTS` share nothing."""
+    """Return the part that a seed draws from: seeds that differ modulo `PARTS` share nothing."""
     return material[seed % PARTS :: PARTS]
 
 
@@ -38,12 +38,12 @@ class DrawnExamples:
     note: str = ""  # behind the seed
 
     def __call__(self, count: int, seed: int) -> Dataset:
-        """Give so many, together."""
+        """Return so many, together."""
         name = f"{self.what}, seed {seed}{self.note}"
         return Dataset(name=name, examples=list(self.one_by_one(count, seed)))
 
     def one_by_one(self, count: int, seed: int) -> Iterator[Example]:
-        """Give the same, none drawn before it is asked for."""
+        """Return the same, none drawn before it is asked for."""
         rng = np.random.Generator(np.random.PCG64(seed))
         return (self.draw(rng, seed) for _ in range(count))
 

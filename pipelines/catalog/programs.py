@@ -18,7 +18,7 @@ class ProgramFailed(CircinusError):
 
 
 def output_of(command: Sequence[str], *, given: bytes = b"", timeout_s: float) -> bytes:
-    """Give a program's standard output; ProgramFailed if it is late or ends with an error."""
+    """Return a program's standard output; ProgramFailed if it is late or ends with an error."""
     program = command[0]
     try:
         done = subprocess.run(

@@ -136,7 +136,7 @@ class _Check:
         return calls
 
     def _sharing(self) -> list[str]:
-        """Give the operators some of whose input others are given as well."""
+        """Return the operators some of whose input others are given as well."""
         sources = {spec.name: spec.after or ("",) for spec in self._pipeline.graph.operators}
         takers = Counter(source for after in sources.values() for source in after)
         return [name for name, after in sources.items() if max(takers[s] for s in after) > 1]
@@ -157,7 +157,7 @@ class _Check:
         checks.require(is_as_it_was, f"operator {name}", rule, before)
 
     def idle_knobs(self, configurations: Sequence[Configuration]) -> list[str]:
-        """Give the knobs that changed no output, each turned alone."""
+        """Return the knobs that changed no output, each turned alone."""
         graph = self._pipeline.graph
         busy = {at for slot, at in graph.choosing if not self._is_idle(slot, configurations)}
         return [slot.key for at, slot in enumerate(graph.slots) if at not in busy]
@@ -213,7 +213,7 @@ class _Check:
         return False
 
     def _agreed(self, name: str, hand: _Make, by_chain: _Make, at: Configuration) -> Payload:
-        """Give what both ways give; _Raised if both raise, InvalidInput if they differ."""
+        """Return what both ways give; _Raised if both raise, InvalidInput if they differ."""
         try:
             output = self._made(name, hand)
         except _Raised as mine:
@@ -271,7 +271,7 @@ def _shown(text: bytes) -> str:
 
 
 def _text(name: str, output: Payload) -> bytes:
-    """Give what is compared of an output; InvalidInput if it cannot be sent."""
+    """Return what is compared of an output; InvalidInput if it cannot be sent."""
     try:
         return encode(comparable(output))
     except InvalidInput as error:

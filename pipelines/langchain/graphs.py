@@ -47,11 +47,11 @@ class Operators(Protocol):
         source: Source,
         body: Callable[[Any, Call], Any] | None = None,
     ) -> Source:
-        """Give where the output of a new operator is found."""
+        """Return where the output of a new operator is found."""
 
 
 def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Source:
-    """Give where a graph's output is found; InvalidInput if it cannot run by itself."""
+    """Return where a graph's output is found; InvalidInput if it cannot run by itself."""
     _refuse_what_cannot_run(graph, label)
     try:
         levels = _supersteps(graph)
@@ -92,7 +92,7 @@ def _refuse_what_cannot_run(graph: _Graph, label: str) -> None:
 
 
 def _supersteps(graph: _Graph) -> list[list[str]]:
-    """Give the nodes of each superstep; _Unreadable when a node has no superstep of its own."""
+    """Return the nodes of each superstep; _Unreadable when a node has no superstep of its own."""
     if reason := next(_what_cannot_be_read(graph), ""):
         raise _Unreadable(reason)
     builder = graph.builder
@@ -188,22 +188,22 @@ class _Nodes:
         self._builder = graph.builder
 
     def steps(self, name: str) -> tuple[Step, ...]:
-        """Give the steps that a node's operator runs: its own and its conditions."""
+        """Return the steps that a node's operator runs: its own and its conditions."""
         return (self._builder.nodes[name].runnable, *self.paths(name))
 
     def paths(self, name: str) -> tuple[Step, ...]:
-        """Give the steps that decide where a node's conditional edges lead."""
+        """Return the steps that decide where a node's conditional edges lead."""
         return tuple(branch.path for branch in self._builder.branches.get(name, {}).values())
 
     def start(self, item: Value, call: Call) -> dict[str, Any]:
-        """Give the state that an input makes, and where the graph begins."""
+        """Return the state that an input makes, and where the graph begins."""
         channels, writes = self._restored({}), self._input(item)
         goto = self._led(_START, item, channels, writes, call)
         state = self._state(self._applied(channels, writes))
         return {"node": _START, "state": state, "ran": [], "writes": [], "goto": goto}
 
     def body(self, name: str, *, first: bool) -> Callable[[Any, Call], dict[str, Any]]:
-        """Give the operator of a node; the first ones are given the graph's input."""
+        """Return the operator of a node; the first ones are given the graph's input."""
 
         def run(item: Value, call: Call) -> dict[str, Any]:
             if first:
@@ -218,7 +218,7 @@ class _Nodes:
         return run
 
     def output(self, item: Value) -> Value:
-        """Give the graph's output after its last superstep."""
+        """Return the graph's output after its last superstep."""
         channels, _, _ = self._joined(item)
         keys = self._graph.output_channels
         if isinstance(keys, str):
@@ -244,7 +244,7 @@ class _Nodes:
         writes: list[list[Any]],
         call: Call,
     ) -> list[str]:
-        """Give where the edges of a node that gave `update` lead.
+        """Return where the edges of a node that gave `update` lead.
 
         Each condition sees the state with the writes applied anew, as LangGraph does: a reducer
         that writes into what it reduces does so for each.
@@ -273,7 +273,7 @@ class _Nodes:
         return any(starts <= ran and starts & now for starts in waits)
 
     def _joined(self, item: Value) -> tuple[dict[str, Any], set[str], set[str]]:
-        """Give the channels after a superstep, the nodes that ran until then, and what is next."""
+        """Return the channels after a superstep, the nodes that ran so far, and the next."""
         parts = sorted(item, key=lambda part: str(part["node"]))  # LangGraph's order of writes
         writes = [write for part in parts for write in part["writes"]]
         channels = self._applied(self._restored(parts[0]["state"]), writes)
@@ -282,14 +282,14 @@ class _Nodes:
         return channels, ran, {end for part in parts for end in part["goto"]}
 
     def _input(self, item: Value) -> list[list[Any]]:
-        """Give what an input writes."""
+        """Return what an input writes."""
         if not isinstance(item, dict):
             raise InvalidInput.of("graph", "must be given a dict", type(item).__name__)
         keys = self._builder.schemas[self._builder.input_schema]
         return [[key, value] for key, value in item.items() if key in keys]
 
     def _restored(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the channels of a state; one without a value starts as the graph declares it."""
+        """Return the channels of a state; one without a value starts as the graph declares it."""
         channels = {key: self._graph.channels[key] for key in self._builder.channels}
         return {
             key: channel.from_checkpoint(state[key]) if key in state else _fresh(channel)
@@ -300,7 +300,7 @@ class _Nodes:
         return {key: c.checkpoint() for key, c in channels.items() if c.is_available()}
 
     def _applied(self, channels: dict[str, Any], writes: list[list[Any]]) -> dict[str, Any]:
-        """Give the channels after the writes of one superstep."""
+        """Return the channels after the writes of one superstep."""
         after = {key: channel.copy() for key, channel in channels.items()}
         for key, channel in after.items():
             channel.update([value for written, value in writes if written == key])
@@ -308,7 +308,7 @@ class _Nodes:
 
 
 def _fresh(channel: Value) -> Value:
-    """Give a channel as it is declared; reducers may write into what it holds at first."""
+    """Return a channel as it is declared; reducers may write into what it holds at first."""
     if not channel.is_available():
         return channel.copy()
     return channel.from_checkpoint(deepcopy(channel.checkpoint()))

@@ -41,7 +41,7 @@ _Step = Runnable[Any, Any]
 
 
 def parts(step: _Step) -> list[_Step]:
-    """Give a step and the steps that it holds in its fields, lists and dicts, at any depth."""
+    """Return a step and the steps that it holds in its fields, lists and dicts, at any depth."""
     return _found(step, _fields)
 
 
@@ -51,7 +51,7 @@ def chat_models(step: _Step) -> list[BaseChatModel]:
 
 
 def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
-    """Give what of a step is configurable, once for each id; ValueError if two differ in options.
+    """Return the configurable fields of a step by id; ValueError if two differ in options.
 
     The step's own come first, then those of what it holds and names.
     """
@@ -80,7 +80,7 @@ def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
 
 
 def _keyed(spec: ConfigurableFieldSpec, keys: Sequence[str]) -> ConfigurableFieldSpec:
-    """Give the field that chooses among alternatives, with their own keys.
+    """Return the field that chooses among alternatives, with their own keys.
 
     LangChain keeps the keys by the field's id: those of the first alternatives in this process
     that had the same.
@@ -96,12 +96,12 @@ def samples(step: _Step) -> bool:
 
 
 def held_by(value: object) -> list[object]:
-    """Give what a value holds in its fields, and what its functions can call."""
+    """Return what a value holds in its fields, and what its functions can call."""
     return [*_fields(value), *_named(value)]
 
 
 def options(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
-    """Give the options of a field, the default first; none when it takes any value."""
+    """Return the options of a field, the default first; none when it takes any value."""
     if not (isinstance(spec.annotation, type) and issubclass(spec.annotation, Enum)):
         return ()
     return tuple(sorted((m.value for m in spec.annotation), key=lambda v: v != spec.default))
@@ -155,7 +155,7 @@ def _fields(value: object) -> Iterable[object]:
 
 
 def _named(value: object) -> Iterable[object]:
-    """Give what a function can call: what it holds, and of this the attributes that it names."""
+    """Return what a function can call: what it holds, and of this the attributes that it names."""
     if isinstance(value, partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, MethodType):

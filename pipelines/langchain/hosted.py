@@ -99,7 +99,7 @@ class HostedModel:
 
 
 def hosted_models(steps: Sequence[Runnable[Any, Any]], knobs: Knobs) -> tuple[HostedModel, ...]:
-    """Give the hosted models that steps call, once for each endpoint and options.
+    """Return the hosted models that steps call, once for each endpoint and options.
 
     Knobs are those of the operator that runs the steps. An option that makes no difference to
     whether an endpoint is called is left out.
@@ -116,7 +116,7 @@ def hosted_models(steps: Sequence[Runnable[Any, Any]], knobs: Knobs) -> tuple[Ho
 
 
 def endpoint_name(model: str) -> str:
-    """Give a model's name as that of an endpoint: letters, digits, '_', '.', '-'."""
+    """Return a model's name as that of an endpoint: letters, digits, '_', '.', '-'."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", model).strip("-_.") or "model"
     return (name if name[0].isalpha() else f"model-{name}")[:63]
 
@@ -216,7 +216,7 @@ class _Walk:
             yield at._replace(value=made, when={**at.when, **options})
 
     def _made_late(self, at: _Seen, value: _MadeLate) -> Iterator[_Seen]:
-        """Give the models that `init_chat_model` makes anew in each call; it may name none."""
+        """Yield the models that `init_chat_model` makes anew in each call; it may name none."""
         ids = [knob for knob in self._knobs if takes(value, knob)]
         for options in self._chosen(at, ids):
             with suppress(Exception):  # of whatever provider: what cannot be made is not called
@@ -225,7 +225,7 @@ class _Walk:
                 yield at._replace(value=made, when=when, late=late)
 
     def _chosen(self, at: _Seen, ids: Sequence[str]) -> Iterator[dict[str, KnobValue]]:
-        """Give the options by which something is configured, those that led to it kept."""
+        """Yield the options by which something is configured, those that led to it kept."""
         for chosen in product(*(self._knobs[knob] for knob in ids)):
             options = dict(zip(ids, chosen, strict=True))
             if all(at.when.get(knob, v) == v for knob, v in options.items()):
@@ -272,7 +272,7 @@ def _hosted(at: _Seen, model: BaseChatModel) -> HostedModel:
 
 
 def _without_idle(found: dict[_Chosen, HostedModel], knobs: Knobs) -> dict[_Chosen, HostedModel]:
-    """Give the same with the options left out all of whose values lead to the endpoint."""
+    """Return the same with the options left out all of whose values lead to the endpoint."""
     for knob in sorted({name for key in found for name, _ in key}):
         rest: dict[_Chosen, list[HostedModel]] = {}
         for key, one in found.items():
@@ -290,7 +290,7 @@ def _without_idle(found: dict[_Chosen, HostedModel], knobs: Knobs) -> dict[_Chos
 
 
 def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]) -> HostedModel:
-    """Give one that stands for both: it writes as much as either, and draws if either does."""
+    """Return one that stands for both: it writes as much as either, and draws if either does."""
     written = (a.most_output_tokens, b.most_output_tokens)
     bounded = None if None in written else max(each for each in written if each is not None)
     return replace(
@@ -303,7 +303,7 @@ def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]
 
 
 def _told(model: BaseChatModel, bound: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give what a model says of itself, called with what a binding adds."""
+    """Return what a model says of itself, called with what a binding adds."""
     return model._get_ls_params(**bound)
 
 
@@ -312,13 +312,13 @@ def _name(model: BaseChatModel) -> str:
 
 
 def clients_of(model: BaseChatModel) -> list[Any]:
-    """Give the clients of a model's provider, which try again by themselves; none: not known."""
+    """Return the clients of a model's provider, which try again by themselves; none: not known."""
     found = (getattr(model, name, None) for name in _CLIENTS)
     return [one for one in found if isinstance(getattr(one, "max_retries", None), int)]
 
 
 def _address(model: BaseChatModel) -> str:
-    """Give where a model is called; empty: it does not say.
+    """Return where a model is called; empty: it does not say.
 
     Its client knows, also where that is from the environment.
     """

@@ -40,7 +40,7 @@ def is_chain(found: object) -> bool:
 
 
 def named_chain(reference: str, chain: object) -> Pipeline:
-    """Give the pipeline of a chain that is found at `module:attribute`.
+    """Return the pipeline of a chain that is found at `module:attribute`.
 
     It is called as the module is, or `module.attribute` unless that is `chain`. InvalidInput if
     what stands beside the chain is missing or not as it should be, or the chain cannot be read.
@@ -91,7 +91,7 @@ def _of_function(
 
 
 def _some(name: str, examples: list[Example], count: int, seed: int) -> Dataset:
-    """Give so many of a fixed set: the first ones, or with another seed than 0 others."""
+    """Return so many of a fixed set: the first ones, or with another seed than 0 others."""
     if count > len(examples):
         rule = f"must be at most {len(examples)}: module {name} has no more"
         raise InvalidInput.of("data.examples", rule, count)

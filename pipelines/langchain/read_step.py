@@ -34,7 +34,7 @@ def carried_by(output: Payload) -> Payload:
 
 
 def by_id(configuration: Mapping[str, Mapping[str, KnobValue]]) -> dict[str, KnobValue]:
-    """Give what is chosen for each id, as a chain takes it: an id has one value everywhere."""
+    """Return what is chosen for each id, as a chain takes it: an id has one value everywhere."""
     return {knob: value for knobs in configuration.values() for knob, value in knobs.items()}
 
 
@@ -54,11 +54,11 @@ class ReadStep:
     graphs: tuple[object, ...] = ()  # those it runs whose nodes read a context
 
     def configured(self, chosen: Mapping[str, KnobValue]) -> RunnableConfig:
-        """Give what its steps are run with."""
+        """Return what its steps are run with."""
         return merge_configs(self.told, run_config(chosen, self.graphs))
 
     def output(self, inputs: Payload, call: Call) -> Payload:
-        """Give the operator's output for what an operator's function is given."""
+        """Return the operator's output for what an operator's function is given."""
         made = pack(self.body(self.given(inputs), call))
         if self.operator not in self.carriers:
             return made
@@ -73,7 +73,7 @@ class ReadStep:
         return output
 
     def given(self, inputs: Payload) -> Value:
-        """Give what its steps are given, made anew."""
+        """Return what its steps are given, made anew."""
         after = self.source.after
         alone = len(after) == 1
         outputs = {after[0]: inputs} if alone else inputs if isinstance(inputs, dict) else {}

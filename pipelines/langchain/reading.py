@@ -79,7 +79,7 @@ class Reading:
 
 
 def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
-    """Give the pipeline that a Runnable is, or what LangChain makes one of (a dict, a function).
+    """Return the pipeline that a Runnable is, or what LangChain makes one of (a dict, a function).
 
     InvalidInput for anything else, unknown ids and ids of two steps.
     """
@@ -131,7 +131,7 @@ def _runnable(chain: object) -> Step:
 
 
 def _examples(made: Callable[[int, int], Dataset], count: int, seed: int) -> Dataset:
-    """Give examples as they travel: the author's may hold messages, as the chain is given them."""
+    """Return examples as they travel: those of an author may hold messages."""
     data = made(count, seed)
     packed = [Example(input=pack(one.input), expected=pack(one.expected)) for one in data.examples]
     return Dataset(name=data.name, examples=packed)
@@ -159,7 +159,7 @@ def as_one(
 def configured(
     chain: Step, configuration: Configuration | Mapping[str, Mapping[str, KnobValue]]
 ) -> Step:
-    """Give the chain that a pipeline was read off, configured as planned.
+    """Return the chain that a pipeline was read off, configured as planned.
 
     The configuration is a plan's, or as a plan's JSON has it: {operator: {knob: value}}.
     """
@@ -170,7 +170,7 @@ def configured(
 
 
 def runnable_of(pipeline: Pipeline, configuration: Configuration) -> Step:
-    """Give any planned pipeline as a Runnable: a sequence for a chain, else one step."""
+    """Return any planned pipeline as a Runnable: a sequence for a chain, else one step."""
     steps = [_step_of(operator, configuration) for operator in pipeline.by_name.values()]
     is_chain = all(
         parents == ((i - 1,) if i else ()) for i, parents in enumerate(pipeline.graph.parents)
@@ -204,7 +204,7 @@ class _Reader:
         self._carriers: set[str] = set()  # operators that hand the pipeline's input on, too
 
     def walk(self, step: Step, source: Source, label: str) -> Source:
-        """Give where the step's output is found, having added the operators inside it."""
+        """Return where the step's output is found, having added the operators inside it."""
         # What a class of one's own makes of its steps is not known: it is one operator.
         if type(step) is RunnableSequence:
             for inner in step.steps:
@@ -234,7 +234,7 @@ class _Reader:
         source: Source,
         body: Callable[[Any, Call], Any] | None = None,
     ) -> Source:
-        """Give where the output of a new operator is found; without a body, it is one step."""
+        """Return where the output of a new operator is found; without a body, it is one step."""
         carry_classes_of(*steps)
         name = self._free_name(label)
         read = ReadStep(
@@ -307,7 +307,7 @@ class _Reader:
         self._told = outer
 
     def _keys(self, items: Mapping[str, Source], base: Source | None = None) -> Source:
-        """Give a dict with a source for each key, laid over a base when there is one."""
+        """Return a dict with a source for each key, laid over a base when there is one."""
         sources = [*([base] if base else []), *items.values()]
         carrier = next((part.after[0] for part in sources if part.after), None)
         if carrier:  # then later steps cannot reach the input
@@ -350,7 +350,7 @@ class _Reader:
 
 
 def _name_of(step: Step) -> str:
-    """Give a step's own name, that of its default where it can be configured."""
+    """Return a step's own name, that of its default where it can be configured."""
     while isinstance(step, DynamicRunnable) and not step.name:
         step = step.default
     return step.get_name()

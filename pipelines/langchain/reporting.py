@@ -163,7 +163,7 @@ def _usage(response: LLMResult) -> dict[str, Any] | None:
 
 
 def remarks_on(operator: str, steps: Sequence[Step], models: Sequence[HostedModel]) -> list[str]:
-    """Give what is to be told of the hosted models that an operator calls."""
+    """Return what is to be told of the hosted models that an operator calls."""
     again = {one.endpoint for one in models if tries_again(one.model)}
     often = {one.endpoint: one.most for one in models if one.most >= MOST_CALLS}
     unseen = {type(one).__name__ for step in steps for one in _embeddings(step)}
@@ -193,7 +193,7 @@ def remarks_on(operator: str, steps: Sequence[Step], models: Sequence[HostedMode
 
 
 def _embeddings(step: Step) -> list[Embeddings]:
-    """Give the hosted embeddings of the retrievers that a step holds."""
+    """Return the hosted embeddings of the retrievers that a step holds."""
     stores = (getattr(part, "vectorstore", None) for part in parts(step))
     found = (store.embeddings for store in stores if isinstance(store, VectorStore))
     return [one for one in found if one is not None and has_address(one)]

@@ -37,7 +37,7 @@ Call: TypeAlias = Callable[[Step, Any], Any]
 
 
 def by_hand(config: RunnableConfig) -> Call:
-    """Give how an operator runs its steps: past LangChain where that is the same."""
+    """Return how an operator runs its steps: past LangChain where that is the same."""
     functions: dict[int, Callable[[Any], Any]] = {}
 
     def call(step: Step, item: Value) -> Value:
@@ -50,12 +50,12 @@ def by_hand(config: RunnableConfig) -> Call:
 
 
 def by_langchain(config: RunnableConfig) -> Call:
-    """Give how the chain itself would run them, to compare with."""
+    """Return how the chain itself would run them, to compare with."""
     return lambda step, item: invoked(step, config)(item)
 
 
 def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
-    """Give a step as LangChain runs it; one with a part that is async alone runs in a loop."""
+    """Return a step as LangChain runs it; one with a part that is async alone runs in a loop."""
     inside = parts(step)
     needs_loop = any(map(_is_async_alone, inside))
     may_need_loop = any(map(_is_of_one_s_own, inside))
@@ -104,7 +104,7 @@ def _function_of(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
 
 
 def _plain_function(step: Step) -> Callable[[Any], Any] | None:
-    """Give the function that a step is, when calling it is all that LangChain would do."""
+    """Return the function that a step is, when calling it is all that LangChain would do."""
     function = getattr(step, "func", None) if type(step) is RunnableLambda else None
     if function is None or specs_of(step) or not callable(function):
         return None

@@ -86,7 +86,7 @@ class NotCarried(Unplannable):
 
 
 def pack(value: object) -> Payload:
-    """Give the payload for what a step gave; NotCarried if something else would arrive."""
+    """Return the payload for what a step gave; NotCarried if something else would arrive."""
     kind = type(value)
     if kind in AS_IT_IS or kind is bytes:
         return cast(Payload, value)
@@ -116,7 +116,7 @@ def _object_packed(value: object, kind: type) -> Payload:
 
 
 def unpack(payload: Payload) -> Value:
-    """Give what was packed, made anew; InvalidInput for a class that does not travel."""
+    """Return what was packed, made anew; InvalidInput for a class that does not travel."""
     if isinstance(payload, list):
         return [unpack(item) for item in payload]
     if not isinstance(payload, dict):
@@ -130,7 +130,7 @@ def unpack(payload: Payload) -> Value:
 
 
 def comparable(payload: Payload) -> Payload:
-    """Give a payload without what differs between equal calls: ids, bookkeeping of messages."""
+    """Return a payload without what differs between equal calls: ids, bookkeeping of messages."""
     if isinstance(payload, list):
         return [comparable(item) for item in payload]
     if not isinstance(payload, dict):

@@ -42,7 +42,7 @@ _MANY = 300
 _ROUNDED = 1 + 1e-12
 
 PlansAt = Callable[[float], Sequence[Plan]]
-"""Gives all plans that meet a query's objectives at a rate, of every configuration measured."""
+"""Returns all plans that meet a query's objectives at a rate, of every configuration measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class _Look(NamedTuple):
 
 
 def break_even(plans_at: PlansAt, low: float, high: float) -> BreakEven:
-    """Give where the cheapest plan changes from calls to machines between two rates.
+    """Return where the cheapest plan changes from calls to machines between two rates.
 
     InvalidInput unless `0 < low < high`.
     """
@@ -146,7 +146,7 @@ def break_even(plans_at: PlansAt, low: float, high: float) -> BreakEven:
 
 
 def _spread(plan: Plan | None) -> tuple[float | None, float | None]:
-    """Give how many times as long requests may take at least and at most; None: any number."""
+    """Return how many times as long requests may take at least and at most; None: any number."""
     if plan is None:
         return 1.0, 1.0
     took = plan.latency_s
@@ -178,7 +178,7 @@ class _Rates:
     _seen: dict[float, _Look] = field(default_factory=dict)
 
     def look(self, rate: float) -> _Look:
-        """Give what there is at a rate."""
+        """Return what there is at a rate."""
         if rate not in self._seen:
             calling = (plan for plan in self.plans(rate) if plan.calls is not None)
             renting = (p for p in self.plans(rate * self.slower) if p.calls is None)
@@ -191,7 +191,7 @@ class _Rates:
         return min(offers, key=lambda o: (o.usd_per_hour(rate), o.id), default=none)
 
     def first(self, low: float, high: float) -> float | None:
-        """Give the least rate at which machines are cheapest; None: there is none."""
+        """Return the least rate at which machines are cheapest; None: there is none."""
         a, b = self.look(low), self.look(high)
         if a.rents:
             return low
@@ -206,14 +206,14 @@ class _Rates:
         return self.first(middle, high) if found is None else found
 
     def last(self, low: float, high: float) -> float | None:
-        """Give the rate from which on machines are cheapest; None: they are not at the upper one.
+        """Return the rate from which machines are cheapest; None: not at the upper one.
 
         At the lower one at least.
         """
         return None if not self.look(high).rents else self._last(low, high) or low
 
     def _last(self, low: float, high: float) -> float | None:
-        """Give the largest rate up to which calls are cheapest; None: they never are."""
+        """Return the largest rate up to which calls are cheapest; None: they never are."""
         a, b = self.look(low), self.look(high)
         if b.calls:
             return high
@@ -228,14 +228,14 @@ class _Rates:
         return self._last(low, middle) if found is None else found
 
     def _alike(self, a: _Look, b: _Look) -> bool:
-        """Give whether two rates have the same plans: between them, all have."""
+        """Return whether two rates have the same plans: between them, all have."""
         return (a.calling.id, a.renting.id) == (b.calling.id, b.renting.id)
 
     def _is_one(self, low: float, high: float) -> bool:
         return high <= low * (1 + (_FINE if len(self._seen) < _MANY else _COARSE))
 
     def _middle(self, a: _Look, b: _Look) -> float:
-        """Give a rate between two: where the plans of one of them cross, else half-way."""
+        """Return a rate between two: where the plans of one of them cross, else half-way."""
         apart = 1 + _FINE
         for at in (a, b):
             if a.rate * apart < at.crossing < b.rate / apart and at.crossing not in self._seen:

@@ -80,7 +80,7 @@ class LatencyParts:
 def drifted(
     plan: Plan, slo: Slo, seen: ObservedRequests, settings: DriftSettings | None = None
 ) -> Drift | None:
-    """Give what a deployed plan no longer gives of its query's SLO; None: nothing is missed."""
+    """Return what a deployed plan no longer gives of its query's SLO; None: nothing is missed."""
     settings = settings or DriftSettings()
     late = wrong = ""
     if len(seen.latency_s) >= settings.least:
@@ -110,7 +110,7 @@ def drifted(
 def parts_of(
     graph: PipelineGraph, infrastructure: Infrastructure, work: Work, plan: Plan
 ) -> LatencyParts:
-    """Give where the seconds of a plan's requests go on an infrastructure, by its work."""
+    """Return where the seconds of a plan's requests go on an infrastructure, by its work."""
     free = replace(
         infrastructure,
         links=tuple(
@@ -143,7 +143,7 @@ def as_observed(
     seen: ObservedRequests,  # what its requests gave lately
     settings: DriftSettings | None = None,  # what is noticeable
 ) -> Infrastructure:
-    """Give the infrastructure as the requests to a plan found it; itself: as it is said to be.
+    """Return the infrastructure as the requests to a plan found it; itself: as it is said to be.
 
     Tiers that took longer are slower by as much; one without machines has no speed. Of the links
     on the plan's ways which one became thinner, and whether in bandwidth or delay, cannot be told
@@ -180,7 +180,7 @@ def as_observed(
 def eased(
     now: Infrastructure, before: Infrastructure, settings: DriftSettings | None = None
 ) -> bool:
-    """Give whether a tier or link is noticeably faster than it was.
+    """Return whether a tier or link is noticeably faster than it was.
 
     Where none is, whatever was too slow before is too slow now: looking for plans again that were
     looked for in vain is of no use.
@@ -216,7 +216,7 @@ def _thinner_by(parts: LatencyParts, seen: ObservedRequests, settings: DriftSett
 
 
 def _crossed(infrastructure: Infrastructure, plan: Plan) -> set[frozenset[str]]:
-    """Give the links on the shortest ways between the tiers that a plan uses, from the origin."""
+    """Return the links on the shortest ways between the tiers of a plan, from the origin."""
     stops = [infrastructure.origin or infrastructure.tiers[0].name, *plan.deployment.tiers]
     ways = [infrastructure.path(a, b) for a in stops for b in stops if a != b]
     return {frozenset(pair) for way in ways for pair in pairwise(way)}

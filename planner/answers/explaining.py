@@ -85,7 +85,7 @@ class Explanation:
 
 
 def explained(plan: Plan, found: Answer, known: Known) -> Explanation:
-    """Give why a plan is what it is; InvalidInput if its configuration was not measured."""
+    """Return why a plan is what it is; InvalidInput if its configuration was not measured."""
     mine = next((m for m in found.measured if m.configuration == plan.configuration), None)
     if mine is None:
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)

@@ -74,7 +74,7 @@ def answer(
     rule: StoppingRule | None,  # what the strategy is told of scores; None: nothing
     margin_confidence: float | None = MARGIN_CONFIDENCE,  # see `upper_ratio`
 ) -> Answer:
-    """Give the plans of a query as far as they were measured.
+    """Return the plans of a query as far as they were measured.
 
     The strategy judges which configurations are accurate enough, as in a search that had measured
     all of them. InvalidInput if the query does not fit pipeline and infrastructure.
@@ -105,7 +105,7 @@ def every_plan(
     rule: StoppingRule | None,
     margin_confidence: float | None = MARGIN_CONFIDENCE,
 ) -> Sequence[Plan]:
-    """Give the plans that `answer` chooses among: the cheapest of every configuration, at least.
+    """Return the plans that `answer` chooses among: the cheapest of every configuration, at least.
 
     InvalidInput as there.
     """
@@ -127,7 +127,7 @@ def _found(
     rule: StoppingRule | None,
     margin_confidence: float | None,
 ) -> _Found:
-    """Give the plans of all configurations that are accurate enough, and what they rest on."""
+    """Return the plans of all configurations that are accurate enough, and what they rest on."""
     setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
     bench = Bench(setting=setting, rule=rule)
     recalled = known.recollection.of(bench, known.profiles, strategy)
@@ -144,7 +144,7 @@ def _found(
 def _accurate(
     setting: SearchSetting, judge: Strategy, measured: Sequence[Measured], known: Known
 ) -> dict[Configuration, Estimate]:
-    """Give what a strategy that has observed all takes to be accurate enough, or is trusted."""
+    """Return what a strategy that has observed all takes to be accurate enough, or is trusted."""
     judged = [(one, judge.judged(one.number, one)) for one in measured]
     return {
         one.configuration: judgement.accuracy or one.accuracy
@@ -154,7 +154,7 @@ def _accurate(
 
 
 def result_of(found: Answer) -> PlanningResult:
-    """Give plans that follow from measurements as the result of planning that paid nothing."""
+    """Return plans that follow from measurements as the result of planning that paid nothing."""
     every: tuple[Measured | FailedMeasurement, ...] = (*found.measured, *found.failed)
     return PlanningResult(
         outcome=PlanningOutcome.FEASIBLE if found.plans else PlanningOutcome.INFEASIBLE,

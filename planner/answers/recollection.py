@@ -68,7 +68,7 @@ class Recalled:
     _plans: dict[Hashable, tuple[Plan, ...]]  # that were made in a setting like this one
 
     def plans(self, by: Hashable, make: Callable[[], tuple[Plan, ...]]) -> tuple[Plan, ...]:
-        """Give plans by a configuration and what is known of it, made where they are not known."""
+        """Return plans by a configuration and its measurements; new ones are made."""
         if by not in self._plans:
             self._plans[by] = make()
         return self._plans[by]
@@ -81,7 +81,7 @@ class Recollection:
     _counted: _Counted | None = None
 
     def of(self, bench: Bench, profiles: Sequence[Profile], strategy: StrategyFactory) -> Recalled:
-        """Give what was measured of all profiles.
+        """Return what was measured of all profiles.
 
         Whenever it is asked, profiles and population are the same, and rules of one type alike.
         """
@@ -161,7 +161,7 @@ def _counted(bench: Bench, profiles: Sequence[Profile], strategy: StrategyFactor
 
 
 def _endings(bench: Bench, profiles: Sequence[Profile]) -> Sequence[Ending]:
-    """Give what is decided of each; equal scores, which short ones often have, only once."""
+    """Return what is decided of each; equal scores, which short ones often have, only once."""
     known: dict[bytes, Ending] = {}
     for profile in profiles:
         scores = profile.score.tobytes()
@@ -171,7 +171,7 @@ def _endings(bench: Bench, profiles: Sequence[Profile]) -> Sequence[Ending]:
 
 
 def _circumstances(context: PlanningContext) -> Hashable:
-    """Give what decides how long configurations take at least."""
+    """Return what decides how long configurations take at least."""
     slo, rate = context.slo, context.query.request_rate_per_s
     # Where copies are needed, the bound says what machines that do not hold them count as.
     bound = slo.latency_s if rate is not None or slo.throughput_per_s is not None else None
@@ -179,7 +179,7 @@ def _circumstances(context: PlanningContext) -> Hashable:
 
 
 def _plans_by(setting: SearchSetting) -> Hashable:
-    """Give what decides which plans a configuration that is accurate enough has."""
+    """Return what decides which plans a configuration that is accurate enough has."""
     slo = setting.asked
     if slo.holds_for is HoldsFor.EXAMPLES:
         slo = replace(slo, accuracy=0.0)  # who is accurate enough was decided before

@@ -39,7 +39,7 @@ class Callers:
     def of(
         cls, graph: PipelineGraph, infrastructure: Infrastructure, restrictions: Restrictions
     ) -> Callers:
-        """Give it for a pipeline on an infrastructure, within the restrictions.
+        """Return it for a pipeline on an infrastructure, within the restrictions.
 
         InvalidInput if no tier has a machine where one is needed, if some settings leave an
         operator no tier, with all of these, or as `allowed_tiers` does.
@@ -72,11 +72,11 @@ class Callers:
         return any(operator.all_calls for operator in self.operators)
 
     def choices(self) -> list[list[int]]:
-        """Give the tiers that each operator may be on under any settings, ascending."""
+        """Return the tiers that each operator may be on under any settings, ascending."""
         return [sorted(set().union(*by_calls.values())) for by_calls in self.tiers]
 
     def called(self, configuration: Configuration) -> Called:
-        """Give what is called under a configuration."""
+        """Return what is called under a configuration."""
         return tuple(
             called_by(operator, configuration) if operator.all_calls else NOTHING
             for operator in self.operators
@@ -84,13 +84,13 @@ class Callers:
 
 
 def called_by(operator: OperatorSpec, configuration: Configuration) -> frozenset[str]:
-    """Give the names of the endpoints that an operator calls under a configuration."""
+    """Return the names of the endpoints that an operator calls under a configuration."""
     called = operator.called(configuration.of(operator.name))
     return frozenset(call.endpoint for call in called)
 
 
 def _patterns(operator: OperatorSpec) -> dict[frozenset[str], None]:
-    """Give what the operator calls under any of its settings, each once."""
+    """Return what the operator calls under any of its settings, each once."""
     decisive = {knob for call in operator.all_calls for knob in call.when}
     knobs = [knob for knob in operator.knobs if knob.name in decisive]
     names = [knob.name for knob in knobs]

@@ -36,7 +36,7 @@ class Costs(NamedTuple):
 
 
 def usd_of_inputs(work: Work) -> FloatArray:  # (n,)
-    """Give the US dollars of the calls of every input."""
+    """Return the US dollars of the calls of every input."""
     if work.used is None:
         return np.zeros(len(work.input_bytes))
     return np.asarray(work.used[:, _USD].sum(axis=0))
@@ -47,7 +47,7 @@ def costs(
     usd: float,  # u
     requests_per_s: FloatArray | float,  # rate, `> 0`, (A,) or the same for all
 ) -> Costs:
-    """Give what plans cost by the hour and for 1,000 requests, (A,) each."""
+    """Return what plans cost by the hour and for 1,000 requests, (A,) each."""
     return Costs(
         per_hour=machines_usd_per_hour + _SECONDS_PER_HOUR * requests_per_s * usd,
         per_1000=_THOUSAND * (machines_usd_per_hour / (_SECONDS_PER_HOUR * requests_per_s) + usd),
@@ -55,17 +55,17 @@ def costs(
 
 
 def one_by_one(mean_s: FloatArray) -> FloatArray:
-    """Give requests per second that come one after the other, of their mean seconds."""
+    """Return requests per second that come one after the other, of their mean seconds."""
     return np.asarray(1 / np.maximum(mean_s, SHORTEST_S))
 
 
 def ranked_by(context: PlanningContext, plan: Plan) -> float:
-    """Give the cost by which a plan is cheaper than others: see `PlanningContext.by_request`."""
+    """Return the cost by which a plan is cheaper than others: see `PlanningContext.by_request`."""
     return plan.cost_usd_per_1000_requests if context.by_request else plan.cost_usd_per_hour
 
 
 def hourly(context: PlanningContext, plan: Plan) -> float:
-    """Give that cost in US dollars per hour, at a rate that is the same for all plans.
+    """Return that cost in US dollars per hour, at a rate that is the same for all plans.
 
     Where requests come one after the other it is that of requests as slow as the SLO allows.
     """
@@ -76,5 +76,5 @@ def hourly(context: PlanningContext, plan: Plan) -> float:
 
 
 def usual_rate(context: PlanningContext) -> float:
-    """Give the rate of `hourly`."""
+    """Return the rate of `hourly`."""
     return context.requests_per_s or 1 / context.slo.latency_s

@@ -48,12 +48,12 @@ class LimitedUse(NamedTuple):
 def limited_uses(
     context: PlanningContext, called: Called | None, work: Work
 ) -> tuple[LimitedUse, ...]:
-    """Give the use of every limit of the endpoints that are called; None: none are."""
+    """Return the use of every limit of the endpoints that are called; None: none are."""
     return tuple(_uses(context, called, work)) if called and any(called) else ()
 
 
 def tightest(context: PlanningContext, called: Called | None, work: Work) -> LimitedUse | None:
-    """Give the limit that lets the fewest requests through; None: there is no limit."""
+    """Return the limit that lets the fewest requests through; None: there is no limit."""
     uses = limited_uses(context, called, work)
     return min(uses, key=lambda use: use.most_per_s, default=None)
 
@@ -61,7 +61,7 @@ def tightest(context: PlanningContext, called: Called | None, work: Work) -> Lim
 def limited(
     context: PlanningContext, called: Called | None, work: Work, utilisation: float
 ) -> float:
-    """Give the part of the tightest limit that is used, over `utilisation`, in (0, 1].
+    """Return the part of the tightest limit that is used, over `utilisation`, in (0, 1].
 
     0 where requests come one after the other: nobody knows how soon.
     """

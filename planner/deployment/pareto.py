@@ -11,7 +11,7 @@ RowArray = npt.NDArray[np.int64]
 
 
 def undominated(objectives: FloatArray) -> RowArray:  # (m, k) -> (front,)
-    """Give the rows that no other row beats, ascending; of equal rows the first.
+    """Return the rows that no other row beats, ascending; of equal rows the first.
 
     A row beats another when it is at most as large everywhere and smaller somewhere.
     """
@@ -27,7 +27,7 @@ def undominated(objectives: FloatArray) -> RowArray:  # (m, k) -> (front,)
 
 
 def diverse(objectives: FloatArray, most: int, extremes: int) -> RowArray:  # (m, k) -> (<= most,)
-    """Give at most `most` rows that span the others, ascending.
+    """Return at most `most` rows that span the others, ascending.
 
     First the smallest row of each of the first `extremes` objectives, in their order; then
     always the row farthest from those taken, objectives scaled to their ranges.

@@ -46,11 +46,11 @@ class Placements:
     _by_calls: dict[Called, Placements] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
-        """Give P."""
+        """Return P."""
         return len(self.tiers)
 
     def take(self, rows: TierArray) -> Placements:
-        """Give the placements of those rows, in that order."""
+        """Return the placements of those rows, in that order."""
         return Placements(
             tiers=self.tiers[rows],
             widths=self.widths[rows],
@@ -59,7 +59,7 @@ class Placements:
         )
 
     def where(self, callers: Callers, called: Called) -> Placements:
-        """Give those on which operators may be that call so, in their order.
+        """Return those on which operators may be that call so, in their order.
 
         What was asked for is kept: equal questions have one answer. InvalidInput if all send data
         back down, and only those that do not were looked at.
@@ -84,7 +84,7 @@ def placements(
     most: int = MOST_PLACEMENTS,
     restrictions: Restrictions | None = None,
 ) -> Placements:
-    """Give all placements on tiers that restrictions allow, under any configuration.
+    """Return all placements on tiers that restrictions allow, under any configuration.
 
     An operator that may call something is on remote tiers that have what it calls, one that may
     call nothing on tiers that have machines. When there are more than `most`, only those that
@@ -104,7 +104,7 @@ def placements_of(
     *,
     most: int = MOST_PLACEMENTS,
 ) -> Placements:
-    """Give the same of the tiers that callers may be on."""
+    """Return the same of the tiers that callers may be on."""
     remote = [i for i, tier in enumerate(infrastructure.tiers) if tier.remote]
     choices = callers.choices()
     if prod(map(len, choices)) <= most:
@@ -128,14 +128,14 @@ def placements_of(
 
 
 def granted_steps(tier: Tier, width: int) -> tuple[int, ...]:
-    """Give the steps that each of so many operators at once may have on a tier, ascending."""
+    """Return the steps that each of so many operators at once may have on a tier, ascending."""
     if tier.share_steps is None:
         return tuple(range(1, FULL_STEPS // width + 1))
     return tuple(k // width for k in tier.share_steps if k % width == 0)
 
 
 def raised(infrastructure: Infrastructure, placements: Placements, steps: TierArray) -> TierArray:
-    """Give steps that are at most the full ones, raised to the next that GPUs grant, (P, T)."""
+    """Return steps that are at most the full ones, raised to the next that GPUs grant, (P, T)."""
     found = steps
     for tier, width in _limited(infrastructure, placements.widths):
         rows = placements.widths[:, tier] == width
@@ -146,7 +146,7 @@ def raised(infrastructure: Infrastructure, placements: Placements, steps: TierAr
 
 
 def _limited(infrastructure: Infrastructure, widths: TierArray) -> Iterator[tuple[int, int]]:
-    """Give the tiers that do not grant every share, each with every width on it."""
+    """Yield the tiers that do not grant every share, each with every width on it."""
     for t, tier in enumerate(infrastructure.tiers):
         if tier.share_steps is not None:
             yield from ((t, width) for width in np.unique(widths[:, t]).tolist() if width)

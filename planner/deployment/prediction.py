@@ -84,7 +84,7 @@ def predict(
     steps: TierArray,  # (P, T)
     figure: Figure | None = None,
 ) -> Prediction:
-    """Give what deployments take, in a figure of the latencies; None: the SLO's statistic.
+    """Return what deployments take, in a figure of the latencies; None: the SLO's statistic.
 
     Steps are of `SHARE_STEP`, the share of each tier's operators, `>= 1` on used tiers.
     """
@@ -109,12 +109,12 @@ def predict(
 
 
 def meets(context: PlanningContext, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,)
-    """Give which deployments meet the latency SLO on the machines that there are."""
+    """Return which deployments meet the latency SLO on the machines that there are."""
     return np.asarray((prediction.latency_s <= context.slo.latency_s) & prediction.fits)
 
 
 def effective_latency(context: PlanningContext, prediction: Prediction) -> FloatArray:  # (P,)
-    """Give latencies that also say when machines do not hold the copies.
+    """Return latencies that also say when machines do not hold the copies.
 
     Then it is the SLO's bound or the latency, whichever is more, times how many times too many
     the copies are: always above the bound, and the more so the less they fit.
@@ -126,7 +126,7 @@ def effective_latency(context: PlanningContext, prediction: Prediction) -> Float
 def effective_latencies(
     context: PlanningContext, placements: Placements, work: Work, steps: TierArray
 ) -> FloatArray:  # (P,)
-    """Give `effective_latency` of deployments that have at most their full steps.
+    """Return `effective_latency` of deployments that have at most their full steps.
 
     One request at a time needs one copy, which a machine holds: then latency is all there is.
     """
@@ -184,7 +184,7 @@ class Latencies:
 
 
 def fastest(context: PlanningContext, placements: Placements, work: Work) -> Placements:
-    """Give the one of placements that has the least effective latency at full shares."""
+    """Return the one of placements that has the least effective latency at full shares."""
     quick = condensed(context, work)
     found = effective_latencies(context, placements, quick, placements.full_steps)
     return placements.take(np.array([int(np.argmin(found))]))
@@ -193,7 +193,7 @@ def fastest(context: PlanningContext, placements: Placements, work: Work) -> Pla
 def least_latencies(
     context: PlanningContext, placements: Placements, works: Sequence[Work]
 ) -> FloatArray:  # (C,)
-    """Give the `least_latency` of each of several configurations.
+    """Return the `least_latency` of each of several configurations.
 
     Where nothing waits for copies, all are composed at once.
     """
@@ -214,7 +214,7 @@ def least_latencies(
 def _composed_each(
     context: PlanningContext, placements: Placements, works: Sequence[Work]
 ) -> FloatArray:  # (P, C)
-    """Give the SLO's statistic of the latencies of each work at full shares."""
+    """Return the SLO's statistic of the latencies of each work at full shares."""
     parts = zip(*((w.operator_s, w.output_bytes, w.input_bytes[None]) for w in works), strict=True)
     operator_s, output_bytes, input_bytes = (np.concatenate(part, axis=1) for part in parts)
     joined = Work(
@@ -243,7 +243,7 @@ def _joined_waits(works: Sequence[Work]) -> FloatArray | None:  # (O, n)
 
 
 def least_latency(context: PlanningContext, placements: Placements, work: Work) -> float:
-    """Give the effective latency of the `fastest` of placements, of every input.
+    """Return the effective latency of the `fastest` of placements, of every input.
 
     Exact to the last bit where it is attained.
     """
@@ -252,7 +252,7 @@ def least_latency(context: PlanningContext, placements: Placements, work: Work) 
 
 
 def condensed(context: PlanningContext, work: Work) -> Work:
-    """Give work on fewer inputs with the same statistic under every deployment, up to rounding.
+    """Return work on fewer inputs with the same statistic under every deployment, up to rounding.
 
     In a chain nothing waits for anything else, so latency is a sum, and the mean of sums is the
     sum of means: one average input stands for all. Elsewhere the work itself is given.
@@ -262,7 +262,7 @@ def condensed(context: PlanningContext, work: Work) -> Work:
 
 
 def mean_work(work: Work) -> Work:
-    """Give the average input's work, n = 1."""
+    """Return the average input's work, n = 1."""
     return Work(
         operator_s=work.operator_s.mean(axis=1, keepdims=True),
         output_bytes=work.output_bytes.mean(axis=1, keepdims=True),
@@ -280,7 +280,7 @@ def allocation_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P
 
 
 def shares_of(placements: Placements, steps: TierArray) -> FloatArray:  # (P, O)
-    """Give the share of the slice in which each operator runs; 1 on tiers that have none.
+    """Return the share of the slice in which each operator runs; 1 on tiers that have none.
 
     The operators there run one at a time, each on all of what they ask for together.
     """
@@ -310,7 +310,7 @@ def _in_chunks(count: int, work: Work, figures: Callable[[slice], FloatArray]) -
 def _service_seconds(
     context: PlanningContext, placements: Placements, work: Work, shares: FloatArray
 ) -> FloatArray:  # (P, T)
-    """Give the seconds of all operators of each tier's group, which runs one at a time."""
+    """Return the seconds of all operators of each tier's group, which runs one at a time."""
     graph = context.graph
     tiers = placements.tiers
     busy = busy_seconds(graph, context.infrastructure, mean_work(work), tiers, shares)[:, :, 0]
@@ -324,7 +324,7 @@ def _service_seconds(
 def _queued(
     context: PlanningContext, service: FloatArray, used: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
-    """Give copies and waits: for a rate of requests, for a throughput, or for one at a time."""
+    """Return copies and waits: for a rate of requests, for a throughput, or for one at a time."""
     rate, throughput = context.query.request_rate_per_s, context.slo.throughput_per_s
     if rate is not None:
         servers, quantile = copies(rate, service), context.statistic.quantile
@@ -342,7 +342,7 @@ def _queued(
 def copies_held(
     infrastructure: Infrastructure, placements: Placements, steps: TierArray
 ) -> npt.NDArray[np.int64]:  # (P, T)
-    """Give how many copies of each tier's group its machines hold; none is split over machines."""
+    """Return the copies of each tier's group that its machines hold; none is split."""
     machines = np.array([tier.machines for tier in infrastructure.tiers])
     item = np.maximum(steps * placements.widths, 1)
     return np.asarray(machines * (FULL_STEPS // item))
@@ -351,13 +351,13 @@ def copies_held(
 def copies(
     rate: float, service_s: FloatArray, *, utilisation: float = HIGHEST_UTILISATION
 ) -> npt.NDArray[np.int64]:
-    """Give the fewest copies with rho <= `utilisation`, at least 1, same shape."""
+    """Return the fewest copies with rho <= `utilisation`, at least 1, same shape."""
     needed = np.ceil(rate * service_s / utilisation - _ROUNDING)
     return np.asarray(np.maximum(needed, 1).astype(np.int64))
 
 
 def waiting_probability(servers: npt.NDArray[np.int64], load: FloatArray) -> FloatArray:
-    """Give the probability that a request has to wait (Erlang C), same shape.
+    """Return the probability that a request has to wait (Erlang C), same shape.
 
     C = B / (1 - rho (1 - B)), with Erlang's loss B(c, a) = Poisson(a) probability of c over that
     of at most c: in this form neither a factorial nor a long sum can overflow. For c `>= 1` and a
@@ -370,7 +370,7 @@ def waiting_probability(servers: npt.NDArray[np.int64], load: FloatArray) -> Flo
 
 
 def mean_wait_s(rate: float, service_s: FloatArray, servers: npt.NDArray[np.int64]) -> FloatArray:
-    """Give the mean seconds that requests wait: C S / (c - a), same shape."""
+    """Return the mean seconds that requests wait: C S / (c - a), same shape."""
     load = rate * service_s
     return np.asarray(waiting_probability(servers, load) * service_s / (servers - load))
 
@@ -378,7 +378,7 @@ def mean_wait_s(rate: float, service_s: FloatArray, servers: npt.NDArray[np.int6
 def quantile_wait_s(
     rate: float, service_s: FloatArray, servers: npt.NDArray[np.int64], quantile: float
 ) -> FloatArray:
-    """Give the seconds that the fraction `quantile` of requests do not wait longer than.
+    """Return the seconds that the fraction `quantile` of requests do not wait longer than.
 
     From Pr[W > t] = C exp(-(c - a) t / S); 0 where fewer than 1 - quantile wait at all.
     """

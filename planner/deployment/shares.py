@@ -73,11 +73,11 @@ class Allocations:
     fits: BoolArray  # whether the machines hold all copies, shape (A,)
 
     def __len__(self) -> int:
-        """Give A."""
+        """Return A."""
         return len(self.steps)
 
     def take(self, rows: TierArray) -> Allocations:
-        """Give those of some rows, in that order."""
+        """Return those of some rows, in that order."""
         per_1000 = self.cost_usd_per_1000_requests
         return Allocations(
             placements=self.placements.take(rows),
@@ -108,7 +108,7 @@ def tightened(context: PlanningContext, placements: Placements, work: Work) -> A
 def allocations(
     context: PlanningContext, placements: Placements, work: Work, steps: TierArray
 ) -> Allocations:
-    """Give given deployments with what they ask and give; equal ones once.
+    """Return given deployments with what they ask and give; equal ones once.
 
     Steps are at most the full ones, and raised to those that GPUs give.
     """
@@ -184,7 +184,7 @@ def _tightest(
 def _cheapest_by_request(
     context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
 ) -> Deployments:
-    """Give of each placement the deployment in time whose requests cost least.
+    """Return of each placement the deployment in time whose requests cost least.
 
     Requests come one after the other: one that takes longer keeps all tiers rented for longer, so
     more of a cheap tier than it takes may cost less. None where all are too many to try.
@@ -211,7 +211,7 @@ def _cheapest_by_request(
 def _cornered(
     context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
 ) -> Deployments:
-    """Give what lowering one tier after the other finds, in every order of them."""
+    """Return what lowering one tier after the other finds, in every order of them."""
     if len(tiers) <= _ALL_ORDERS:
         orders = list(itertools.permutations(tiers))
     else:
@@ -307,7 +307,7 @@ def _without_slack(
 def combinations(
     context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
 ) -> Deployments | None:
-    """Give the least demanding deployments for a rate; None: more than `MOST_ROWS` to try.
+    """Return the least demanding deployments for a rate; None: more than `MOST_ROWS` to try.
 
     Of deployments with equal demand the one with the fewest copies, then the fastest.
     """
@@ -341,7 +341,7 @@ def combinations(
 def _worthwhile(
     context: PlanningContext, placements: Placements, work: Work, tiers: list[int]
 ) -> BoolArray:  # (P, tiers, FULL_STEPS)
-    """Give the steps of each tier that machines hold and no larger one matches in demand and wait.
+    """Return the steps of each tier that machines hold and that no larger one equals.
 
     What a tier asks and how long requests wait there does not depend on the shares of others.
     """

@@ -57,11 +57,11 @@ class Accuracies:
     drawn: Drawn | None = None  # what measurements are worth where operators draw; None: none does
 
     def worth(self, inputs: FloatArray, population: int) -> FloatArray:
-        """Give what so many measurements are worth, same shape."""
+        """Return what so many measurements are worth, same shape."""
         return worth(inputs, population) if self.drawn is None else self.drawn.worth(inputs)
 
     def at(self, rows: IndexArray) -> Accuracies:
-        """Give the same of some candidates."""
+        """Return the same of some candidates."""
         return replace(self, mean=self.mean[rows], variance=self.variance[rows])
 
     def sure_of(
@@ -72,7 +72,7 @@ class Accuracies:
         z: float,
         mean: float | None = None,  # of inputs' means over draws; None: that of the scores
     ) -> float:
-        """Give what an accuracy is at least, by the models and by its own n scores alone.
+        """Return what an accuracy is at least, by the models and by its own n scores alone.
 
         Both have to say so: models may be wrong, and of many configurations the luckiest is
         looked at. The own scores, which know nothing of the others, are granted half a deviation.
@@ -84,7 +84,7 @@ class Accuracies:
         return min(modelled, mean - (z - _OWN_EASED) * own)
 
     def estimate(self, row: int, scores: FloatArray, population: int) -> Estimate:
-        """Give an accuracy with its interval: the posterior, exact where all inputs are met.
+        """Return an accuracy with its interval: the posterior, exact where all inputs are met.
 
         A configuration is looked at because its scores are good, and its interval as often as
         the search likes: one that rests on these scores alone is too high. The posterior draws
@@ -213,7 +213,7 @@ class AccuracyModel:
         self._process.refit(self._noise.covariances(every, every, self._apart(met, met)))
 
     def predict(self) -> Accuracies:
-        """Give predictions from what was seen or recalled, at least one configuration."""
+        """Return predictions from what was seen or recalled, at least one configuration."""
         process = self._process
         widened = (_UNSURE if self._guessed else 1.0) * max(1.0, process.squared_residual)
         return Accuracies(
@@ -242,11 +242,11 @@ class AccuracyModel:
         return noise if self._paired else replace(noise, shared=0.0, near=0.0)
 
     def _deviations(self, rows: Sequence[int]) -> FloatArray:
-        """Give how far single scores of configurations are off, shape (n,)."""
+        """Return how far single scores of configurations are off, shape (n,)."""
         means = np.asarray(self._process.mean)
         return np.sqrt(score_variance(means[rows], self._noise.part))
 
     def _apart(self, rows: Sequence[int], others: Sequence[int]) -> FloatArray:
-        """Give in how many knobs configurations differ, shape (rows, others)."""
+        """Return in how many knobs configurations differ, shape (rows, others)."""
         unlike = self._knobs[rows][:, None] != self._knobs[others]
         return np.asarray(unlike.sum(axis=2), dtype=np.float64)

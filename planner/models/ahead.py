@@ -44,7 +44,7 @@ simulation, with this part 20 times as slow, intervals of 2, 4, 6, 8 and 10 inpu
 
 
 def accuracy_ahead(scores: FloatArray, known: Estimate, *, examples: int) -> Estimate:
-    """Give the accuracy on future inputs, from n scores and what is known on N."""
+    """Return the accuracy on future inputs, from n scores and what is known on N."""
     low, high = _own(scores, _TAIL)
     z = float(ndtri((1 + SURE) / 2))
     own = z * float(scores.std()) / sqrt(examples)
@@ -61,7 +61,7 @@ def accuracy_ahead(scores: FloatArray, known: Estimate, *, examples: int) -> Est
 
 
 def accuracy_observed(scores: FloatArray) -> Estimate:
-    """Give the accuracy of a plan that was not picked by these scores, (n,), n >= 1, in [0, 1]."""
+    """Return the accuracy of a plan not picked by these scores, (n,), n >= 1, in [0, 1]."""
     mean = float(scores.mean())
     low, high = _own(scores, (1 - SURE) / 2)
     return Estimate(
@@ -74,7 +74,7 @@ def accuracy_observed(scores: FloatArray) -> Estimate:
 
 
 def accuracy_needed(bound: float, examples: int) -> float | None:
-    """Give the least fraction of N examples that shows `bound` ahead; None: none does."""
+    """Return the least fraction of N examples that shows `bound` ahead; None: none does."""
     if bound <= 0:
         return 0.0
     right = np.arange(examples + 1.0)
@@ -83,12 +83,12 @@ def accuracy_needed(bound: float, examples: int) -> float | None:
 
 
 def accuracy_shown(fraction: float, examples: int) -> float:
-    """Give the highest bound of which `accuracy_needed` is at most that fraction."""
+    """Return the highest bound of which `accuracy_needed` is at most that fraction."""
     return float(_binomial_low(floor(fraction * examples + _ROUNDING), examples))
 
 
 def examples_needed(bound: float, expected: float) -> int | None:
-    """Give how many examples would show `bound`, were `expected` of them right; None: too many."""
+    """Return the examples that would show `bound`, were `expected` right; None: too many."""
     fewest, most = 1, MOST_EXAMPLES
     if not expected > bound or _binomial_low(expected * most, most) < bound:
         return None
@@ -102,14 +102,14 @@ def examples_needed(bound: float, expected: float) -> int | None:
 
 
 def too_few(bound: float, examples: int) -> str:
-    """Give in words that so many examples cannot show a bound, and how many could."""
+    """Return in words that so many examples cannot show a bound, and how many could."""
     needed = examples_needed(bound, 1.0)
     more = "none would" if needed is None else f"{needed} would do, were all of them right"
     return f"{examples} examples are too few to show accuracy {bound:g} for future inputs: {more}"
 
 
 def doubt(slo: Slo, examples: int) -> str | None:
-    """Give in words why no plan on so many examples shows objectives ahead; None: some may."""
+    """Return in words why no plan on so many examples shows objectives ahead; None: some may."""
     if accuracy_needed(slo.accuracy, examples) is None:
         return too_few(slo.accuracy, examples)
     fewest, statistic = latency_examples(slo.latency_statistic), slo.latency_statistic
@@ -120,17 +120,17 @@ def doubt(slo: Slo, examples: int) -> str | None:
 
 
 def latency_examples(statistic: LatencyStatistic) -> int:
-    """Give how many inputs it takes at least to bound a latency ahead from above."""
+    """Return how many inputs it takes at least to bound a latency ahead from above."""
     return ceil(log(1 - SURE) / log(statistic.quantile or 1 - _SLOW_PART))
 
 
 def latency_sureness(statistic: LatencyStatistic, inputs: int) -> float:
-    """Give the confidence that so many inputs allow for at most, in what is measured of a mean."""
+    """Return the greatest confidence that so many inputs allow for in a measured mean."""
     return 1.0 if statistic.quantile else 1 - (1 - _SLOW_PART) ** inputs
 
 
 def latency_served(latency: Estimate, within: float) -> Estimate:
-    """Give a latency ahead where served requests are off by a factor besides, as calibrations say.
+    """Return a future latency where calibrations say by what factor served requests are off.
 
     What inputs differ by and what settings do is taken to be independent.
     """
@@ -142,7 +142,7 @@ def latency_served(latency: Estimate, within: float) -> Estimate:
 
 
 def would_show(ahead: Outlook, slo: Slo) -> int | None:
-    """Give about how many examples would show accuracy and latency, were they as estimated.
+    """Return about how many examples would show accuracy and latency, were they as estimated.
 
     None: these do, no number would, or it cannot be told.
     """
@@ -170,6 +170,6 @@ def _own(scores: FloatArray, tail: float) -> tuple[float, float]:
 
 
 def _binomial_low(right: FloatArray | float, n: int, tail: float = _TAIL) -> FloatArray:
-    """Give the lower end for `right` of n; 0 when none is."""
+    """Return the lower end for `right` of n; 0 when none is."""
     some = np.maximum(right, 1e-12)
     return np.where(np.asarray(right) > 0, betaincinv(some, n - some + 1, tail), 0.0)

@@ -109,14 +109,14 @@ class CellComposer:
         self._bound_s = context.slo.latency_s
 
     def tiers_at(self, row: int) -> TierArray:  # (O,)
-        """Give where the operators of a configuration are."""
+        """Return where the operators of a configuration are."""
         where = self.tiers.copy()
         for o, by_cells in self._moved.items():
             where[o] = by_cells[self._which[o][row]]
         return where
 
     def _at(self, o: int, cells: IndexArray) -> TierArray:
-        """Give the tiers of an operator in some of its cells; one where it is the same for all."""
+        """Return the tiers of an operator in some of its cells; one where all agree."""
         return self._moved[o][cells] if o in self._moved else self.tiers[o]
 
     def compose(
@@ -126,7 +126,7 @@ class CellComposer:
         waited_s: FloatArray,  # of these, in which operators wait, (O, C)
         gap: float,  # what latencies are to be multiplied by
     ) -> tuple[FloatArray, FloatArray]:  # (C,), (C,)
-        """Give latencies, and about what the cheapest shares that meet the SLO cost.
+        """Return latencies, and about what the cheapest shares that meet the SLO cost.
 
         That is (sum over tiers of sqrt(price x busy seconds))^2 over the seconds that moving
         leaves of the SLO: the least cost of a chain (Cauchy and Schwarz); inf: it leaves none.
@@ -151,7 +151,7 @@ class CellComposer:
         return ends, np.divide(weight, spare, out=never, where=spare > 0)
 
     def _ends(self, amounts: CellAmounts) -> FloatArray:  # (C,)
-        """Give when the last operator ends."""
+        """Return when the last operator ends."""
         ends: list[FloatArray] = []
         for o, (sources, routes) in enumerate(zip(self._sources, self._routes, strict=True)):
             arrivals = [
@@ -166,7 +166,7 @@ class CellComposer:
 
 
 def prices(context: PlanningContext) -> FloatArray:  # (T,)
-    """Give USD per hour of every tier.
+    """Return USD per hour of every tier.
 
     Machines, of those that are shared, when none has one and nothing is paid by the call.
     """
@@ -178,5 +178,5 @@ def prices(context: PlanningContext) -> FloatArray:  # (T,)
 
 
 def _share(steps: int) -> float:
-    """Give the share of a machine; 1 where a tier has none, or no operator of the placement."""
+    """Return the share of a machine; 1 where a tier has none, or no operator of the placement."""
     return steps / FULL_STEPS if steps else 1.0

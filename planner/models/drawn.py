@@ -45,7 +45,7 @@ class Repeats:
 
     @classmethod
     def of(cls, inputs: IntArray, scores: FloatArray, variance: float) -> Repeats:
-        """Give those of a configuration, whose single scores have such a variance, `> 0`."""
+        """Return those of a configuration, whose single scores have such a variance, `> 0`."""
         _, which = np.unique(inputs, return_inverse=True)
         which = which.reshape(-1)
         count = np.bincount(which)
@@ -54,13 +54,13 @@ class Repeats:
         return cls(squares=squares / variance, count=len(inputs) - len(count))
 
     def part(self, prior: float, weight: float) -> float:
-        """Give q, where a prior counts for so many repeats."""
+        """Return q, where a prior counts for so many repeats."""
         q = (prior * weight + self.squares) / (weight + self.count)
         return min(max(q, _LEAST_PART), 1.0)
 
 
 def part_within(each: Iterable[Repeats]) -> float:
-    """Give q for all configurations: that of the one whose draws differ most.
+    """Return q for all configurations: that of the one whose draws differ most.
 
     They met the same draws, so what they say together counts as one of them does.
     """
@@ -92,17 +92,17 @@ class Drawn:
         return len(self._worth) - 1
 
     def worth(self, inputs: FloatArray | IntArray) -> FloatArray:
-        """Give t of the first so many measurements, same shape."""
+        """Return t of the first so many measurements, same shape."""
         at = np.minimum(np.asarray(inputs, dtype=np.int64), self.size)
         return np.asarray(self._worth[at])
 
     def following(self, order: IntArray) -> Drawn:
-        """Give the same where so much of the order is known."""
+        """Return the same where so much of the order is known."""
         same = len(order) <= len(self.order)
         return self if same else Drawn(self.population, order, self.part)
 
     def of_part(self, part: float) -> Drawn:
-        """Give the same with another q."""
+        """Return the same with another q."""
         return Drawn(self.population, self.order, part)
 
 
@@ -113,7 +113,7 @@ def drawn_estimate(
     population: int,
     confidence: float,
 ) -> Estimate:
-    """Give the mean over inputs of means over draws, with an interval from these scores alone.
+    """Return the mean over inputs of means over draws, with an interval from these scores alone.
 
     A t-interval of as many degrees of freedom as inputs were met. Where no score differs,
     Wilson's interval for as many as these are worth.
@@ -145,7 +145,7 @@ def _exact_worth(inputs: IntArray, population: int, part: float) -> float:
 
 
 def _counts(order: IntArray, population: int) -> tuple[IntArray, FloatArray]:
-    """Give n and sum 1 / d_i after each measurement, (inputs x draws,) each."""
+    """Return n and sum 1 / d_i after each measurement, (inputs x draws,) each."""
     # Only how often inputs repeat matters: those not met yet get numbers of their own.
     known, which = np.unique(order, return_inverse=True)
     which = which.reshape(-1)

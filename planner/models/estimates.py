@@ -28,7 +28,7 @@ def accuracy_estimate(
     confidence: float = CONFIDENCE,
     drawn: IntArray | None = None,  # inputs that scores are draws of, (n,); None: nothing draws
 ) -> Estimate:
-    """Give the mean score with its t-interval, clipped to [0, 1].
+    """Return the mean score with its t-interval, clipped to [0, 1].
 
     Without variance (or with a single score) a t-interval would claim certainty: then Wilson's
     interval for a fraction, which holds for any scores in [0, 1] since a fraction varies most.
@@ -58,7 +58,7 @@ def latency_estimate(
     population: int,  # N >= n
     confidence: float = CONFIDENCE,  # in (0, 1)
 ) -> Estimate:
-    """Give the statistic with its interval.
+    """Return the statistic with its interval.
 
     The mean has a t-interval (one input alone: its spread is taken to be as large as itself). A
     percentile lies between two order statistics. When there are too few inputs to bound it from
@@ -84,7 +84,7 @@ def latency_at_least(
     population: int,
     confidence: float,
 ) -> FloatArray:  # (...,)
-    """Give the lower ends of the intervals that `latency_estimate` gives, for many plans."""
+    """Return the lower ends of the intervals that `latency_estimate` gives, for many plans."""
     n = latencies_s.shape[-1]
     if statistic.quantile is None:
         half = _mean_half_width(latencies_s, population, confidence)
@@ -96,7 +96,7 @@ def latency_at_least(
 
 
 def _shrink(n: int, population: int) -> float:
-    """Give the finite population correction of a standard error."""
+    """Return the finite population correction of a standard error."""
     return sqrt(max(population - n, 0) / (population - 1)) if population > 1 else 0.0
 
 
@@ -121,7 +121,7 @@ def _mean_half_width(latencies_s: FloatArray, population: int, confidence: float
 def _order_statistics(
     quantile: float, n: int, population: int, confidence: float
 ) -> tuple[int, int, float]:
-    """Give ranks j, k and the probability that X_(j) <= Q <= X_(k) holds at least.
+    """Return ranks j, k and the probability that X_(j) <= Q <= X_(k) holds at least.
 
     Q is the M-th smallest of the population, M = ceil(q N). Of the n drawn, a hypergeometric
     number B is <= Q and B' is < Q (without ties); X_(j) <= Q if B >= j, Q <= X_(k) if B' < k.

@@ -66,7 +66,7 @@ class ConfigurationRecord:
     def of(
         cls, configuration: Configuration, scores: FloatArray, work: Work
     ) -> ConfigurationRecord:
-        """Give the record of scores and work on the same n >= 1 inputs, all finite."""
+        """Return the record of scores and work on the same n >= 1 inputs, all finite."""
         return cls(
             configuration=configuration,
             inputs=len(scores),
@@ -107,7 +107,7 @@ class QueryRecord:
 
 
 def within(history: Sequence[QueryRecord], space: ConfigurationSpace) -> tuple[QueryRecord, ...]:
-    """Give the records without configurations that a space lacks: a query may rule values out."""
+    """Return the records without configurations outside a space: queries rule values out."""
     return tuple(
         replace(
             record,
@@ -120,7 +120,7 @@ def within(history: Sequence[QueryRecord], space: ConfigurationSpace) -> tuple[Q
 
 
 def holds(space: ConfigurationSpace, configuration: Configuration) -> bool:
-    """Give whether a space has a configuration."""
+    """Return whether a space has a configuration."""
     try:
         space.number(configuration)
     except ValueError:  # unlike knobs, or InvalidInput for an unknown value
@@ -131,7 +131,7 @@ def holds(space: ConfigurationSpace, configuration: Configuration) -> bool:
 def recalled(
     history: Sequence[QueryRecord], space: ConfigurationSpace, most: int = MOST_RECALLED
 ) -> tuple[ConfigurationRecord, ...]:
-    """Give what all queries know of at most `most` configurations, those on most inputs first.
+    """Return what all queries know of at most `most` configurations, those on most inputs first.
 
     Deviations are one query's. The history has to be `within` the space.
     """
@@ -146,7 +146,7 @@ def recalled(
 
 
 def _gathered(records: Sequence[ConfigurationRecord]) -> ConfigurationRecord:
-    """Give what several queries saw of a configuration, means weighted by inputs."""
+    """Return what several queries saw of a configuration, means weighted by inputs."""
     inputs = np.array([one.inputs for one in records], dtype=float)
     part = inputs / inputs.sum()
     return replace(
@@ -168,7 +168,7 @@ def _waits_gathered(records: Sequence[ConfigurationRecord], part: FloatArray) ->
 
 
 def _deviations(values: FloatArray) -> tuple[float, ...]:  # (k, n)
-    """Give the deviation of each row; 0 for a single column."""
+    """Return the deviation of each row; 0 for a single column."""
     if values.shape[1] < 2:
         return (0.0,) * len(values)
     return tuple(values.std(axis=1, ddof=1).tolist())

@@ -61,11 +61,11 @@ class KnobBasis:
         self._cell = narrow.cell
 
     def __len__(self) -> int:
-        """Give how many rows B has."""
+        """Return how many rows B has."""
         return len(self._kind)
 
     def parts(self, candidate: int) -> IndexArray:  # (K + 2,)
-        """Give the rows of B that a candidate's covariances are made of, in the order of a."""
+        """Return the rows of B that a candidate's covariances are made of, in the order of a."""
         if candidate not in self._met:
             self._met[candidate] = len(self)
             self._wide.meet(len(self), self._own[candidate], self._decay)
@@ -73,18 +73,18 @@ class KnobBasis:
         return np.array([*self._own[candidate], self._met[candidate], 0])
 
     def at(self, candidates: Sequence[int]) -> FloatArray:  # (rows of B, n)
-        """Give columns of B."""
+        """Return columns of B."""
         narrow = self._kinds[self._kind][:, self._cell[candidates]]
         return np.asarray(narrow * self._wide.rows[: len(self), self._wide.cell[candidates]])
 
     def combined(self, weights: FloatArray) -> FloatArray:  # (m,)
-        """Give the sum of the rows of B, weights of shape (rows of B,)."""
+        """Return the sum of the rows of B, weights of shape (rows of B,)."""
         weighted = self._kinds[self._kind] * weights[:, None]
         pairs = weighted.T @ self._wide.rows[: len(self)]
         return np.asarray(pairs[self._cell, self._wide.cell])
 
     def squared(self, weights: FloatArray) -> FloatArray:  # (m,)
-        """Give the sum of the squares of several such sums, weights of shape (k, rows of B)."""
+        """Return the sum of the squares of several such sums, weights of shape (k, rows of B)."""
         kind = np.array(self._kind)
         order = np.argsort(kind, kind="stable")
         ends = np.searchsorted(kind[order], np.arange(len(self._kinds) + 1)).tolist()
@@ -131,7 +131,7 @@ class _Side:
 
 
 def _split(values: IndexArray) -> list[tuple[IndexArray, range]]:
-    """Give cells of the first knobs and of the others, as few as possible, and which these are."""
+    """Return the fewest cells of the first knobs and of the others, and which these are."""
     m, k = values.shape
     left, right = _cells(values.T), _cells(values.T[::-1])[::-1]
     counts = [(int(a.max()) + 1, int(b.max()) + 1) for a, b in zip(left, right, strict=True)]
@@ -141,7 +141,7 @@ def _split(values: IndexArray) -> list[tuple[IndexArray, range]]:
 
 
 def _cells(columns: IndexArray) -> list[IndexArray]:
-    """Give the cell, from 0, of each candidate by none of its knobs, the first, the first two."""
+    """Return the cell, from 0, of each candidate by its first 0, 1, 2 ... knobs."""
     cells = [np.zeros(columns.shape[1], dtype=np.int64)]
     for values in columns:
         both = cells[-1] * (values.max() + 1) + values

@@ -88,7 +88,7 @@ class KnobKernel:
         return (*self.variances, *between)
 
     def scaled(self, which: int, factor: float) -> KnobKernel:
-        """Give the kernel with one of `learnt` multiplied."""
+        """Return the kernel with one of `learnt` multiplied."""
         values = [*self.variances, self.own, self.shift]
         values[which] *= factor
         *effects, interaction, constant, own, shift = values
@@ -103,7 +103,7 @@ class KnobKernel:
 
 
 def correlations(radices: tuple[int, ...], ordered: tuple[bool, ...]) -> tuple[FloatArray, ...]:
-    """Give R_k of every knob, those without a choice included."""
+    """Return R_k of every knob, those without a choice included."""
     tables = []
     for radix, is_ordered in zip(radices, ordered, strict=True):
         place = np.arange(radix) / max(radix - 1, 1)
@@ -138,7 +138,7 @@ class KnobProcess:
         self.variance: FloatArray = np.full(len(candidates), kernel.prior)  # (m,)
 
     def __len__(self) -> int:
-        """Give n, the observations of this query."""
+        """Return n, the observations of this query."""
         return len(self._y) - self._earlier
 
     @property
@@ -272,7 +272,7 @@ class KnobProcess:
         self.variance = np.maximum(self.kernel.prior - explained, JITTER)
 
     def _phi(self) -> FloatArray:  # (n, K + 2)
-        """Give how much of its rows of the basis each observation's k(x, .) is made of."""
+        """Return how much of its rows of the basis each observation's k(x, .) is made of."""
         kernel, parts = self.kernel, self._parts[: len(self._y)]
         phi = np.broadcast_to(kernel.variances, parts.shape).copy()
         phi[self._earlier :] *= 1 + kernel.own
@@ -280,13 +280,13 @@ class KnobProcess:
         return phi
 
     def _along(self, weights: FloatArray, phi: FloatArray) -> FloatArray:  # (rows of the basis,)
-        """Give the sum of the observations' k(X, .), weights of shape (n,), over the basis."""
+        """Return the sum of the observations' k(X, .), weights of shape (n,), over the basis."""
         parts = self._parts[: len(self._y)].ravel()
         summed = np.bincount(parts, (weights[:, None] * phi).ravel(), len(self._basis))
         return summed.astype(np.float64)
 
     def _slope(self, which: int, at: FloatArray) -> FloatArray:  # (n, n)
-        """Give the derivative of S by one of `learnt`, from the basis at all observations."""
+        """Return the derivative of S by one of `learnt`, from the basis at all observations."""
         parts, variances = self._parts[: len(self._y)].T, self.kernel.variances
         mine = np.s_[self._earlier :, self._earlier :]
         if which < len(variances):
@@ -302,7 +302,7 @@ class KnobProcess:
         return slope
 
     def _total(self, at: FloatArray) -> FloatArray:  # (n, n)
-        """Give S."""
+        """Return S."""
         n, earlier = len(self._y), self._earlier
         total = self._noise[:n, :n] + JITTER * np.eye(n)
         for which, variance in enumerate(self.kernel.variances):

@@ -99,7 +99,7 @@ class LatencyTail:
                 self._pools = None
 
     def means(self, work: Work, population: int) -> Means:
-        """Give the mean seconds of operators over all N inputs, of which n were measured."""
+        """Return the mean seconds of operators over all N inputs, of which n were measured."""
         seconds = work.operator_s
         n = seconds.shape[1]
         left = 1 - min(n / population, 1.0)
@@ -115,7 +115,7 @@ class LatencyTail:
         return Means(mean=(1 - left) * own + left * rest, variance=left**2 * spread)
 
     def pools(self, operators: int) -> list[_Pool]:
-        """Give k, q2, b2 and M of each operator."""
+        """Return k, q2, b2 and M of each operator."""
         if not self._cells:
             return [_pooled([], _PRIOR)] * operators
         if self._pools is None:
@@ -127,7 +127,7 @@ class LatencyTail:
     def interval(
         self, context: PlanningContext, tiers: TierArray, work: Work, population: int, sure: float
     ) -> tuple[float, float]:
-        """Give the ends, that sure, of a mean latency's interval over the measured mean.
+        """Return the ends, that sure, of a mean latency's interval over the measured mean.
 
         Of what was seen, see `slow_chance`; arguments are those of `upper_ratio`.
         """
@@ -138,7 +138,7 @@ class LatencyTail:
         return min(low, 1.0), max(high, 1.0)
 
     def slow_chance(self, work: Work, population: int) -> float:
-        """Give about the chance that a run of a configuration that was not measured is slow.
+        """Return about the chance that a run of a configuration that was not measured is slow.
 
         No bound on a mean holds without one on what was not seen. Slow runs come at a rate, per
         run or per second of running, whichever says more, that half a one besides those seen
@@ -160,7 +160,7 @@ class LatencyTail:
         population: int,  # N >= n
         z: float,  # deviations above what is expected, of a log-normal; below where negative
     ) -> float:
-        """Give how far a deployment's mean latency at full shares may lie above the measured one.
+        """Return how far a deployment's mean latency at full shares may exceed the measured one.
 
         The operators' deviations are taken as independent; on a DAG all count, as if on the path.
         """
@@ -177,7 +177,7 @@ class LatencyTail:
         return float(mean / own * moved * np.exp(z * deviation - deviation**2 / 2))
 
     def _moved(self, total: FloatArray, population: int) -> tuple[float, float]:  # (n,)
-        """Give what the scout's further inputs multiply a mean by, and the relative variance."""
+        """Return what the scout's further inputs multiply a mean by, and the relative variance."""
         n, scouted = len(total), max(len(self._scout), len(total))
         scout = self._scout if len(self._scout) >= n else total
         g = scout / max(float(scout.mean()), _SHORTEST_S)
@@ -194,7 +194,7 @@ class LatencyTail:
 
 
 def lineage_cells(graph: PipelineGraph, configuration: Configuration) -> tuple[Hashable, ...]:
-    """Give the cell of each operator under a configuration."""
+    """Return the cell of each operator under a configuration."""
     values = configuration.values  # in the order of the graph's slots
     return tuple(tuple(values[k] for k in upstream) for upstream in graph.upstream_knobs)
 

@@ -56,7 +56,7 @@ class OperatorDollars:
             self._process.add(cell, self._log_ratio(cell), noise)
 
     def expected(self) -> FloatArray:  # (cells,)
-        """Give the mean dollars of an input, as seen or as predicted."""
+        """Return the mean dollars of an input, as seen or as predicted."""
         met: list[int] = self._process.rows
         if met:
             self._process.revise(np.array([self._log_ratio(cell) for cell in met]))
@@ -69,7 +69,7 @@ class OperatorDollars:
 
 
 def kernel(own: Sequence[bool]) -> KnobKernel:
-    """Give the kernel of a process over cells, of knobs with a choice: the operator's or not."""
+    """Return the kernel of a process over cells, of knobs with a choice: the operator's or not."""
     return KnobKernel(
         mean=0.0,
         constant=_ANYWHERE,
@@ -82,7 +82,7 @@ def called_by_cells(
     operator: OperatorSpec,
     cells: IndexArray,  # value indices, (cells, own knobs), in the order of `operator.knobs`
 ) -> list[frozenset[str]]:
-    """Give the endpoints that an operator calls under the settings of each cell."""
+    """Return the endpoints that an operator calls under the settings of each cell."""
     known: dict[tuple[int, ...], frozenset[str]] = {}
     for row in np.unique(cells, axis=0).tolist():
         pairs = zip(operator.knobs, row, strict=True)

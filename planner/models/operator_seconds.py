@@ -68,7 +68,7 @@ class Seconds:
     share_cost: FloatArray
 
     def expected_saving(self, best: float) -> FloatArray:  # (C,)
-        """Give E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
+        """Return E[max(best - cost, 0)], the cost log-normal with the variance of the latency."""
         deviation = np.sqrt(self.log_variance + _TINY)
         median = self.share_cost * np.exp(-self.log_variance / 2)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -77,7 +77,7 @@ class Seconds:
         return np.where(np.isfinite(self.share_cost), np.maximum(saved, 0.0), 0.0)
 
     def at(self, rows: IndexArray) -> Seconds:
-        """Give the same of some configurations."""
+        """Return the same of some configurations."""
         return Seconds(
             hoped_s=self.hoped_s.T.take(rows, axis=1).T,
             log_latency=self.log_latency[rows],
@@ -126,7 +126,7 @@ class SecondsModel:
         self._input_bytes = 0.0
 
     def spread2(self) -> float:
-        """Give cv squared of a whole request, about: that of its most varying operator."""
+        """Return cv squared of a whole request, about: that of its most varying operator."""
         return max(cells.cv2 for cells in self._operators)
 
     def recall(self, rows: Sequence[int], earlier: Sequence[ConfigurationRecord]) -> None:
@@ -163,7 +163,7 @@ class SecondsModel:
             cells.refit()
 
     def predict(self) -> Seconds:
-        """Give predictions from what was seen, at least one configuration."""
+        """Return predictions from what was seen, at least one configuration."""
         moments = [cells.moments() for cells in self._operators]
         sizes = [cells.bytes() for cells in self._operators]
         which = [cells.which for cells in self._operators]
@@ -199,7 +199,7 @@ class SecondsModel:
         )
 
     def paid_once(self, paid: IndexArray, row: int, inputs: int) -> IndexArray:
-        """Give `Seconds.paid` once a row has met so many inputs, shape (C, O)."""
+        """Return `Seconds.paid` once a row has met so many inputs, shape (C, O)."""
         # Whose run of the operator is also that of the row.
         shared = [cells.paid_which == cells.paid_which[row] for cells in self._operators]
         return np.asarray(np.maximum(paid, np.stack(shared).T * inputs))
@@ -219,7 +219,7 @@ class SecondsModel:
             self._look_at(spots, placement)
 
     def _gap(self) -> float:
-        """Give the mean of the gaps weighted by inputs, drawn towards 0 while there are few."""
+        """Return the mean of the gaps weighted by inputs, drawn towards 0 while there are few."""
         if not self._gaps:
             return 0.0
         gaps = np.array(list(self._gaps.values()))
@@ -237,7 +237,7 @@ class SecondsModel:
             del self._composers[next(iter(self._composers))]
 
     def _moved(self, tiers: TierArray) -> dict[int, TierArray]:
-        """Give where operators that may call are under the settings of each of their cells.
+        """Return where operators that may call are under the settings of each of their cells.
 
         That is where the placement has them if they may be there; otherwise a remote tier that
         has what they call, or a machine where the placement has others.
@@ -268,7 +268,7 @@ class SecondsModel:
 
 
 def usd_per_s(context: PlanningContext) -> float:
-    """Give US dollars per second of the dearest tier, of 1 an hour if all are free."""
+    """Return US dollars per second of the dearest tier, of 1 an hour if all are free."""
     tiers = context.infrastructure.tiers
     price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
     return price / _SECONDS_PER_HOUR
@@ -369,7 +369,7 @@ class _OperatorCells:
             self.process.refit()
 
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
-        """Give mean, variance and harmonic mean of seconds, see `Seconds`."""
+        """Return mean, variance and harmonic mean of seconds, see `Seconds`."""
         met = self.process.rows
         known = self._mean[met]
         left = np.maximum(1 / self._count[met] - 1 / self._population, 0.0)
@@ -398,6 +398,6 @@ class _OperatorCells:
 
 
 def _numbered(settings: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Give the unlike rows, and which of them each row is."""
+    """Return the unlike rows, and which of them each row is."""
     cells, which = np.unique(settings, axis=0, return_inverse=True)
     return cells, which.ravel()

@@ -36,12 +36,12 @@ _EDGE = 0.08  # means nearer to 0 or 1 than this count as this far away
 
 
 def worth(inputs: FloatArray, population: int) -> FloatArray:
-    """Give t(n), same shape."""
+    """Return t(n), same shape."""
     return np.asarray(inputs * population / (population - inputs + _NEVER_SURE))
 
 
 def score_variance(mean: FloatArray, part: float) -> FloatArray:
-    """Give s_c^2 of configurations with those means, same shape."""
+    """Return s_c^2 of configurations with those means, same shape."""
     kept = np.clip(mean, _EDGE, 1 - _EDGE)  # at 0 and 1 nothing would vary
     return np.asarray(part * kept * (1 - kept))
 
@@ -62,7 +62,7 @@ class Increment:
 def between(
     row: int, t: tuple[float, float], means: tuple[float, float], *, deviation: float
 ) -> Increment:
-    """Give what was added to a mean score that was worth t before and after; deviation s_c."""
+    """Return what was added to a mean score that was worth t before and after; deviation s_c."""
     (start, stop), (before, now) = t, means
     value = (stop * now - start * before) / (stop - start)
     return Increment(row=row, start=start, stop=stop, value=value, deviation=deviation)
@@ -71,7 +71,7 @@ def between(
 def increment(
     row: int, before: FloatArray, now: FloatArray, population: int, *, deviation: float
 ) -> Increment:
-    """Give what scores `now`, shape (n,), add to `before`, their first n0 < n; deviation s_c."""
+    """Return what scores `now`, shape (n,), add to `before`, their first n0 < n; deviation s_c."""
     start, stop = (float(worth(np.array(float(len(x))), population)) for x in (before, now))
     means = (float(before.mean()) if len(before) else 0.0, float(now.mean()))
     return between(row, (start, stop), means, deviation=deviation)
@@ -88,7 +88,7 @@ class NoiseModel:
     def covariances(
         self, every: Sequence[Increment], some: Sequence[Increment], apart: FloatArray
     ) -> FloatArray:  # (some, every)
-        """Give the covariances of the noise of increments, `apart` being h, of the same shape."""
+        """Return the covariances of the noise of increments, `apart` (h) of the same shape."""
         row, start, stop, deviation = _columns(every)
         rows, starts, stops, deviations = (column[:, None] for column in _columns(some))
         overlap = np.maximum(np.minimum(stop, stops) - np.maximum(start, starts), 0.0)
@@ -100,7 +100,7 @@ class NoiseModel:
 
 
 def _columns(increments: Sequence[Increment]) -> FloatArray:  # (4, n)
-    """Give row, start, stop and deviation of each."""
+    """Return row, start, stop and deviation of each."""
     return np.array([(i.row, i.start, i.stop, i.deviation) for i in increments], dtype=float).T
 
 
@@ -109,7 +109,7 @@ def _nearness(apart: FloatArray) -> FloatArray:
 
 
 def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -> NoiseModel:
-    """Give p, e and f from scores of k configurations, in the common order of inputs.
+    """Return p, e and f from scores of k configurations, in the common order of inputs.
 
     That is with their predicted means, shape (k,), and h of each two, shape (k, k).
     """
@@ -130,7 +130,7 @@ def learnt(scores: Sequence[FloatArray], means: FloatArray, apart: FloatArray) -
 
 
 def _fitted(products: FloatArray, counts: FloatArray, apart: FloatArray) -> tuple[float, float]:
-    """Give e and f by least squares over pairs of scores, drawn towards what they start from.
+    """Return e and f by least squares over pairs of scores, drawn towards what they start from.
 
     Products are sums over common inputs, counts those of these inputs, both of shape (k, k) as h.
     """

@@ -45,7 +45,7 @@ class Audit(Protocol):
     def accuracy(
         self, profile: Profile, kept: BoolArray, *, population: int, bound: float | None
     ) -> Estimate:
-        """Give the accuracy of a configuration over a population, with an interval of 95 %.
+        """Return the accuracy of a configuration over a population, with an interval of 95 %.
 
         Of the profile's inputs, in the order drawn, those count that are kept, shape (n,); a
         failed one among them scores 0. With a bound it may find out more, which may take long,
@@ -56,11 +56,11 @@ class Audit(Protocol):
         """Find out a little of how far the scores of a first configuration are off."""
 
     def corrected(self, scores: FloatArray) -> FloatArray:
-        """Give what scores, shape (n,), are worth by what is known so far: in [0, 1] as well."""
+        """Return what scores, shape (n,), are worth by what is known so far: in [0, 1] as well."""
 
 
 def audited(audit: Audit, profile: Profile, population: int, bound: float | None) -> Estimate:
-    """Give the accuracy of a counted profile: inputs that were left out are no part of it."""
+    """Return the accuracy of a counted profile: inputs that were left out are no part of it."""
     kept = standing(profile)
     count = population - int((~kept).sum())
     return audit.accuracy(profile, kept, population=count, bound=bound)
@@ -103,7 +103,7 @@ class Audited:
         self._strategy.observe(number, None if seen is None else self._corrected(seen))
 
     def judged(self, number: int, seen: Measured) -> Judgement:
-        """Give what the audit says; where the strategy thinks it worth while, by more labels."""
+        """Return what the audit says; where the strategy thinks it worth while, by more labels."""
         bound, population = self._setting.slo.accuracy, self._setting.population
         if self._asks and self._pilots and seen.inputs >= min(_PILOTED, population):
             self._pilots = False

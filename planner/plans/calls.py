@@ -17,7 +17,7 @@ from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 
 def plan_calls(setting: SearchSetting, measured: Measured) -> PlanCalls | None:
-    """Give what a measured configuration calls; None: nothing."""
+    """Return what a measured configuration calls; None: nothing."""
     if setting.callers is None:
         return None
     called = setting.callers.called(measured.configuration)
@@ -32,7 +32,7 @@ def plan_calls(setting: SearchSetting, measured: Measured) -> PlanCalls | None:
 
 
 def usd_ahead(setting: SearchSetting, measured: Measured) -> Estimate | None:
-    """Give the US dollars of one request's calls on future inputs; None: nothing is called."""
+    """Return the US dollars of one request's calls on future inputs; None: nothing is called."""
     if setting.callers is None or not any(setting.callers.called(measured.configuration)):
         return None
     return usd_per_request(measured, MOST_EXAMPLES)
@@ -41,7 +41,7 @@ def usd_ahead(setting: SearchSetting, measured: Measured) -> Estimate | None:
 def usd_per_request(
     measured: Measured, population: int, confidence: float = CONFIDENCE
 ) -> Estimate:
-    """Give the mean US dollars of one request's calls over a population, with its t-interval."""
+    """Return the mean US dollars of one request's calls over a population, with its t-interval."""
     return latency_estimate(  # the mean of figures that are not negative, as seconds are
         usd_of_inputs(measured.work),
         statistic=LatencyStatistic.MEAN,
@@ -51,7 +51,7 @@ def usd_per_request(
 
 
 def _per_request(setting: SearchSetting, measured: Measured, called: Called) -> dict[str, Usage]:
-    """Give the mean usage of each endpoint.
+    """Return the mean usage of each endpoint.
 
     Of an operator that may call several it is known what it used of all: it is shared out by how
     often it may call each.

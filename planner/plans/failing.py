@@ -61,7 +61,7 @@ class FailureCount:
     measurements: int  # how many (configuration, input) pairs
 
     def __str__(self) -> str:
-        """Give it in words."""
+        """Return it in words."""
         more = f" and {self.inputs - 1} more" if self.inputs > 1 else ""
         return f"{self.operator} failed on input {self.input}{more}: {self.cause}"
 
@@ -89,7 +89,7 @@ class Counting:
             self.left_out = _failing_everywhere(self._profiles.values(), self._enough)
 
     def counted(self, configuration: Configuration) -> Profile:
-        """Give what was measured of a configuration, as it counts by now."""
+        """Return what was measured of a configuration, as it counts by now."""
         profile = self._profiles[configuration]
         if not (profile.failures or self.left_out) or self._on_failure is OnFailure.STOP:
             return profile
@@ -169,11 +169,11 @@ class Tolerant(Counting):
         return self._evaluator.width
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        """Give what counts of a configuration, see `Evaluator.measure`."""
+        """Return what counts of a configuration, see `Evaluator.measure`."""
         return self.measure_each([(configuration, inputs)])[0]
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        """Give what counts of each, see `Evaluator.measure_each`; more inputs where all failed."""
+        """Return the profile of each (`Evaluator.measure_each`); more inputs where all failed."""
         self.learn(self._evaluator.measure_each(asked))
         while again := [
             (configuration, len(self._profiles[configuration].inputs) + 1)
@@ -226,14 +226,14 @@ def _failing_everywhere(profiles: Collection[Profile], enough: int) -> frozenset
 
 
 def _filled(figures: FloatArray, failed: BoolArray, good: IntArray) -> FloatArray:
-    """Give figures, shape (rows, n), with those of good inputs, in turn, where it failed."""
+    """Return figures, shape (rows, n), with those of good inputs, in turn, where it failed."""
     filled = figures.copy()
     filled[:, failed] = figures[:, np.resize(good, int(failed.sum()))]
     return filled
 
 
 def _usage_filled(used: FloatArray | None, good: IntArray) -> FloatArray | None:
-    """Give usage with that of good inputs, in turn, where it is not known.
+    """Return usage with that of good inputs, in turn, where it is not known.
 
     What failed attempts are known to have used stays: it was paid.
     """

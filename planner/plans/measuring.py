@@ -110,7 +110,7 @@ class Bench:
     scores: PartScores | None = None
 
     def accuracy(self, profile: Profile) -> Estimate:
-        """Give the mean score of a counted profile with its interval, or what the audit says."""
+        """Return the mean score of a counted profile with its interval, or what the audit says."""
         population = self.setting.population
         if self.audit is not None:
             return audited(self.audit, profile, population, None)
@@ -156,7 +156,7 @@ def measured(
     met: Callable[[int], int],  # how many inputs a configuration has met already, by number
     must_stop: MustStop,
 ) -> tuple[Measured | FailedMeasurement, ...]:
-    """Give what proposals that are made together give, in their order.
+    """Return what proposals that are made together give, in their order.
 
     A proposal without a number of inputs stands alone and ends when the rule decides; others end
     with as many inputs as are wanted, decided or not. As many measurements are made at once as the
@@ -189,7 +189,7 @@ def _goals(
     met: Callable[[int], int],
     width: int,
 ) -> dict[int, int]:
-    """Give on how many inputs to measure which next: one more of each, the rest of the first."""
+    """Return on how many inputs to measure which next: one more of each, the rest of the first."""
     goals: dict[int, int] = {}
     for number, inputs in wanted.items():
         profile = profiles.get(number)
@@ -211,7 +211,7 @@ def ended(
     *,
     stopped: bool,  # whether a limit ends the search
 ) -> Measured | FailedMeasurement | None:
-    """Give what a profile says of a configuration of which so many inputs were wanted.
+    """Return what a profile says of a configuration of which so many inputs were wanted.
 
     None: so few outputs have no score yet, and more may be measured.
     """
@@ -242,7 +242,7 @@ def _scored(bench: Bench, number: int, profile: Profile) -> Profile | FailedMeas
 def counted_anew(
     bench: Bench, one: Measured | FailedMeasurement, profile: Profile
 ) -> Measured | FailedMeasurement:
-    """Give what was measured, now that its failed inputs count otherwise, or operators draw."""
+    """Return what was measured, now that its failed inputs count otherwise, or operators draw."""
     same = profile is one.profile and not bench.setting.draws
     if isinstance(one, FailedMeasurement) or same:
         return one
@@ -287,7 +287,7 @@ def _until_decided(
 
 
 def failure_of(number: int, profile: Profile) -> FailedMeasurement | None:
-    """Give that a configuration failed; None: its figures are all finite."""
+    """Return that a configuration failed; None: its figures are all finite."""
     figures = (profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes)
     bad = np.flatnonzero(~np.isfinite(np.vstack(figures)).all(axis=0))
     if not len(bad):
@@ -300,7 +300,7 @@ def failure_of(number: int, profile: Profile) -> FailedMeasurement | None:
 
 
 def judged(bench: Bench, profile: Profile) -> Ending | None:
-    """Give what is decided of a profile's accuracy; None: nothing is."""
+    """Return what is decided of a profile's accuracy; None: nothing is."""
     bound, population = bench.setting.slo.accuracy, bench.setting.population
     if bench.setting.draws:
         return _judged_drawn(bench, profile)
@@ -316,7 +316,7 @@ def judged(bench: Bench, profile: Profile) -> Ending | None:
 
 
 def _judged_drawn(bench: Bench, profile: Profile) -> Ending | None:
-    """Give what is decided where operators draw: no number of draws gives the expected score.
+    """Return what is decided where operators draw: no number of draws gives the expected score.
 
     The rule is told that inputs are endless, as no draw is the last: of draws with replacement,
     scores vary no less than of those that are made. Draws of one input that were made at once are
@@ -387,7 +387,7 @@ def _measured(bench: Bench, number: int, profile: Profile, ending: Ending) -> Me
 def measured_as(
     bench: Bench, number: int, profile: Profile, ending: Ending, latency_s: float
 ) -> Measured:
-    """Give what was measured of a configuration, its ending and least latency known."""
+    """Return what was measured of a configuration, its ending and least latency known."""
     return Measured(
         number=number,
         configuration=profile.configuration,

@@ -64,7 +64,7 @@ def announced(
     most: int,  # plans
     confidence: float | None,  # see `upper_ratio`
 ) -> tuple[Plan, ...]:
-    """Give the Pareto set of a configuration's plans, tightened as far as its interval allows.
+    """Return the Pareto set of a configuration's plans, tightened as far as its interval allows.
 
     Where objectives hold for future inputs, only those that are shown to meet them.
     """
@@ -82,7 +82,7 @@ def announced(
 
 
 def stricter(slo: Slo, ratio: float) -> Slo:
-    """Give the objectives that seconds `ratio` times as long would still meet."""
+    """Return the objectives that seconds `ratio` times as long would still meet."""
     throughput = slo.throughput_per_s
     return replace(
         slo,
@@ -98,7 +98,7 @@ def cheaper(
     ratio: float,  # how many times as long requests may take, see `upper_ratio`
     confidence: float | None,  # of the interval of what calls cost; None: its mean counts
 ) -> Slo | None:
-    """Give the objectives that calls as dear as they may be would still meet; None: none would.
+    """Return the objectives that calls as dear as they may be would still meet; None: none would.
 
     What a bound leaves for machines beside calls at the upper end of their interval is what plans
     may spend on machines. Machines that requests use one after the other cost as much more as
@@ -134,7 +134,7 @@ def estimated(
     tail: LatencyTail,
     accuracy: Estimate | None = None,  # None: what its own scores say
 ) -> Plan:
-    """Give a plan with what all that was measured says of it, on the examples and ahead."""
+    """Return a plan with what all that was measured says of it, on the examples and ahead."""
     known = accuracy or measured.accuracy
     known = standing_on(known, measured.profile)
     return replace(
@@ -148,7 +148,7 @@ def estimated(
 def _outlook(
     setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, accuracy: Estimate
 ) -> Outlook:
-    """Give what is expected on future inputs: of those the examples are as many as were drawn."""
+    """Return the expectation on future inputs, of which the examples are a sample."""
     wait_s = plan.latency_s.value - _seconds(setting, plan, measured, setting.runs).value
     drawn = _seconds(setting, plan, measured, MOST_EXAMPLES)
     latency = replace(
@@ -170,7 +170,7 @@ def _outlook(
 
 
 def _seconds(setting: SearchSetting, plan: Plan, measured: Measured, population: int) -> Estimate:
-    """Give the latency of a plan on its inputs, as those of so many."""
+    """Return the latency of a plan on its inputs, as those of so many."""
     context, where = setting.context, plan.deployment
     names = [operator.name for operator in context.graph.operators]
     on = [[context.infrastructure.position(where.placement[name]) for name in names]]
@@ -184,7 +184,7 @@ def _seconds(setting: SearchSetting, plan: Plan, measured: Measured, population:
 def _interval(
     setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, *, inputs: int
 ) -> Estimate:
-    """Give the latency over so many inputs, as its own ones and those of all others tell it.
+    """Return the latency over so many inputs, as its own ones and those of all others tell it.
 
     Of few inputs the own spread says little, and the luckiest of many configurations is
     announced. Where runs that were not seen may be slow, the interval is one of less confidence.
@@ -209,7 +209,7 @@ def _interval(
 def upper_ratio(
     setting: SearchSetting, measured: Measured, tail: LatencyTail, confidence: float | None
 ) -> float:
-    """Give the upper end of the least latency's interval over the latency, `>= 1`.
+    """Return the upper end of the least latency's interval over the latency, `>= 1`.
 
     The interval has that confidence, in (0, 1); None: the latency itself counts, so it is 1. It is
     over the inputs that the objectives must hold for.
@@ -243,7 +243,7 @@ def _off_by(context: PlanningContext, tiers: Iterable[str]) -> float:
 
 
 def feasible_plans(setting: SearchSetting, measured: Measured, most: int) -> tuple[Plan, ...]:
-    """Give at most `most` plans of one configuration that meet latency and cost SLOs.
+    """Return at most `most` plans of one configuration that meet latency and cost SLOs.
 
     None dominates another in (cost, latency, demand per shared tier). Whether the configuration
     is accurate enough is the caller's to know.
@@ -256,7 +256,7 @@ def feasible_plans(setting: SearchSetting, measured: Measured, most: int) -> tup
 
 
 def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
-    """Give the Pareto set of plans in (cost, latency, accuracy, demand per shared tier).
+    """Return the Pareto set of plans in (cost, latency, accuracy, demand per shared tier).
 
     At most `most`: the cheapest, the least demanding per tier, and then what is unlike them.
     Cheapest first, see `PlanningContext.by_request`, of those the most accurate, then the fastest;
@@ -291,7 +291,7 @@ def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[
 def plan_of(
     setting: SearchSetting, placement: Placements, steps: TierArray, measured: Measured
 ) -> Plan:
-    """Give the plan of one deployment (the first row of each) with its estimates."""
+    """Return the plan of one deployment (the first row of each) with its estimates."""
     context, work = setting.context, measured.work
     graph, infrastructure = context.graph, context.infrastructure
     shares = shares_of(placement, steps)
@@ -342,7 +342,7 @@ def plan_of(
 def _plans(
     setting: SearchSetting, measured: Measured, work: Work, most: int
 ) -> tuple[tuple[Plan, ...], bool]:
-    """Give plans found on `work`, and whether one of them misses the latency SLO exactly."""
+    """Return plans found on `work`, and whether one of them misses the latency SLO exactly."""
     context, slo = setting.context, setting.slo
     loosened = setting.with_slo(replace(slo, latency_s=slo.latency_s * (1 + _ROUNDING))).context
     spots = setting.placements_of(measured.configuration)
@@ -372,7 +372,7 @@ def is_affordable(slo: Slo, plan: Plan) -> bool:
 
 
 def _bounds(slo: Slo) -> tuple[float, float]:
-    """Give the most that an hour and that 1,000 requests may cost; inf: any."""
+    """Return the most that an hour and that 1,000 requests may cost; inf: any."""
     bounds = (slo.cost_usd_per_hour, slo.cost_usd_per_1000_requests)
     hour, thousand = (inf if bound is None else bound for bound in bounds)
     return hour, thousand
@@ -385,17 +385,17 @@ def _is_unlike(context: PlanningContext) -> bool:
 
 
 def _other_cost(context: PlanningContext, plan: Plan) -> float:
-    """Give the cost that plans are not `ranked_by`."""
+    """Return the cost that plans are not `ranked_by`."""
     return plan.cost_usd_per_hour if context.by_request else plan.cost_usd_per_1000_requests
 
 
 def _kept(context: PlanningContext, objectives: FloatArray, most: int) -> TierArray:
-    """Give the rows worth keeping of (m, k) objectives: cost first, then demands."""
+    """Return the rows worth keeping of (m, k) objectives: cost first, then demands."""
     front = undominated(objectives)
     return front[diverse(objectives[front], most, extremes=1 + len(_shared(context)))]
 
 
 def _shared(context: PlanningContext) -> list[int]:
-    """Give the tiers whose machines a query competes for."""
+    """Return the tiers whose machines a query competes for."""
     tiers = enumerate(context.infrastructure.tiers)
     return [i for i, tier in tiers if not tier.dedicated and not tier.remote]

@@ -36,7 +36,7 @@ class Amounts:
         calls: Sequence[CallsCost],
         operators: tuple[str, ...],
     ) -> Amounts:
-        """Give what runs took; calls that were cut off count as the most that they may cost."""
+        """Return what runs took; calls that were cut off count as the most that they may cost."""
         used = np.zeros((len(operators), USAGE_FIELDS))
         for cost in calls:
             told = Usage(*(getattr(cost, name) for name in Usage._fields)).told
@@ -50,18 +50,18 @@ class Amounts:
         return np.concatenate(([self.runs, self.seconds, self.machine_s], self.used.ravel()))
 
     def having(self, figures: FloatArray) -> Amounts:
-        """Give the same with other figures."""
+        """Return the same with other figures."""
         runs, seconds, machine_s = figures[:3].tolist()
         used = figures[3:].reshape(self.used.shape)
         return replace(self, runs=runs, seconds=seconds, machine_s=machine_s, used=used)
 
     def usd(self, price_usd_per_hour: float) -> float:
-        """Give the dollars of machines and calls."""
+        """Return the dollars of machines and calls."""
         machines = self.machine_s * price_usd_per_hour / _SECONDS_PER_HOUR
         return machines + float(self.used[:, _USD].sum())
 
     def cost(self, price_usd_per_hour: float) -> Cost:
-        """Give what they cost, with a line for each operator that called."""
+        """Return what they cost, with a line for each operator that called."""
         by_operator = zip(self.operators, self.used, strict=True)
         calls = [
             CallsCost(operator=operator, **Usage(*row.tolist())._asdict())
@@ -73,7 +73,7 @@ class Amounts:
 
 
 def within(wholes: Sequence[Amounts], spent: Amounts, budget: Budget) -> list[Cost]:
-    """Give the costs of ever larger amounts, as far as the budget lets each go on from the last.
+    """Return the costs of ever larger amounts, as far as the budget lets each go on from the last.
 
     The first goes on from what is spent. So none costs less than the one before in any figure, and
     none more than the budget allows, but for what is spent already.
@@ -93,7 +93,7 @@ def within(wholes: Sequence[Amounts], spent: Amounts, budget: Budget) -> list[Co
 
 
 def _part(low: float, high: float, limit: float) -> float:
-    """Give which part of the way from `low` to `high` lies within a limit, in [0, 1]."""
+    """Return which part of the way from `low` to `high` lies within a limit, in [0, 1]."""
     if high <= limit:
         return 1.0
     return max((limit - low) / (high - low), 0.0) if high > low else 0.0

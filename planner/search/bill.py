@@ -62,7 +62,7 @@ class Cost:
         calls_s: float = 0.0,
         calls: Sequence[CallsCost] = (),
     ) -> Cost:
-        """Give the cost of runs that take `seconds` in all, `calls_s` of them for the calls."""
+        """Return the cost of runs that take `seconds` in all, `calls_s` of them for the calls."""
         machines_usd = max(seconds - calls_s, 0.0) * price_usd_per_hour / _SECONDS_PER_HOUR
         return cls(
             runs=round(runs),
@@ -162,7 +162,7 @@ class Tally:
         calls_s: float = 0.0,
         calls: Sequence[CallsCost] = (),
     ) -> Bill:
-        """Give the bill of so many operator seconds paid in all, `calls_s` of them for calls."""
+        """Return the bill of so many operator seconds paid in all, `calls_s` of them for calls."""
         not_run_s = max(self._not_run_s, 0.0) if self._not_run else 0.0  # sums are rounded
         return Bill(
             paid=Cost.of(self._runs, spent_s, self._price, calls_s=calls_s, calls=calls),
@@ -182,7 +182,7 @@ class Budget:
 
     @classmethod
     def of(cls, limits: PlanningLimits, infrastructure: Infrastructure) -> Budget:
-        """Give the budget, profiling billed at the price of the reference tier.
+        """Return the budget, profiling billed at the price of the reference tier.
 
         Operator seconds are seconds on its machines: its speed factor is nearest 1 (by ratio), of
         equally near tiers it is the dearest.
@@ -200,7 +200,7 @@ class Budget:
         return self.left_s(machine_s=0.0, calls_usd=0.0)
 
     def left_s(self, *, machine_s: float, calls_usd: float) -> float:
-        """Give the operator seconds on machines that may still be paid, `>= 0`.
+        """Return the operator seconds on machines that may still be paid, `>= 0`.
 
         What was waited for endpoints is none of them: it costs what the calls cost.
         """
@@ -213,7 +213,7 @@ class Budget:
         return max(left, 0.0)
 
     def time_left_s(self, elapsed_s: float) -> float | None:
-        """Give wall-clock seconds left, `>= 0`; None when they are not limited."""
+        """Return wall-clock seconds left, `>= 0`; None when they are not limited."""
         response = self.limits.response_s
         return None if response is None else max(response - elapsed_s, 0.0)
 
@@ -235,7 +235,7 @@ class Budget:
         calls_usd: float = 0.0,  # US dollars that calls cost
         waited_s: float = 0.0,  # for limits of endpoints and for workers to start
     ) -> str | None:
-        """Give which limit is reached, in words; None: none."""
+        """Return which limit is reached, in words; None: none."""
         machine_s = spent_s - calls_s
         if machine_s >= self.limits.profiling_s or not self.left_s(
             machine_s=machine_s, calls_usd=calls_usd

@@ -15,25 +15,25 @@ _ANY_USD = 1e12  # more than anything costs: what is bounded by it is looked at,
 
 
 def cost_bounds(slo: Slo) -> dict[str, float]:
-    """Give the most US dollars of each cost that is bounded."""
+    """Return the most US dollars of each cost that is bounded."""
     bounds = (slo.cost_usd_per_hour, slo.cost_usd_per_1000_requests)
     return {name: most for name, most in zip(COSTS, bounds, strict=True) if most is not None}
 
 
 def at_any_cost(slo: Slo) -> Slo:
-    """Give the objectives without bounds on costs, plans to be told apart by the same costs."""
+    """Return the objectives without bounds on costs, plans to be told apart by the same costs."""
     bounded = slo.cost_usd_per_1000_requests is not None
     thousand = _ANY_USD if bounded else None
     return replace(slo, cost_usd_per_hour=None, cost_usd_per_1000_requests=thousand)
 
 
 def cost_of(name: str, plan: Plan) -> float:
-    """Give one of the costs of a plan, in US dollars."""
+    """Return one of the costs of a plan, in US dollars."""
     return plan.cost_usd_per_hour if name == "cost" else plan.cost_usd_per_1000_requests
 
 
 def cost_relaxed(name: str, plan: Plan, slower: float) -> tuple[float, float]:
-    """Give a bound that a plan keeps, and one that it surely does.
+    """Return a bound that a plan keeps, and one that it surely does.
 
     Requests may take `slower` times as long, so machines cost about as many times more, and calls
     may cost as much as the upper end of their interval.
@@ -51,13 +51,13 @@ def cost_relaxed(name: str, plan: Plan, slower: float) -> tuple[float, float]:
 
 
 def cost_in_words(name: str, usd: float) -> str:
-    """Give US dollars of one of the costs, in words."""
+    """Return US dollars of one of the costs, in words."""
     if name == "cost":
         return units.dollars_per_hour(usd)
     return f"${usd:.4g} per 1,000 requests"
 
 
 def cost_told(slo: Slo, plan: Plan) -> str:
-    """Give what a plan costs, by the hour and by what else is bounded, in words."""
+    """Return what a plan costs, by the hour and by what else is bounded, in words."""
     names = ["cost", *(name for name in cost_bounds(slo) if name != "cost")]
     return " and ".join(cost_in_words(name, cost_of(name, plan)) for name in names)

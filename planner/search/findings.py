@@ -51,7 +51,7 @@ class Findings:
         return sum(m.inputs for m in self.measured.values()) + sum(f.inputs for f in self.failed)
 
     def inputs_of(self, number: int) -> int:
-        """Give how many inputs a configuration met, by number; 0 where it failed."""
+        """Return how many inputs a configuration met, by number; 0 where it failed."""
         return self.measured[number].inputs if number in self.measured else 0
 
     def fail(self, failed: FailedMeasurement) -> None:

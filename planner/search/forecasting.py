@@ -69,7 +69,7 @@ class Probes:
             checks.at_least(f"probes.{name}", getattr(self, name), 1)
 
     def numbers(self, space: ConfigurationSpace, rng: np.random.Generator) -> list[int]:
-        """Give the configurations to probe, all different."""
+        """Return the configurations to probe, all different."""
         if space.size <= self.configurations:
             return list(range(space.size))
         drawn: set[int] = set()
@@ -86,7 +86,7 @@ def probed(
     rng: np.random.Generator,
     is_over: Callable[[], bool],
 ) -> list[Profile]:
-    """Give the profiles of the probes, fewer when a limit comes first.
+    """Return the profiles of the probes, fewer when a limit comes first.
 
     `is_over` is asked before every input: whether a limit or a cancellation ends it.
     """
@@ -112,7 +112,7 @@ def from_probes(
     span: CostSpan = SPAN,
     called: Sequence[CallsCost] = (),  # what calls cost until now
 ) -> Forecast | None:
-    """Give what a search will cost, from profiles of the probes; None when no probe succeeded."""
+    """Return what a search will cost, from profiles of probes; None if no probe succeeded."""
     useful = [profile for profile in profiles if profile.succeeded.any()]
     if not useful:
         return None
@@ -145,7 +145,7 @@ def from_probes(
 
 
 def from_earlier(bills: Sequence[Cost], budget: Budget) -> Forecast | None:
-    """Give what a search will cost, from what earlier ones of the pipeline paid; None: too few.
+    """Return what a search will cost, from what earlier ones of the pipeline paid; None: too few.
 
     The next of n + 1 alike costs lies within the range of the n earlier ones with probability
     (n - 1) / (n + 1), whatever their distribution. Each figure has a range of its own, so the
@@ -224,7 +224,7 @@ def _used_of(
 
 
 def _means(profile: Profile, space: ConfigurationSpace) -> FloatArray:  # (operators, 2 + Usage)
-    """Give seconds, those on machines and usage of one run of each operator, on the mean."""
+    """Return seconds, those on machines and usage of one run of each operator, on the mean."""
     seconds = profile.operator_s[:, profile.succeeded].mean(axis=1)
     settings = profile.configuration
     calls = [bool(one.called(settings.of(one.name))) for one in space.graph.operators]

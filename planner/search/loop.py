@@ -125,7 +125,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     clock: Clock | None = None,  # measures the response time
     history: Sequence[QueryRecord] = (),  # of earlier queries on the pipeline, the newest first
 ) -> PlanningResult:
-    """Give the plans of a query, or why there are none.
+    """Return the plans of a query, or why there are none.
 
     Deterministic given the query's seed and what the evaluator measures, as long as no wall-clock
     limit is reached. Limits hold: operator seconds are exceeded by one input at most of each
@@ -204,7 +204,7 @@ class _Search:
         self._findings = Findings(setting, most, confidence)
 
     def run(self) -> PlanningResult:
-        """Give the result of the whole search."""
+        """Return the result of the whole search."""
         stop = self._too_few()
         if stop is None:
             self._probe()
@@ -446,7 +446,7 @@ class _Search:
         return self._elapsed_s - self._evaluator.spent_s
 
     def _is_cancelled(self) -> bool:
-        """Give whether the observer ever said so."""
+        """Return whether the observer ever said so."""
         if self._observer is not None and not self._cancelled:
             self._cancelled = self._observer.cancelled()
         return self._cancelled
@@ -554,7 +554,7 @@ class _Search:
         return undecided_words(self._strategy.undecided(plans) if plans else None)
 
     def _too_late(self) -> Callable[[], bool]:
-        """Give what says whether the answer has to be given."""
+        """Return what says whether the answer has to be given."""
         elapsed_s = self._elapsed_s
         left_s = self._budget.own_left_s(
             spent_s=self._evaluator.spent_s, elapsed_s=elapsed_s, waited_s=self._waited_s

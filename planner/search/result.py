@@ -97,7 +97,7 @@ class Observer(Protocol):
         """Take in where planning is."""
 
     def cancelled(self) -> bool:
-        """Give whether planning shall end."""
+        """Return whether planning shall end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class PlanningSummary:
 
     @classmethod
     def of(cls, result: PlanningResult) -> Self:
-        """Give the summary of a result."""
+        """Return the summary of a result."""
         told = {each.name: getattr(result, each.name, None) for each in fields(cls)}
         best = next(iter(result.plans), None)
         return cls(**{**told, "plans": len(result.plans), "best": best})  # type: ignore[arg-type]  # by name

@@ -92,7 +92,7 @@ def shortfall(
     evidence: str,  # what this rests on, in words
     late: Callable[[], bool] = lambda: False,  # whether time is over; once it is, it stays so
 ) -> Shortfall:
-    """Give why none of the measured configurations meets the SLOs.
+    """Return why none of the measured configurations meets the SLOs.
 
     Every configuration stands with its cheapest deployment that meets the latency SLO, or with
     its fastest one when none does, or when its costs decide nothing. Relaxations are as cautious
@@ -132,7 +132,7 @@ def _options(
     judged: Callable[..., _Option],  # gives what one is, see `_option`
     late: Callable[[], bool],
 ) -> list[_Option]:
-    """Give what was measured, the most promising first.
+    """Return what was measured, the most promising first.
 
     Finding the cheapest deployment goes over all placements. Where no cost is bound, costs decide
     among those alone that miss the SLOs by least.
@@ -186,7 +186,7 @@ def _option(
 
 
 def _closest(slo: Slo, options: Sequence[_Option]) -> _Option:
-    """Give the option of least distance; they are in the order of what they miss besides cost."""
+    """Return the option of least distance; they are ordered by what they miss besides cost."""
     best, least = options[0], _distance(slo, options[0])
     for option in options[1:]:
         if _missed(slo, option.measured) > least[0]:
@@ -197,13 +197,13 @@ def _closest(slo: Slo, options: Sequence[_Option]) -> _Option:
 
 
 def _distance(slo: Slo, option: _Option) -> tuple[float, float]:
-    """Give the sum of relative misses, then the cost."""
+    """Return the sum of relative misses, then the cost."""
     plan = option.plan
     return _missed(slo, option.measured) + _dearer(slo, plan), plan.cost_usd_per_hour
 
 
 def _dearer(slo: Slo, plan: Plan) -> float:
-    """Give the sum of the relative misses of the costs that are bounded."""
+    """Return the sum of the relative misses of the costs that are bounded."""
     missed = 0.0
     for name, bound in cost_bounds(slo).items():
         cost = cost_of(name, plan)
@@ -218,7 +218,7 @@ def _missed(slo: Slo, measured: Measured) -> float:
 
 
 def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
-    """Give the SLOs that nothing meets; if each is met by something, those not met together.
+    """Return the SLOs that nothing meets; if each is met by something, those not met together.
 
     None where something seems to meet all, and met too few inputs to say so.
 
@@ -287,7 +287,7 @@ def _sentence(
 
 
 def _crowded(setting: SearchSetting, measured: Measured) -> str:
-    """Give which limit of an endpoint does not let the requests through; empty: all do."""
+    """Return which limit of an endpoint does not let the requests through; empty: all do."""
     context, spots = setting.context, setting.placements_of(measured.configuration)
     rate, use = context.requests_per_s, tightest(context, spots.called, measured.work)
     planned = HIGHEST_UTILISATION if context.slo.throughput_per_s is None else 1.0
@@ -319,7 +319,7 @@ def _relaxations(
     confidence: float | None,
     late: Callable[[], bool],
 ) -> dict[str, Relaxation]:
-    """Give what would have been enough of each SLO; one is missing when relaxing it helps none."""
+    """Return the sufficient bound of each SLO; one is missing when relaxing it helps none."""
     slo, ahead = setting.slo, setting.asked.holds_for is HoldsFor.FUTURE
     # With how much slower they may be, as plans are judged: what is told as sure is announced.
     enough = [
@@ -395,7 +395,7 @@ def _is_sure(plan: Plan) -> bool:
 
 
 def _until(late: Callable[[], bool], items: Iterable[_Item]) -> Iterator[_Item]:
-    """Give the first item in any case, others until it is late."""
+    """Yield the first item in any case, others until it is late."""
     for position, item in enumerate(items):
         if position and late():
             return
@@ -403,7 +403,7 @@ def _until(late: Callable[[], bool], items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | None:
-    """Give what is worth telling: where the bound holds, but is not sure to, the sure one."""
+    """Return what is worth telling: where the bound holds, but is not sure to, the sure one."""
     if beyond(found.value):
         return found
     return Relaxation(found.sure, found.sure) if beyond(found.sure) else None

@@ -41,7 +41,7 @@ class Trial:
 def state_of(
     setting: SearchSetting, measured: Measured, judgement: Judgement, *, has_plan: bool
 ) -> TrialState:
-    """Give what is known of a configuration that did not fail."""
+    """Return what is known of a configuration that did not fail."""
     slo, accuracy = setting.slo, judgement.accuracy or measured.accuracy
     if has_plan:
         return TrialState.FEASIBLE
@@ -56,7 +56,7 @@ def state_of(
 
 
 def fastest_plan(setting: SearchSetting, measured: Measured) -> Plan:
-    """Give the deployment of a configuration that is fastest, at full shares."""
+    """Return the deployment of a configuration that is fastest, at full shares."""
     spots = setting.placements_of(measured.configuration)
     best = fastest(setting.context, spots, measured.work)
     return plan_of(setting, best, best.full_steps, measured)

@@ -81,7 +81,7 @@ class Predictions:
     spread2: float  # squared coefficient of variation of a request's seconds
 
     def at(self, rows: IndexArray) -> Predictions:
-        """Give the same of some candidates."""
+        """Return the same of some candidates."""
         return replace(
             self,
             met=self.met[rows],
@@ -111,7 +111,7 @@ class Acquisition:
     def valued(
         self, predictions: Predictions, rows: IndexArray, log_weight: FloatArray
     ) -> tuple[FloatArray, IndexArray]:
-        """Give log(weight x chance per second) and the number of inputs that makes it largest.
+        """Return log(weight x chance per second) and the number of inputs that makes it largest.
 
         Of all candidates those at `rows` may be measured, and `log_weight` says what showing each
         is worth; both answers are of shape (C,), -inf and 0 elsewhere.
@@ -134,7 +134,7 @@ class Acquisition:
     def _value_at(
         self, about: IndexArray, predictions: Predictions
     ) -> tuple[FloatArray, IndexArray]:  # (targets, rows) each
-        """Give log(chance per second) of measuring on about so many inputs, and on how many."""
+        """Return log(chance per second) of measuring on about so many inputs, and on how many."""
         met, known, seconds = predictions.met, predictions.accuracies, predictions.seconds
         n = np.minimum(np.maximum(about[:, None], met + self.settings.first), self.population)
 
@@ -160,7 +160,7 @@ class Acquisition:
         return accurate + fast - np.log(self.seconds_to(n, predictions) + _DECISION_S), n
 
     def seconds_to(self, inputs: IndexArray, predictions: Predictions) -> FloatArray:
-        """Give the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
+        """Return the seconds that measuring up to (targets, rows) inputs takes, the same shape."""
         left, total = inputs - predictions.met, np.zeros(inputs.shape)
         for hoped_s, paid in zip(
             predictions.seconds.hoped_s.T, predictions.seconds.paid.T, strict=True
@@ -171,12 +171,12 @@ class Acquisition:
 
 
 def _then(variance: FloatArray, noise: FloatArray, more: FloatArray) -> FloatArray:
-    """Give what a variance falls to, shape (targets, rows); `noise` is that of one input."""
+    """Return what a variance falls to, shape (targets, rows); `noise` is that of one input."""
     return np.asarray(1 / (1 / (variance + _TINY) + more / (noise + _TINY)))
 
 
 def targets(minimum: int, population: int) -> IndexArray:
-    """Give numbers of inputs to look ahead to: `minimum`, then about half as many again."""
+    """Return numbers of inputs to look ahead to: `minimum`, then about half as many again."""
     found = [min(minimum, population)]
     while found[-1] < population:
         found.append(min(int(found[-1] * 1.6) + 1, population))
@@ -184,7 +184,7 @@ def targets(minimum: int, population: int) -> IndexArray:
 
 
 def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
-    """Give log Pr[still z deviations ahead of the bound], variance falling from `now` to `then`.
+    """Return log Pr[still z deviations ahead of the bound], variance falling from `now` to `then`.
 
     The mean moves by a normal step of variance `now - then`, whatever the truth.
     """
@@ -193,7 +193,7 @@ def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) ->
 
 
 def _promising(rows: IndexArray, value: FloatArray, met: IndexArray) -> IndexArray:
-    """Give the rows worth a longer look ahead: the best so far, and all that were met."""
+    """Return the rows worth a longer look ahead: the best so far, and all that were met."""
     if len(rows) <= _LONGER_LOOKS:
         return rows
     best = rows[np.argpartition(-value[rows], _LONGER_LOOKS)[:_LONGER_LOOKS]]

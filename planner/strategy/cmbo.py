@@ -89,7 +89,7 @@ class Cmbo(Ruled):
         self._refit_at = 0
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the initial design, then the candidate with the largest utility."""
+        """Return the initial design, then the candidate with the largest utility."""
         if under_way or not self._open.any():
             return None
         if self._warm is not None and not all(self._warm.mature):
@@ -116,7 +116,7 @@ class Cmbo(Ruled):
                 self._warm.learn(self._position[number], measured, own)
 
     def _voted(self, warm: WarmStart) -> Proposal:
-        """Give what earlier queries vote for; note what the query's own models expect of it."""
+        """Return what earlier queries vote for; note what the query's own models expect of it."""
         left = np.flatnonzero(self._open)
         if len(self._seen) < _FEWEST_TO_FIT:
             return self._proposal(warm.voted(left, self._slo))
@@ -149,7 +149,7 @@ class Cmbo(Ruled):
         return Proposal(number=self._pool.numbers[position], inputs=self._settings.inputs)
 
     def _chance(self, accuracy: Posterior, latency: Posterior) -> float | None:
-        """Give a bound on Pr[any other meets the SLOs]; None before every knob value was met.
+        """Return a bound on Pr[any other meets the SLOs]; None before every knob value was met.
 
         By Boole's inequality, deviations doubled: the models have been wrong where they had seen
         little, and an infeasible query is worth a second look.
@@ -177,7 +177,7 @@ class Cmbo(Ruled):
         return self._models
 
     def _candidates(self) -> tuple[list[int], FloatArray]:
-        """Give the numbers of open configurations, and their encoding."""
+        """Return the numbers of open configurations, and their encoding."""
         positions = np.flatnonzero(self._open)
         numbers = [self._pool.numbers[position] for position in positions.tolist()]
         encoded = self._pool.encoded[positions]
@@ -186,7 +186,7 @@ class Cmbo(Ruled):
         return [*numbers, *extra], encoded
 
     def _neighbours(self) -> Sequence[int]:
-        """Give the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
+        """Return the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
         best = min(range(len(self._seen)), key=lambda i: self._distance(self._seen[i]))
         near = neighbours(self._space, self._numbers[best])
         return [n for n in near if n not in self._done and n not in self._position]
@@ -198,5 +198,5 @@ class Cmbo(Ruled):
 
 
 def log_chance(accuracy: Posterior, log_latency: Posterior, slo: Slo) -> FloatArray:  # (m,)
-    """Give the log of the joint probability of meeting both, the two taken as independent."""
+    """Return the log of the joint probability of meeting both, the two taken as independent."""
     return accuracy.log_at_least(slo.accuracy) + log_latency.log_at_most(np.log(slo.latency_s))

@@ -13,7 +13,7 @@ from circinus.planner.strategy.space import candidates
 def random_search(
     setting: SearchSetting, rng: np.random.Generator, inputs: int | None = None
 ) -> SearchInOrder:
-    """Give what measures configurations in a random order: what any other strategy must beat."""
+    """Return what measures configurations in a random order: what any other strategy must beat."""
     numbers = candidates(setting.space, rng).numbers
     return SearchInOrder([numbers[i] for i in rng.permutation(len(numbers))], inputs)
 
@@ -21,7 +21,7 @@ def random_search(
 def exhaustive_search(
     setting: SearchSetting, rng: np.random.Generator, inputs: int | None = None
 ) -> SearchInOrder:
-    """Give what measures every configuration once, by number."""
+    """Return what measures every configuration once, by number."""
     return SearchInOrder(list(candidates(setting.space, rng).numbers)[::-1], inputs)
 
 
@@ -36,7 +36,7 @@ class SearchInOrder(Ruled):
         self._inputs = inputs
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the next one of the order."""
+        """Return the next one of the order."""
         busy = {proposal.number for proposal in under_way}
         left = next((number for number in reversed(self._left) if number not in busy), None)
         return None if left is None else Proposal(number=left, inputs=self._inputs)

@@ -95,7 +95,7 @@ class MultiFidelity:
         )
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the configuration and the inputs with the largest value per second.
+        """Return the configuration and the inputs with the largest value per second.
 
         What is under way is left out, and what it pays for is paid.
         """
@@ -169,7 +169,7 @@ class MultiFidelity:
             self._seconds.refit()
 
     def judged(self, number: int, seen: Measured) -> Judgement:
-        """Give what the models say, and whether a configuration's own scores say so too."""
+        """Return what the models say, and whether a configuration's own scores say so too."""
         row = self._pool.position[number]
         known = self._predicted().accuracies
         told = known.estimate(row, seen.scores, self._setting.population)
@@ -224,7 +224,7 @@ class MultiFidelity:
         return most is not None and int(self._pool.tried.sum()) >= most
 
     def _open(self, under_way: Sequence[Proposal] = ()) -> npt.NDArray[np.bool_]:  # (C,)
-        """Give where there is something left to learn that limits let one measure."""
+        """Return where there is something left to learn that limits let one measure."""
         pool = self._pool
         left = pool.unknown & pool.tried if self._limited else pool.unknown.copy()
         left[[pool.position[proposal.number] for proposal in under_way]] = False
@@ -268,7 +268,7 @@ class MultiFidelity:
         return replace(self._predictions, seconds=replace(self._predictions.seconds, paid=paid))
 
     def _log_saving(self, predictions: Predictions) -> FloatArray:  # (C,)
-        """Give the log of the US dollars that a cheaper plan is expected to save; 0: none yet."""
+        """Return the log of the US dollars that a cheaper plan should save; 0: none yet."""
         if self._best_cost is None:
             return np.zeros(len(predictions.met))
         saved = predictions.seconds.expected_saving(self._best_cost)
@@ -370,7 +370,7 @@ class _Pool:
         self._radices = setting.space.radices
 
     def first(self, left: npt.NDArray[np.bool_]) -> int:
-        """Give the first row in a random order among those left, shape (C,), at least one."""
+        """Return the first row in a random order among those left, shape (C,), at least one."""
         return next(int(row) for row in self._order if left[row])
 
     def observe(self, row: int, scores: FloatArray | None) -> None:

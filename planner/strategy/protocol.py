@@ -57,7 +57,7 @@ class SearchSetting:
         most_placements: int = MOST_PLACEMENTS,
         history: Sequence[QueryRecord] = (),
     ) -> SearchSetting:
-        """Give the setting of a query; of its history what the query allows.
+        """Return the setting of a query; of its history what the query allows.
 
         InvalidInput as `fitted` and `planner.deployment.placement.placements` do.
         """
@@ -80,7 +80,7 @@ class SearchSetting:
         )
 
     def placements_of(self, configuration: Configuration) -> Placements:
-        """Give those of `placements` on which a configuration can be."""
+        """Return those of `placements` on which a configuration can be."""
         if self.callers is None:
             return self.placements
         return self.placements.where(self.callers, self.callers.called(configuration))
@@ -88,7 +88,7 @@ class SearchSetting:
     def least_latencies(
         self, configurations: Sequence[Configuration], works: Sequence[Work]
     ) -> FloatArray:  # (C,)
-        """Give the `Measured.latency_s` of each of several configurations with its work."""
+        """Return the `Measured.latency_s` of each of several configurations with its work."""
         if self.callers is None:
             return least_latencies(self.context, self.placements, works)
         least, groups = np.zeros(len(works)), dict[Called, list[int]]()
@@ -138,7 +138,7 @@ class SearchSetting:
         return self.with_slo(replace(slo, latency_s=slo.latency_s / off_by**_MARGIN))
 
     def with_slo(self, slo: Slo) -> SearchSetting:
-        """Give the same with other objectives."""
+        """Return the same with other objectives."""
         query = replace(self.context.query, slo=slo)
         return replace(self, context=replace(self.context, query=query))
 
@@ -222,7 +222,7 @@ class Strategy(Protocol):
     """
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the next configuration, none of those under way: proposed and not observed yet.
+        """Return the next configuration, none of those under way: proposed and not observed yet.
 
         None when there is nothing left worth measuring, or nothing before what is under way is
         observed.
@@ -232,7 +232,7 @@ class Strategy(Protocol):
         """Take in what a configuration gave; None: measuring failed, it gave nothing."""
 
     def judged(self, number: int, seen: Measured) -> Judgement:
-        """Give whether a configuration is accurate enough, by all that was observed.
+        """Return whether a configuration is accurate enough, by all that was observed.
 
         It is the one word on that: a strategy that does not decide itself gives what the search's
         stopping rule said. The configuration did not fail, and this is the latest of it.
@@ -254,7 +254,7 @@ class Strategy(Protocol):
         """
 
     def under(self, setting: SearchSetting) -> Strategy:
-        """Give one that judges by all that was observed, where objectives or machines are others.
+        """Return one that judges all observations by other objectives or machines.
 
         Space, population and numbers are the same. It is asked for judgements only.
         """

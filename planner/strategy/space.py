@@ -33,7 +33,7 @@ class Candidates:
 def candidates(
     space: ConfigurationSpace, rng: np.random.Generator, *, limit: int = WHOLE_SPACE
 ) -> Candidates:
-    """Give the whole space in order of number, or at most `limit` configurations drawn from it."""
+    """Return the whole space in order of number, or at most `limit` random configurations."""
     if space.size <= limit:
         indices = space.indices(np.arange(space.size, dtype=np.int64))
     else:
@@ -46,7 +46,7 @@ def candidates(
 
 
 def neighbours(space: ConfigurationSpace, number: int) -> list[int]:
-    """Give the configurations that differ from one in a single knob, ascending by knob, value."""
+    """Return the configurations one knob away, ascending by knob, value."""
     here = indices_of(space, [number])[0].tolist()
     return [
         number + (value - own) * prod(space.radices[knob + 1 :])
@@ -57,12 +57,12 @@ def neighbours(space: ConfigurationSpace, number: int) -> list[int]:
 
 
 def encode(space: ConfigurationSpace, numbers: Sequence[int]) -> FloatArray:  # (n, D)
-    """Give the one-hot encoding of configuration numbers."""
+    """Return the one-hot encoding of configuration numbers."""
     return one_hot(space, indices_of(space, numbers))
 
 
 def one_hot(space: ConfigurationSpace, indices: IndexArray) -> FloatArray:  # (n, knobs) -> (n, D)
-    """Give a column per value of every knob that has a choice: 1 where it is the value, else 0."""
+    """Return a column per value of every knob that has a choice: 1 for its value, else 0."""
     blocks = [
         (indices[:, knob, None] == np.arange(radix)).astype(np.float64)
         for knob, radix in enumerate(space.radices)
@@ -72,7 +72,7 @@ def one_hot(space: ConfigurationSpace, indices: IndexArray) -> FloatArray:  # (n
 
 
 def spread(chosen_from: Candidates, count: int, rng: np.random.Generator) -> list[int]:
-    """Give the positions of a space-filling set, min(count, M) of them, all different.
+    """Return the positions of a space-filling set, min(count, M) of them, all different.
 
     Each next one shares the fewest knob values with those before; the first one and ties are
     random. Nothing is known yet about which are cheap, so cost plays no part.
@@ -91,13 +91,13 @@ def spread(chosen_from: Candidates, count: int, rng: np.random.Generator) -> lis
 
 
 def numbers_of(space: ConfigurationSpace, indices: IndexArray) -> list[int]:
-    """Give configuration numbers as exact integers, also where int64 would overflow."""
+    """Return configuration numbers as exact integers, also where int64 would overflow."""
     exact = indices if space.size < _INT64_SAFE else indices.astype(object)
     return [int(number) for number in space.numbers(exact)]
 
 
 def indices_of(space: ConfigurationSpace, numbers: Sequence[int]) -> IndexArray:  # (n, knobs)
-    """Give the knob value indices of configuration numbers of any size."""
+    """Return the knob value indices of configuration numbers of any size."""
     if space.size < _INT64_SAFE:
         return space.indices(list(numbers))
     rest, columns = np.array(numbers, dtype=object), []

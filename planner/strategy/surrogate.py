@@ -74,16 +74,16 @@ class Posterior:
     deviation: FloatArray  # standard deviation, `> 0`, the same shape
 
     def target(self, which: int, widened: float = 1.0) -> Posterior:
-        """Give one of q targets, shape (m,), with deviations so many times as large."""
+        """Return one of q targets, shape (m,), with deviations so many times as large."""
         deviation = widened * np.maximum(self.deviation[:, which], _SMALLEST_DEVIATION)
         return Posterior(mean=self.mean[:, which], deviation=deviation)
 
     def log_at_least(self, bound: float) -> FloatArray:
-        """Give log Pr[value >= bound]."""
+        """Return log Pr[value >= bound]."""
         return np.asarray(log_ndtr((self.mean - bound) / self.deviation))
 
     def log_at_most(self, bound: float) -> FloatArray:
-        """Give log Pr[value <= bound]."""
+        """Return log Pr[value <= bound]."""
         return np.asarray(log_ndtr((bound - self.mean) / self.deviation))
 
 
@@ -122,7 +122,7 @@ class Surrogate:
     scale: FloatArray  # standard deviation of each target, shape (q,)
 
     def predict(self, candidates: FloatArray) -> Posterior:  # (m, D)
-        """Give marginal mean and deviation of every target at every candidate."""
+        """Return marginal mean and deviation of every target at every candidate."""
         with torch.no_grad(), _one_thread():
             kernel = self.model.covar_module
             x = self.model.train_inputs[0]
@@ -144,7 +144,7 @@ def fit(
     warm: Surrogate | None = None,  # an earlier fit on as many columns to start from; not changed
     settings: SurrogateSettings | None = None,
 ) -> Surrogate:
-    """Give the process fitted to observations.
+    """Return the process fitted to observations.
 
     InvalidInput if shapes disagree or a value is not finite.
     """

@@ -45,7 +45,7 @@ _SHORTEST_S = 1e-9
 def models_of_earlier(
     setting: SearchSetting, encoded: FloatArray, settings: SurrogateSettings
 ) -> Posterior | None:
-    """Give what models of earlier queries predict of all candidates; None: none measured enough.
+    """Return what models of earlier queries predict of all candidates; None: none measured enough.
 
     That is accuracy and log of latency, shape (Q, 2, m), of the encoded candidates, shape (m, D).
     """
@@ -90,7 +90,7 @@ class WarmStart:
         slo: Slo,
         own: tuple[FloatArray | None, FloatArray | None] = (None, None),
     ) -> int:
-        """Give the candidate with most votes, among the positions `left`, at least one.
+        """Return the candidate with most votes, among the positions `left`, at least one.
 
         `own` is Pr[f_a >= A] and Pr[f_l <= L] of these, where the query's own model is mature.
         """
@@ -124,7 +124,7 @@ class WarmStart:
             self._own_steps += 1
 
     def _weights(self) -> FloatArray:  # (Q, 2)
-        """Give w: of accuracy and of latency, zero for all but the K."""
+        """Return w: of accuracy and of latency, zero for all but the K."""
         gaps = self._gaps / max(self._steps, 1)
         ranks = gaps.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
         weights = np.where(ranks < self._most, 1 / (gaps + _FLOORS), 0.0)

@@ -70,7 +70,7 @@ class PlanArrays:
         self,
         value: FloatArray,  # (L,)
     ) -> tuple[FloatArray, IntArray]:  # (N,), (N,)
-        """Give the least value among each query's plans, and the first plan that has it."""
+        """Return the least value among each query's plans, and the first plan that has it."""
         least = np.minimum.reduceat(value, self.first[:-1])
         hits = np.flatnonzero(value == least[self.owner])[::-1]
         plan = np.zeros(len(least), np.int64)
@@ -78,14 +78,14 @@ class PlanArrays:
         return least, plan
 
     def items(self, plan: int) -> tuple[tuple[int, int], ...]:
-        """Give the items (tier, parts) of a plan, the largest first."""
+        """Return the items (tier, parts) of a plan, the largest first."""
         span = slice(self.item_first[plan], self.item_first[plan + 1])
         return tuple(
             zip(self.item_tier[span].tolist(), self.item_parts[span].tolist(), strict=True)
         )
 
     def hardest(self) -> IntArray:
-        """Give the parts of each plan's largest item on each tier; 0 without one.  # (L, T)."""
+        """Return the parts of each plan's largest item on each tier; 0 without one.  # (L, T)."""
         largest = np.zeros(self.usage.shape, np.int64)
         plan_of = np.repeat(np.arange(len(largest)), np.diff(self.item_first))
         # Items come largest first, so writing them backwards leaves the largest.
@@ -116,7 +116,7 @@ class Compiled:
 
     @classmethod
     def of(cls, problem: Problem) -> Compiled:
-        """Give a problem by indices."""
+        """Return a problem by indices."""
         tiers = tuple(tier for tier in problem.tiers if not tier.dedicated)
         own = empty(tier for tier in problem.tiers if tier.dedicated)
         worth = benefits(problem.candidates)
@@ -141,13 +141,13 @@ class Compiled:
         return cls(problem=problem, tiers=tiers, queries=queries, entries=entries, arrays=arrays)
 
     def placement(self) -> Placement[int]:
-        """Give empty machines with the tenants' quotas."""
+        """Return empty machines with the tenants' quotas."""
         quotas = quotas_of(self.problem, self.tiers)
         quota_of = {q: quotas[c.tenant] for q, c in enumerate(self.queries) if c.tenant in quotas}
         return Placement([tier.machines for tier in self.tiers], quota_of)
 
     def running(self) -> dict[int, Placed]:
-        """Give where queries run that could go on there, if the machines have the room."""
+        """Return where queries run that could go on there, if the machines have the room."""
         found = {}
         for p, (q, entry) in enumerate(zip(self.arrays.owner.tolist(), self.entries, strict=True)):
             before = self.problem.running.get(self.queries[q].query_id)
@@ -156,7 +156,7 @@ class Compiled:
         return found
 
     def runs_with(self, query: int, plan: int) -> bool:
-        """Give whether a query runs with a plan now, whatever machines it has."""
+        """Return whether a query runs with a plan now, whatever machines it has."""
         before = self.problem.running.get(self.queries[query].query_id)
         return before is not None and before.plan_id == self.entries[plan].plan.plan_id
 
@@ -176,7 +176,7 @@ class Compiled:
         return self.schedule(placement)
 
     def schedule(self, placement: Placement[int]) -> Schedule:
-        """Give the schedule that a placement means, with the reasons of those who wait."""
+        """Return the schedule that a placement means, with the reasons of those who wait."""
         problem = self.problem
         by_id = {}
         for q, placed in placement.at.items():
@@ -192,7 +192,7 @@ class Compiled:
 
 
 def quotas_of(problem: Problem, shared: Sequence[Tier]) -> dict[str, list[int]]:
-    """Give what each tenant with a quota may hold of each tier, in parts."""
+    """Return what each tenant with a quota may hold of each tier, in parts."""
     return {
         tenant: [quota_parts(problem, tenant, tier) for tier in shared]
         for tenant in problem.quotas
@@ -200,7 +200,7 @@ def quotas_of(problem: Problem, shared: Sequence[Tier]) -> dict[str, list[int]]:
 
 
 def placed_as(before: Assignment, plan: int, shared: Sequence[Tier]) -> Placed:
-    """Give an assignment as a place of a plan that has its items."""
+    """Return an assignment as a place of a plan that has its items."""
     index = {tier.name: t for t, tier in enumerate(shared)}
     slices = [s for s in before.machines if s.tier in index]
     slices.sort(key=lambda s: -parts_of(s.share))
@@ -211,7 +211,7 @@ def placed_as(before: Assignment, plan: int, shared: Sequence[Tier]) -> Placed:
 def assignment_of(
     query_id: str, entry: PlaceablePlan, placed: Placed, before: Assignment | None
 ) -> Assignment:
-    """Give a placed query with names; `before` itself if it is the same plan and machines."""
+    """Return a placed query with names; `before` itself if it is the same plan and machines."""
     slices = dict(entry.own)
     free: dict[tuple[int, int], list[int]] = {}
     for item, machine in zip(placed.items, placed.machines, strict=True):
@@ -228,7 +228,7 @@ def assignment_of(
 
 
 def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
-    """Give what serving each query is worth: its weight, scaled so that priorities come first.
+    """Return what serving each query is worth: its weight, scaled so that priorities come first.
 
     The least benefit of a priority exceeds the sum of all benefits of lower priorities.
     """
@@ -249,13 +249,13 @@ def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
 def entries_of(
     candidate: Candidate, shared: Sequence[Tier], own: Room
 ) -> tuple[PlaceablePlan, ...]:
-    """Give a query's plans that machines could ever hold, the cheapest first."""
+    """Return a query's plans that machines could ever hold, the cheapest first."""
     plans = sorted(candidate.plans, key=lambda p: (p.cost_usd_per_hour, p.plan_id))
     return tuple(e for plan in plans if (e := _entry(plan, shared, own)) is not None)
 
 
 def _entry(plan: PlanOption, shared: Sequence[Tier], own: Room) -> PlaceablePlan | None:
-    """Give a plan as it would be placed; None if no machines could ever hold it."""
+    """Return a plan as it would be placed; None if no machines could ever hold it."""
     demand = plan.demand
     index = {tier.name: t for t, tier in enumerate(shared)}
     mine = [i for i, item in enumerate(demand) if item.tier not in index]
@@ -270,7 +270,7 @@ def _entry(plan: PlanOption, shared: Sequence[Tier], own: Room) -> PlaceablePlan
 
 
 def same_place(one: Assignment, other: Assignment) -> bool:
-    """Give whether two assignments are of the same plan, on the same machines."""
+    """Return whether two assignments are of the same plan, on the same machines."""
 
     def keys(a: Assignment) -> list[tuple[str, int, int]]:
         return sorted((tier, machine, parts_of(share)) for tier, machine, share in a.machines)

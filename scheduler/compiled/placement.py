@@ -36,16 +36,16 @@ class FreeShares:
         return self._by_room[-1][0] if self._by_room else 0
 
     def on(self, machine: int) -> int:
-        """Give the parts left on a machine; 0 when there is no such machine."""
+        """Return the parts left on a machine; 0 when there is no such machine."""
         return self._left[machine] if 0 <= machine < len(self._left) else 0
 
     def best(self, parts: int) -> int | None:
-        """Give the fullest machine with at least `parts` left; None when there is none."""
+        """Return the fullest machine with at least `parts` left; None when there is none."""
         at = bisect_left(self._by_room, (parts, -1))
         return self._by_room[at][1] if at < len(self._by_room) else None
 
     def holds(self, parts: int) -> int:
-        """Give how many items of so many parts the machines would hold."""
+        """Return how many items of so many parts the machines would hold."""
         first = bisect_left(self._by_room, (parts, -1))
         return sum(left // parts for left, _ in self._by_room[first:])
 
@@ -71,7 +71,7 @@ class Fit(NamedTuple):
 
 
 def empty(tiers: Iterable[Tier]) -> Room:
-    """Give the room that there is when nobody is served."""
+    """Return the room that there is when nobody is served."""
     return {tier.name: FreeShares(tier.machines) for tier in tiers}
 
 
@@ -117,7 +117,7 @@ class Placement(Generic[Q]):
         self._quota_of: dict[Q, list[int]] = quota_of
 
     def room(self, tiers: Iterable[Tier]) -> Room:
-        """Give the room that is left, of all tiers of a problem."""
+        """Return the room that is left, of all tiers of a problem."""
         shared = iter(self.free)
         return {t.name: FreeShares(t.machines) if t.dedicated else next(shared) for t in tiers}
 

@@ -23,7 +23,7 @@ from circinus.scheduler.problem import (
 
 
 def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> dict[str, str]:
-    """Give why queries without one of these valid assignments wait; `room` is what is left."""
+    """Return why queries without one of these valid assignments wait; `room` is what is left."""
     held = held_by_tenants(problem, assignments)
     served = {assignment.query_id for assignment in assignments}
     found = {}
@@ -50,7 +50,7 @@ def _why(
 def _beyond_quota(
     problem: Problem, tenant: str, plan: PlanOption, held: Mapping[tuple[str, str], int]
 ) -> str | None:
-    """Give what of a plan is above its tenant's quota, in words; None when nothing is."""
+    """Return what of a plan is above its tenant's quota, in words; None when nothing is."""
     if tenant not in problem.quotas:
         return None
     for tier in problem.tiers:
@@ -127,7 +127,7 @@ def shortages(
     tiers: Mapping[str, Tier],
     limits: Mapping[str, str] = MappingProxyType({}),  # see `Problem.limits`
 ) -> tuple[Shortage, ...]:
-    """Give what a plan lacks, one shortage per tier; empty when it fits."""
+    """Return what a plan lacks, one shortage per tier; empty when it fits."""
     lacking: dict[str, list[tuple[DemandItem, int]]] = {}
     for item, left in fit(plan.demand, room).missing:
         lacking.setdefault(item.tier, []).append((item, left))
@@ -148,7 +148,7 @@ def why_waiting(
     tiers: Sequence[Tier],
     limits: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Give why none of a query's plans fits, told by its least demanding plan that ever could."""
+    """Return why none of a query's plans fits, by the least demanding that ever could."""
     by_name = {tier.name: tier for tier in tiers}
     shared = frozenset(tier.name for tier in tiers if not tier.dedicated)
     plans = sorted(

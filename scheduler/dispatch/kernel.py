@@ -74,12 +74,12 @@ class CompiledPolicy(DispatchPolicy, Protocol):
 
     @property
     def rule(self) -> Kernel:
-        """Give its compiled rule."""
+        """Return its compiled rule."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]  # numbers: the settings that its rule takes
 
     def __hash__(self) -> int:
-        """Give that of its fields."""
+        """Return that of its fields."""
 
 
 def compiled(rule: Kernel) -> Kernel:
@@ -99,12 +99,12 @@ def compiled_driver(function: Callable[P, R], signature: Any) -> Callable[P, R]:
 
 @lru_cache(maxsize=256)  # asked for again at every decision
 def settings_of(policy: CompiledPolicy) -> FloatArray:
-    """Give the fields of a policy, in their order, as its rule takes them."""
+    """Return the fields of a policy, in their order, as its rule takes them."""
     return np.array(astuple(policy), dtype=np.float64)
 
 
 def seen_in(state: DispatchState) -> RuleInput:
-    """Give what a rule sees of a state."""
+    """Return what a rule sees of a state."""
     return RuleInput(
         state.waited_s,
         state.qos_s,
@@ -120,7 +120,7 @@ def seen_in(state: DispatchState) -> RuleInput:
 
 
 def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
-    """Give what the rule of a policy says of a state: its `DispatchPolicy.decide`."""
+    """Return what the rule of a policy says of a state: its `DispatchPolicy.decide`."""
     if not len(state.waited_s) or not len(state.busy_s):
         return Decision()
     answer = np.full(len(state.waited_s), WAIT, dtype=np.int64)

@@ -81,7 +81,7 @@ class LatencyLine:
         checks.share("memory", self.memory)
 
     def observed(self, seconds: float, size: float = 1.0) -> LatencyLine:
-        """Give what is known after one more request.
+        """Return what is known after one more request.
 
         InvalidInput if `seconds` is not finite and `>= 0`, or `size` not finite.
         """
@@ -103,7 +103,7 @@ class LatencyLine:
         )
 
     def predict(self, size: float = 1.0) -> float:
-        """Give the seconds that a request of that size will take."""
+        """Return the seconds that a request of that size will take."""
         if self.count == 0:
             return self.prior_s
         k = self.prior_weight * self.memory**self.count
@@ -113,7 +113,7 @@ class LatencyLine:
         return max(0.0, mean + self.slope * (size - self.mx))
 
     def scaled(self, factor: float) -> LatencyLine:
-        """Give the line of seconds so many times as long, which weighs one observation."""
+        """Return the line of seconds so many times as long, which weighs one observation."""
         weight = min(1.0, 1.0 / max(self.n, 1.0))
         return replace(
             self,
@@ -130,7 +130,7 @@ class LatencyLine:
 
     @property
     def slope(self) -> float:
-        """Give the seconds of one more unit of size, `>= 0`."""
+        """Return the seconds of one more unit of size, `>= 0`."""
         if self._knows_one_size:
             return 0.0
         k = self.prior_weight * self.memory**self.count
@@ -193,14 +193,14 @@ class LearntLatency:
     _down: float = 0.0
 
     def predict(self, size: float = 1.0) -> float:
-        """Give the mean seconds of a request of that size."""
+        """Return the mean seconds of a request of that size."""
         bucket = self._believed(size)
         if bucket is None:
             return self.line.predict(size)
         return max(0.0, bucket.mean + self.line.slope * (size - bucket.size))
 
     def quantile(self, level: float, size: float = 1.0) -> float:
-        """Give the quantile of single requests' seconds; InvalidInput if not 0 < `level` < 1."""
+        """Return the quantile of single requests' seconds; InvalidInput if not 0 < `level` < 1."""
         checks.open_probability("level", level)
         predicted = self.predict(size)
         errors = self._octaves.get(_octave(predicted), self._errors)
@@ -208,7 +208,7 @@ class LearntLatency:
 
     @property
     def spread(self) -> float:
-        """Give the standard deviation of r; 0 before two observations."""
+        """Return the standard deviation of r; 0 before two observations."""
         return self._errors.spread
 
     def observe(self, seconds: float, size: float = 1.0) -> None:
@@ -233,7 +233,7 @@ class LearntLatency:
         bucket.size += (size - bucket.size) / bucket.weight
 
     def dump(self) -> dict[str, object]:
-        """Give everything as JSON values, for `load` after a restart."""
+        """Return everything as JSON values, for `load` after a restart."""
         return {
             "line": asdict(self.line),
             "by_size": {str(b): list(astuple(k)) for b, k in self._buckets.items()},
@@ -247,7 +247,7 @@ class LearntLatency:
     def load(
         cls, dumped: Mapping[str, object], settings: TableSettings | None = None
     ) -> LearntLatency:
-        """Give what was dumped; InvalidInput if it was not."""
+        """Return what was dumped; InvalidInput if it was not."""
         try:
             line = LatencyLine(**cast("dict[str, float]", dumped["line"]))  # type: ignore[arg-type] # count is an int
             known = cls(line, settings or TableSettings(), cast("int", dumped["drifts"]))

@@ -45,7 +45,7 @@ _TIE_S = 1e-9  # per place in the queue: far below any latency, far above float 
 
 @compiled_part
 def matching_cost(xi: float, seen: RuleInput) -> FloatArray:  # (m, n)
-    """Give the cost of every pair; infinite where the instance cannot serve the request."""
+    """Return the cost of every pair; infinite where the instance cannot serve the request."""
     m, n = seen.predicted_s.shape
     cost = np.empty((m, n))
     for i in range(m):
@@ -59,7 +59,7 @@ def matching_cost(xi: float, seen: RuleInput) -> FloatArray:  # (m, n)
 
 @compiled_part
 def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
-    """Give finite costs that break ties by age; pairs that cannot be are avoided if possible."""
+    """Return finite costs that break ties by age; pairs that cannot be are avoided if possible."""
     m, n = cost.shape
     never = (np.where(cost < inf, cost, 0.0).max() + 1.0) * (min(m, n) + 1)
     aged: FloatArray = np.where(cost < inf, cost, never) + np.arange(m).reshape(m, 1) * _TIE_S
@@ -70,7 +70,7 @@ def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
 def assigned_columns(  # noqa: C901 - three nested loops are the method
     cost: FloatArray,  # (m, n), c, finite, m <= n
 ) -> IntArray:  # (m,)
-    """Give the column of each row in an assignment of all rows of least total cost.
+    """Return the column of each row in an assignment of all rows of least total cost.
 
     The Hungarian method in the form of Jonker and Volgenant (Kairos' reference 51): a row after
     the other is matched along a path of least reduced cost, O(m^2 n). u and v are the dual
@@ -159,12 +159,12 @@ class MinCostMatching:
     decide = decided_by_rule
 
     def cost(self, state: DispatchState) -> FloatArray:  # (m, n)
-        """Give the cost of every pair; infinite where the instance cannot serve the request."""
+        """Return the cost of every pair; infinite where the instance cannot serve the request."""
         return matching_cost(self.xi, seen_in(state))
 
 
 def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both
-    """Give the coefficient C of each kind of instance, in (0, 1] (Kairos, definition 1).
+    """Return the coefficient C of each kind of instance, in (0, 1] (Kairos, definition 1).
 
     Seconds of the largest request on the fastest kind, over those on each. InvalidInput if an
     entry is not finite and `> 0`.

@@ -73,7 +73,7 @@ class _Plan(NamedTuple):
 
 @compiled_part
 def _start_s(i: int, j: int, without: int, plan: _Plan) -> float:
-    """Give when i would start on j if everybody there stays in time; infinite if they do not.
+    """Return when i would start on j if everybody there stays in time; infinite if they do not.
 
     `without`, a request of the list or _NOWHERE, is taken out of it.
     """
@@ -128,7 +128,7 @@ def _remove(i: int, plan: _Plan) -> None:
 
 @compiled_part
 def _cheapest(i: int, but: int, plan: _Plan) -> tuple[int, float]:
-    """Give the cheapest instance but one where i fits, and its cost."""
+    """Return the cheapest instance but one where i fits, and its cost."""
     best, least = _NOWHERE, inf
     for j in range(len(plan.busy_s)):
         price, seconds = plan.price[j], plan.predicted_s[i, j]
@@ -196,7 +196,7 @@ def _serve_overdue(overdue: BoolArray, plan: _Plan, free: BoolArray, answer: Int
 
 @compiled_part
 def _stays_in_time(j: int, at: float, plan: _Plan) -> bool:
-    """Give whether everybody planned on j is in time if the first of them starts then."""
+    """Return whether everybody planned on j is in time if the first of them starts then."""
     for k in range(plan.length[j]):
         r = plan.queue[j, k]
         at += plan.predicted_s[r, j]

@@ -29,6 +29,6 @@ _MADE: Mapping[str, CompiledPolicy] = {
 
 
 def dispatch_policy(name: str) -> CompiledPolicy:
-    """Give the policy of a name; InvalidInput if there is none of that name."""
+    """Return the policy of a name; InvalidInput if there is none of that name."""
     checks.among("dispatch_policy", name, _MADE)
     return _MADE[name]

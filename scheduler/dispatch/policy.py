@@ -65,11 +65,11 @@ class Fleet:
 
     @classmethod
     def alike(cls, count: int) -> Fleet:
-        """Give the fleet of so many instances of one type."""
+        """Return the fleet of so many instances of one type."""
         return cls(np.zeros(count, dtype=np.int64), np.ones(count), np.ones(count))
 
     def __len__(self) -> int:
-        """Give n."""
+        """Return n."""
         return len(self.kind)
 
 
@@ -160,4 +160,4 @@ class DispatchPolicy(Protocol):
         """Quantile of the seconds that it is to be told as predictions; None: means."""
 
     def decide(self, state: DispatchState) -> Decision:
-        """Give what starts now."""
+        """Return what starts now."""

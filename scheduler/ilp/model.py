@@ -154,14 +154,14 @@ class Model:
         return form(self.program, m, machines, placed)
 
     def _most_items(self, m: int) -> int:
-        """Give how many items of all queries there may be on a tier: more machines stay empty."""
+        """Return the most items of all queries on a tier: more machines stay empty."""
         most: Counter[int] = Counter()
         for query, items in zip(self._compiled.arrays.owner.tolist(), self._items, strict=True):
             most[query] = max(most[query], sum(tier == m for tier, _ in items))
         return most.total()
 
     def placement(self) -> Placement[int]:
-        """Give where the solution puts queries."""
+        """Return where the solution puts queries."""
         placement = self._compiled.placement()
         slots = [tier.machines_of_sizes() for tier in self._tiers]
         owner = self._compiled.arrays.owner.tolist()
@@ -172,7 +172,7 @@ class Model:
         return placement
 
     def money_usd_per_hour(self) -> float:
-        """Give what machines and calls of the solution cost, from its whole numbers."""
+        """Return what machines and calls of the solution cost, from its whole numbers."""
         tiers = zip(self._compiled.tiers, self._tiers, strict=True)
         rent = sum(t.price_usd_per_hour * _whole(added.rented.value()) for t, added in tiers)
         calls = zip(self._x, self._compiled.arrays.calls_usd_per_hour.tolist(), strict=True)
@@ -206,7 +206,7 @@ class Ordered:
         self.rented = pulp.lpSum(z)
 
     def machines_of_sizes(self) -> dict[int, list[int]]:
-        """Give, for each size, a machine for every item of it."""
+        """Return, for each size, a machine for every item of it."""
         slots: dict[int, list[int]] = defaultdict(list)
         for k, row in enumerate(self._n):
             for size, n in row.items():
@@ -235,7 +235,7 @@ class Flow:
             program += pulp.lpSum(of_size) >= wanted
 
     def machines_of_sizes(self) -> dict[int, list[int]]:
-        """Give, for each size, a machine for every item of it."""
+        """Return, for each size, a machine for every item of it."""
         left: dict[int, list[int]] = defaultdict(list)  # load -> sizes put on top of it
         for (a, size), f in self._arcs.items():
             left[a] += [size] * _whole(f.value())
@@ -250,7 +250,7 @@ class Flow:
 
 
 def _arcs(sizes: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Give the arcs (load, size) on paths from 0 along which sizes fall."""
+    """Return the arcs (load, size) on paths from 0 along which sizes fall."""
     loads = {0}
     arcs: list[tuple[int, int]] = []
     for size in sorted(sizes, reverse=True):
@@ -266,5 +266,5 @@ def _arcs(sizes: Mapping[int, object]) -> list[tuple[int, int]]:
 
 
 def _whole(value: float | None) -> int:
-    """Give the whole number that a solver meant; 0 where it gave none."""
+    """Return the whole number that a solver meant; 0 where it gave none."""
     return round(value or 0.0)

@@ -56,11 +56,11 @@ class Ilp:
         checks.non_negative("gap", self.gap)
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
         return self.solve(problem).schedule
 
     def solve(self, problem: Problem) -> Solved:
-        """Give the best schedule found, and the bound.
+        """Return the best schedule found, and the bound.
 
         InvalidInput if no solver is installed, or the one asked for is not.
         """
@@ -86,7 +86,7 @@ class Ilp:
 def _filled(
     compiled: Compiled, placement: Placement[int], bound: float, *, proven: bool
 ) -> Solved:
-    """Give a solution with whoever fits besides: beside large benefits solvers see no small ones.
+    """Return a solution with whoever else fits: solvers miss small benefits beside large ones.
 
     So somebody is served, too, where there was no time to find a solution.
     """
@@ -103,7 +103,7 @@ def _nothing(compiled: Compiled, bound: float) -> Solved:
 
 
 def installed_solvers() -> tuple[Solver, ...]:
-    """Give the solvers that are there, the faster first; InvalidInput if there is none."""
+    """Return the solvers that are there, the faster first; InvalidInput if there is none."""
     there = set(pulp.listSolvers(onlyAvailable=True))
     found = tuple(solver for solver in Solver if solver.value in there)
     if not found:

@@ -38,7 +38,7 @@ def charges(
     arrays: PlanArrays,
     per_machine: FloatArray,  # (T,), lambda, `>= 0`
 ) -> FloatArray:  # (L,), `>= 0`
-    """Give what each plan costs at prices of machines.
+    """Return what each plan costs at prices of machines.
 
     A machine without a price is charged a little, and money a little less, so that among plans
     that cost the same the smaller and then the cheaper one comes first. 0 for a plan that needs no
@@ -53,7 +53,7 @@ def charges(
 
 
 def by_rate(arrays: PlanArrays, charge: FloatArray) -> IntArray:  # (N,)
-    """Give the queries by benefit per least charge, the best first."""
+    """Return the queries by benefit per least charge, the best first."""
     least, _ = arrays.least(charge)
     with np.errstate(divide="ignore", over="ignore"):
         rate = arrays.benefit / least

@@ -47,7 +47,7 @@ class Greedy:
     ranking: Ranking = Ranking.DEMAND  # what the benefit is divided by
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
         arrays = compiled.arrays
         money = arrays.cost_usd_per_hour
@@ -72,7 +72,7 @@ class FcfsScheduling:
     """
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(_cheapest_only(problem))
         turn = {query: q for q, query in enumerate(c.query_id for c in compiled.queries)}
         turns = [turn[c.query_id] for c in problem.candidates if c.query_id in turn]
@@ -92,12 +92,12 @@ class LocalBest:
     ranking: Ranking = Ranking.DEMAND
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
         return Greedy(ranking=self.ranking).schedule(_cheapest_only(problem))
 
 
 def _cheapest_only(problem: Problem) -> Problem:
-    """Give the problem with each query's locally best plan: the least money, then the first id."""
+    """Return the problem with each query's locally best plan: the cheapest, then the first id."""
 
     def rank(plan: PlanOption) -> tuple[float, str]:
         return plan.cost_usd_per_hour, plan.plan_id

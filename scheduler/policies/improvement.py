@@ -57,7 +57,7 @@ class Option:
 def options_of(
     arrays: PlanArrays, charge: FloatArray, queries: Sequence[int]
 ) -> dict[int, list[Option]]:
-    """Give the plans of some queries, the least charged first; of plans with equal items one."""
+    """Return the plans of some queries, the least charged first; of plans with equal items one."""
     found: dict[int, list[Option]] = {}
     first = arrays.first.tolist()
     for query in queries:
@@ -88,7 +88,7 @@ class Stakes:
     move_price: float
 
     def worth(self, query: int, placed: Placed) -> float:
-        """Give the benefit of a query at a place."""
+        """Return the benefit of a query at a place."""
         worth = self.benefit[query]
         return worth + self.move_price * worth if placed == self.home.get(query) else worth
 
@@ -101,13 +101,13 @@ class RandomDraws:
         self._left: list[float] = []
 
     def next(self) -> float:
-        """Give the next draw."""
+        """Return the next draw."""
         if not self._left:
             self._left = self._rng.random(4096).tolist()
         return self._left.pop()
 
     def below(self, n: int) -> int:
-        """Give an integer in [0, n)."""
+        """Return an integer in [0, n)."""
         return int(self.next() * n)
 
 

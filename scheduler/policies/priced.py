@@ -61,7 +61,7 @@ class Priced:
         checks.positive("reach", self.reach)
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
         arrays, placement = compiled.arrays, compiled.placement()
 
@@ -108,7 +108,7 @@ class Priced:
         pinned: set[int],
         home: Mapping[int, Placed],
     ) -> Stakes:
-        """Give the queries that the improvement may move: those that hold or want machines."""
+        """Return the queries that the improvement may move: those that hold or want machines."""
         fixed = pinned | {q for q, placed in placement.at.items() if not placed.items}
         movable = [q for q in by_rate(arrays, charge).tolist() if q not in fixed]
         moved = movable[: self.reach]

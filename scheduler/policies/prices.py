@@ -64,7 +64,7 @@ class Prices:
 
 
 def dual_prices(arrays: PlanArrays, precision: float = PRECISION) -> Prices:
-    """Give prices whose bound is within `precision` of the linear relaxation's value."""
+    """Return prices whose bound is within `precision` of the linear relaxation's value."""
     queries, start = len(arrays.benefit), np.zeros(len(arrays.machines))
     if not queries or not len(start):
         everything = float(arrays.benefit.sum())
@@ -75,7 +75,7 @@ def dual_prices(arrays: PlanArrays, precision: float = PRECISION) -> Prices:
 
 
 def _every(arrays: PlanArrays, step: int) -> PlanArrays:
-    """Give every `step`-th query, with as much less capacity."""
+    """Return every `step`-th query, with as much less capacity."""
     queries = np.arange(0, len(arrays.benefit), step)
     kept = np.zeros(len(arrays.benefit), bool)
     kept[queries] = True
@@ -117,7 +117,7 @@ def _kelley(arrays: PlanArrays, at: FloatArray, precision: float) -> Prices:
 
 
 def _favourite(tangents: Sequence[Tangent], parts: FloatArray) -> IntArray:
-    """Give each query the plan of one tangent, so that each tangent has its part of queries.
+    """Return each query the plan of one tangent, so that each tangent has its part of queries.
 
     The relaxation is solved by a mixture of the tangents' purchases; its parts are the duals of
     the last search for prices. Taken alone, every purchase runs one of the tiers over.
@@ -133,7 +133,7 @@ def _favourite(tangents: Sequence[Tangent], parts: FloatArray) -> IntArray:
 
 
 def _highest(arrays: PlanArrays) -> FloatArray:
-    """Give prices that no optimum exceeds: above them nobody would use the tier."""
+    """Return prices that no optimum exceeds: above them nobody would use the tier."""
     used = arrays.usage > 0
     ratio = np.where(
         used, arrays.benefit[arrays.owner][:, None] / np.where(used, arrays.usage, 1.0), 0.0
@@ -153,7 +153,7 @@ def _tangent(arrays: PlanArrays, price: FloatArray, capacity: FloatArray) -> Tan
 def _lowest(
     tangents: Sequence[Tangent], highest: FloatArray
 ) -> tuple[FloatArray, float, FloatArray] | None:
-    """Give the prices where the highest tangent is lowest, its value there, and who holds it up.
+    """Return the prices where the highest tangent is lowest, its value there, and who holds it up.
 
     The last is the parts of the tangents in the solution of the relaxation. None: numbers differ
     so much in size that the solver fails; the best prices so far are as good as any then.

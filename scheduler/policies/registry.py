@@ -32,7 +32,7 @@ class Terms:
 
 
 def scheduling_policy(name: str, terms: Terms) -> SchedulingPolicy:
-    """Give the policy of a name; InvalidInput if there is none of that name."""
+    """Return the policy of a name; InvalidInput if there is none of that name."""
     checks.among("scheduling_policy", name, _MADE)
     return _MADE[name](terms)
 

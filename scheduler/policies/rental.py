@@ -46,7 +46,7 @@ class Rental:
     clock: Clock = field(default_factory=SystemClock)  # of the time limit
 
     def schedule(self, problem: Problem) -> Schedule:
-        """Give a valid schedule that mentions every candidate once."""
+        """Return a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(problem)
         arrays = compiled.arrays
         rent = arrays.usage @ np.array([t.price_usd_per_hour for t in compiled.tiers])
@@ -63,14 +63,14 @@ class Rental:
 
 
 def rented_usd_per_hour(tiers: Sequence[Tier], schedule: Schedule) -> float:
-    """Give the money of all shared machines that hold anything."""
+    """Return the money of all shared machines that hold anything."""
     price = {tier.name: tier.price_usd_per_hour for tier in tiers if not tier.dedicated}
     used = {(s.tier, s.machine) for a in schedule.assignments for s in a.machines}
     return sum(price[tier] for tier, _ in used if tier in price)
 
 
 def called_usd_per_hour(problem: Problem, schedule: Schedule) -> float:
-    """Give the money of all that is called under a schedule."""
+    """Return the money of all that is called under a schedule."""
     plans = {(c.query_id, p.plan_id): p for c in problem.candidates for p in c.plans}
     served = (plans.get((a.query_id, a.plan_id)) for a in schedule.assignments)
     return sum(plan.calls_usd_per_hour for plan in served if plan is not None)
@@ -120,7 +120,7 @@ class _Emptier:
         return False
 
     def _score(self) -> float:
-        """Give the money, what those left out would cost at least, less a little for gathering."""
+        """Return the cost and a lower bound for those left out, less a little for gathering."""
         score: float = sum(self._calls[placed.plan] for placed in self._placement.at.values())
         for tier, price in enumerate(self._price):
             free = self._placement.free[tier]
@@ -171,7 +171,7 @@ class _Emptier:
                     break
 
     def _added(self, option: Option, price: Sequence[float]) -> float:
-        """Give about what a plan adds: calls, shares, and a part of each machine that it opens."""
+        """Return about what a plan adds: calls, shares, and part of each machine it opens."""
         added = 1e-9 + self._calls[option.plan]
         for tier, parts in option.items:
             free = self._placement.free[tier]
@@ -182,5 +182,5 @@ class _Emptier:
         return added
 
     def _fancied(self) -> list[float]:
-        """Give prices for one step: some tier looks cheap, so that many move there together."""
+        """Return prices for one step: some tier looks cheap, so that many move there together."""
         return [price * 4.0 ** (2 * self._draws.next() - 1) for price in self._price]

@@ -51,15 +51,15 @@ _LEAST_CHANCE = 1e-12  # of what is in sight, however improbable: all particles 
 
 
 class PoolSimulator(Protocol):
-    """Gives the share in time of pools. Pure: the same for the same arguments."""
+    """Returns the share in time of pools. Pure: the same for the same arguments."""
 
     @property
     def requests(self) -> int:
-        """Give how many requests a run has; best as many as a trial."""
+        """Return how many requests a run has; best as many as a trial."""
 
     @property
     def streams(self) -> int:
-        """Give how many streams of random numbers there are, `>= 2`."""
+        """Return how many streams of random numbers there are, `>= 2`."""
 
     def in_time(
         self,
@@ -69,7 +69,7 @@ class PoolSimulator(Protocol):
         stream: IntArray,  # (E,)
         enough: float = 0.0,
     ) -> FloatArray:  # (E,)
-        """Give the share in time of E runs.
+        """Return the share in time of E runs.
 
         `scale` multiplies the latencies of each type; `variability` goes from 0, the smoothest
         arrivals, to 1, the most bursty; `stream` is in [0, streams). What is below `enough` may
@@ -120,7 +120,7 @@ class Calibrated:
         return self.advice(goal, trials).pool
 
     def advice(self, goal: PoolGoal, trials: Trials) -> Advice:
-        """Give the pool to try, and how sure that is; InvalidInput as above."""
+        """Return the pool to try, and how sure that is; InvalidInput as above."""
         if not isinstance(goal, CheapestInTime):
             raise InvalidInput.of("goal", "must be the cheapest pool in time", goal)
         hopeful = np.flatnonzero(~goal.hopeless(trials))
@@ -138,7 +138,7 @@ class Calibrated:
         return Advice(pool, float(p[first]), settled)
 
     def _after(self, goal: CheapestInTime, trials: Trials) -> Particles:
-        """Give the particles that know these trials, from those that knew the last but one on."""
+        """Return the particles after these trials, from those after the last but one."""
         key = (goal.in_time, tuple(trials))
         if key not in self._known:
             rng = self._rng(trials, 0)
@@ -175,7 +175,7 @@ class Calibrated:
         pools: IntArray,  # (C, K)
         saving: FloatArray,  # (C,)
     ) -> tuple[FloatArray, float]:  # (C,)
-        """Give the probability of each candidate, and that none is feasible.
+        """Return the probability of each candidate, and that none is feasible.
 
         Few particles look at all; then all look at those whose chance times saving may be largest.
         """
@@ -202,7 +202,7 @@ class Calibrated:
         rng: np.random.Generator,
         far: float,
     ) -> FloatArray:  # (C, m)
-        """Give the probability that each pool is feasible for each particle.
+        """Return the probability that each pool is feasible for each particle.
 
         0 where it is `far` log-odds and more below what may be.
         """
@@ -236,17 +236,17 @@ class Calibrated:
         return found.reshape(shape)
 
     def _log_odds(self, share: FloatArray) -> FloatArray:
-        """Give s of shares in time."""
+        """Return s of shares in time."""
         n = self.simulator.requests
         inside = np.clip(share, 0.0, 1.0)
         return np.log((n * inside + 0.5) / (n * (1.0 - inside) + 0.5))
 
     def _bar(self, target: float) -> float:
-        """Give the log-odds between a share that is feasible and the next that is not."""
+        """Return the log-odds between a share that is feasible and the next that is not."""
         return float(self._log_odds(np.array(target - 0.5 / self.simulator.requests)))
 
     def _binomial(self, s: FloatArray) -> FloatArray:
-        """Give the variance of s if requests were in time independently of each other."""
+        """Return the variance of s if requests were in time independently of each other."""
         share = expit(s)
         return np.asarray(1.0 / (self.simulator.requests * share * (1.0 - share)))
 

@@ -64,7 +64,7 @@ class KairosFigures:
 
 
 def kairos_bounds(figures: KairosFigures, pools: IntArray) -> FloatArray:  # (P,)
-    """Give equation 15 for each pool, (P, 1 + n), counts of the base type first.
+    """Return equation 15 for each pool, (P, 1 + n), counts of the base type first.
 
     InvalidInput if the number of types differs.
     """
@@ -80,7 +80,7 @@ def kairos_bounds(figures: KairosFigures, pools: IntArray) -> FloatArray:  # (P,
 
 
 def _of_one_size(figures: KairosFigures, j: int, pools: IntArray) -> FloatArray:
-    """Give equation 15 for pools whose s is that of type j; f' is not 0."""
+    """Return equation 15 for pools whose s is that of type j; f' is not 0."""
     small, base = float(figures.small[j]), pools[:, 0] * figures.base_rps
     auxiliary = pools[:, 1:] @ figures.auxiliary_rps[j]
     if small == 1:
@@ -97,7 +97,7 @@ def kairos_figures(
     latency_s: FloatArray,  # (B, K), mean seconds, sizes rising, kind 0 the base; `> 0`
     qos_s: float,  # `> 0`
 ) -> KairosFigures:
-    """Give the figures of measured latencies and a mix of sizes.
+    """Return the figures of measured latencies and a mix of sizes.
 
     A type's requests in time are the sizes below the first that is late there, as the authors'
     profile has them. InvalidInput if the base type is late with a size that occurs, besides what

@@ -22,7 +22,7 @@ class KairosPlus:
     bounds: FloatArray  # (P,); on the rate of each pool of the goal's space
 
     def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
-        """Give the pool with the highest bound that is not hopeless; None: all are."""
+        """Return the pool with the highest bound that is not hopeless; None: all are."""
         left = np.flatnonzero(~goal.hopeless(trials))
         if not len(left):
             return None

@@ -84,13 +84,13 @@ class MonitorSettings:
 
     @property
     def spans(self) -> tuple[int, ...]:
-        """Give how many blocks are compared with the reference at a look: 1, 2, 4, ... all."""
+        """Return how many blocks are compared with the reference at a look: 1, 2, 4, ... all."""
         most = self.window // self.block
         return (*(2**i for i in range(most.bit_length()) if 2**i < most), most)
 
     @property
     def log_level(self) -> float:
-        """Give the logarithm of the probability at which a single comparison counts."""
+        """Return the logarithm of the probability at which a single comparison counts."""
         return log(self.false_alarms / 2 * self.block / len(self.spans) / _MILLION)
 
 
@@ -163,7 +163,7 @@ class TrafficMonitor:
         return found
 
     def sizes(self) -> FloatArray:  # (N,), at most a window
-        """Give the sizes of the last requests, the oldest first, none from before a change."""
+        """Return the sizes of the last requests, the oldest first, none from before a change."""
         ended = [block.sizes for block in self._last]
         return np.concatenate([*ended, np.array(self._sizes)])[-self.settings.window :]
 
@@ -251,7 +251,7 @@ class TrafficMonitor:
 
 
 def log_chance_of_mixes(before: IntArray, after: IntArray) -> float:  # (k,), (k,)
-    """Give a bound on the logarithm of the chance that counts of one mix differ so much."""
+    """Return a bound on the logarithm of the chance that counts of one mix differ so much."""
     both = before + after
     ratio = float((xlogy(before, before) + xlogy(after, after) - xlogy(both, both)).sum())
     n, m = float(before.sum()), float(after.sum())
@@ -270,6 +270,6 @@ def _log_chance_of_rates(seconds: FloatArray, lasted_s: float, span: int) -> flo
 
 
 def _edges(sizes: FloatArray) -> FloatArray:  # (k - 1,)
-    """Give the upper ends of the classes but the last: octiles, and what is beyond either end."""
+    """Return the upper ends of all classes but the last: octiles, and beyond either end."""
     inner = np.quantile(sizes, np.arange(1, _CLASSES + 1) / _CLASSES, method="inverted_cdf")
     return np.unique(np.append(inner, np.nextafter(sizes.min(), -inf)))

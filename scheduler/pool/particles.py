@@ -41,23 +41,23 @@ class Particles(NamedTuple):
 
     @property
     def weight(self) -> FloatArray:  # (M,)
-        """Give the weights, which add up to 1."""
+        """Return the weights, which add up to 1."""
         return _normal(self.log_weight)
 
 
 def prior(count: int, coordinates: int, rng: np.random.Generator) -> Particles:
-    """Give particles that know nothing."""
+    """Return particles that know nothing."""
     z = rng.standard_normal((count, coordinates))
     return Particles(z, (), np.empty((count, 0)), np.zeros(count))
 
 
 def effective(weight: FloatArray) -> float:
-    """Give how many equally weighted particles would be as good."""
+    """Return how many equally weighted particles would be as good."""
     return float(1.0 / np.square(weight).sum())
 
 
 def observed(particles: Particles, seen: LogLikelihood, rng: np.random.Generator) -> Particles:
-    """Give particles that know one observation more.
+    """Return particles that know one observation more.
 
     It is let in step by step, each as large as half of the particles bear; then they are drawn
     anew and moved about by Metropolis steps that leave the posterior so far as it is.
@@ -93,7 +93,7 @@ def _enough(log_weight: FloatArray) -> bool:
 
 
 def _bearable(log_weight: FloatArray, likely: FloatArray, most: float) -> float:
-    """Give the largest step, at most so large, after which enough particles count."""
+    """Return the largest step, at most so large, after which enough particles count."""
     if _enough(log_weight + most * likely):
         return most
     low, high = 0.0, most

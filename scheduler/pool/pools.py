@@ -62,7 +62,7 @@ class PoolSpace:
         budget_usd_per_hour: float,
         most: int | Sequence[int],
     ) -> PoolSpace:
-        """Give the space of what a budget can pay of each type alone, at most `most` of each.
+        """Return the space of what a budget can pay of each type alone, at most `most` of each.
 
         InvalidInput if it cannot pay a single instance.
         """
@@ -96,11 +96,11 @@ class PoolSpace:
         return float(np.dot(self.most, self.prices))
 
     def cost(self, pool: Pool) -> float:
-        """Give what an hour of a pool costs, in USD."""
+        """Return what an hour of a pool costs, in USD."""
         return float(np.dot(pool, self.prices))
 
     def place(self, pool: Pool) -> int:
-        """Give the place of a pool among `pools`; InvalidInput if it is none of them."""
+        """Return the place of a pool among `pools`; InvalidInput if it is none of them."""
         inside = len(pool) == len(self.most) and all(
             0 <= count <= most for count, most in zip(pool, self.most, strict=True)
         )
@@ -109,11 +109,11 @@ class PoolSpace:
         return int(np.ravel_multi_index(pool, [most + 1 for most in self.most])) - 1
 
     def within(self, budget_usd_per_hour: float) -> BoolArray:  # (P,)
-        """Give which pools cost at most a budget."""
+        """Return which pools cost at most a budget."""
         return np.asarray(self.costs <= budget_usd_per_hour + _CENT)
 
     def full(self, budget_usd_per_hour: float) -> BoolArray:  # (P,)
-        """Give which pools a budget pays with no other instance of any type beside them."""
+        """Return which pools a budget pays with no other instance of any type beside them."""
         left = budget_usd_per_hour + _CENT - self.costs
         more = (self.pools < np.array(self.most)) & (np.array(self.prices) <= left[:, None])
         return np.asarray((left >= 0) & ~more.any(axis=1))
@@ -130,5 +130,5 @@ class PoolTrial(NamedTuple):
 
 
 def contained(pools: IntArray, largest: Pool) -> BoolArray:  # (P,)
-    """Give which pools have at most as many of each type as another."""
+    """Return which pools have at most as many of each type as another."""
     return np.asarray((pools <= np.array(largest)).all(axis=1))

@@ -68,7 +68,7 @@ class Ribbon:
 def expected_improvement(
     mean: FloatArray, deviation: FloatArray, above: float
 ) -> FloatArray:  # (P,)
-    """Give by how much normal values are expected to exceed a bound; deviations are `> 0`."""
+    """Return by how much normal values are expected to exceed a bound; deviations are `> 0`."""
     z = (mean - above) / deviation
     density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     return np.asarray(deviation * (z * ndtr(z) + density))

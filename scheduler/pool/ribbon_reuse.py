@@ -21,7 +21,7 @@ from circinus.scheduler.pool.search import CheapestInTime, Trials
 
 
 def carried_over(goal: CheapestInTime, earlier: Trials, again: PoolTrial) -> list[PoolTrial]:
-    """Give trials to begin the search at a new load with: A's, then those estimated of S.
+    """Return trials to begin the search at a new load with: A's, then those estimated of S.
 
     Strategies learn from an estimated one and do not try it; what it prunes is by the goal's
     rules, so that within the threshold it prunes nothing, other than published. None is estimated

@@ -45,13 +45,13 @@ class MeasuredTypes:
 
     @property
     def requests_per_usd(self) -> FloatArray:  # (K,)
-        """Give how many requests an instance of each serves for a dollar (equation 1)."""
+        """Return how many requests an instance of each serves for a dollar (equation 1)."""
         return np.asarray(3600.0 / (self.share @ self.latency_s) / self.prices)
 
     def useful(
         self, qos_s: float, *, in_time: float = 0.99, relaxed: float = RELAXED
     ) -> list[int]:
-        """Give places of types: the base, then those that serve more for a dollar, best first.
+        """Return places of types: the base, then those that serve more for a dollar, best first.
 
         The base serves the most for a dollar of those in time (3.2); the others have to be in time
         by the relaxed target. In time: enough requests alone and without a queue. InvalidInput if
@@ -75,7 +75,7 @@ class MeasuredTypes:
 def most_useful(
     in_time: Callable[[Pool], float], kinds: int, limit: int, tolerance: float = 0.005
 ) -> Pool:
-    """Give m: the least count of each type, alone, on which more do not improve.
+    """Return m: the least count of each type, alone, on which more do not improve.
 
     `in_time` gives the share in time of a pool, measured or simulated; it is asked for 1 to
     `limit` instances of each type. The paper stops at the first count that one more does not

@@ -32,7 +32,7 @@ class EarlyEnd:
         waiting: IntArray,  # (N,), N >= 1; that wait as each request comes
         in_time: BoolArray,  # (N,); whether each was in time
     ) -> tuple[PoolTrial, int]:
-        """Give the trial of so many requests, and after how many of them it ends.
+        """Return the trial of so many requests, and after how many of them it ends.
 
         What ended early has the share of its part as its value. InvalidInput if shapes disagree.
         """

@@ -30,20 +30,20 @@ class PoolGoal(Protocol):
         """The pools to choose from."""
 
     def worth(self, trial: PoolTrial) -> float:
-        """Give how good a trial was, in [0, 1]: what strategies climb."""
+        """Return how good a trial was, in [0, 1]: what strategies climb."""
 
     def feasible(self, trial: PoolTrial) -> bool:
-        """Give whether the pool is one to settle on."""
+        """Return whether the pool is one to settle on."""
 
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
-        """Give which pools need no trial: tried, or by its rules no better than the best."""
+        """Return which pools need no trial: tried, or by its rules no better than the best."""
 
 
 class PoolStrategy(Protocol):
     """Proposes which pool to try next."""
 
     def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
-        """Give a pool that is not `hopeless`; None: there is none, or it settles on the best."""
+        """Return a pool that is not `hopeless`; None: there is none, or it settles on the best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +154,12 @@ def search(
     most: int,
     known: Trials = (),
 ) -> list[PoolTrial]:
-    """Give all trials of `tried`, in order."""
+    """Return all trials of `tried`, in order."""
     return list(tried(goal, strategy, measure, most, known))
 
 
 def best(goal: PoolGoal, trials: Trials) -> PoolTrial | None:
-    """Give the best feasible trial, the first of equals; None: there is none."""
+    """Return the best feasible trial, the first of equals; None: there is none."""
     return max(filter(goal.feasible, trials), key=goal.worth, default=None)
 
 

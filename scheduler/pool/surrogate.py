@@ -67,7 +67,7 @@ def predicted(
     asked: FloatArray,  # counts, (P, K)
     settings: PoolSurrogateSettings | None = None,
 ) -> tuple[FloatArray, FloatArray]:  # (P,), (P,)
-    """Give mean and standard deviation of what pools are worth, after some were tried.
+    """Return mean and standard deviation of what pools are worth, after some were tried.
 
     InvalidInput if shapes disagree or a worth is not finite.
     """

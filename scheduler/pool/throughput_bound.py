@@ -57,7 +57,7 @@ def throughput_bound(
     *,
     in_time: float = 1.0,  # g, in (0, 1]
 ) -> ThroughputBound:
-    """Give bound and prices; InvalidInput if a number is out of its range or shapes differ."""
+    """Return bound and prices; InvalidInput if a number is out of its range or shapes differ."""
     check_bound_input(share, latency_s, counts, qos_s, in_time)
     able = latency_s <= qos_s
     sizes, kinds = np.nonzero(able)

@@ -45,7 +45,7 @@ def throughput_bounds(
     *,
     in_time: float = 1.0,  # g
 ) -> FloatArray:  # (P,)
-    """Give `rate_rps` of `throughput_bound` for each pool, to 1e-6; InvalidInput as there."""
+    """Return `rate_rps` of `throughput_bound` for each pool, to 1e-6; InvalidInput as there."""
     check_bound_input(share, latency_s, pools, qos_s, in_time)
     found = np.zeros(len(pools))
     ways = _Ways.of(share, latency_s, qos_s, in_time)
@@ -71,7 +71,7 @@ class _Ways(NamedTuple):
     def of(
         cls, share: FloatArray, latency_s: FloatArray, qos_s: float, in_time: float
     ) -> _Ways | None:
-        """Give it; None if too few requests can be served in time."""
+        """Return it; None if too few requests can be served in time."""
         able = (latency_s <= qos_s) & (share > 0)[:, None]
         some = able.any(axis=1)
         if share[some].sum() < in_time * (1 - 1e-9):
@@ -79,7 +79,7 @@ class _Ways(NamedTuple):
         return cls(share[some], np.where(able, latency_s, np.inf)[some], in_time)
 
     def cheapest(self, price: FloatArray) -> FloatArray:  # (P, K), both
-        """Give the column of least cost at each pool's prices, `>= 0`."""
+        """Return the column of least cost at each pool's prices, `>= 0`."""
         # a kind that costs nothing is preferred by its seconds
         paid = np.maximum(price, 1e-12 * price.max(axis=1, keepdims=True) + 1e-300)
         cost = self.latency_s[None] * paid[:, None, :]  # (P, B, K)
@@ -99,7 +99,7 @@ class _Ways(NamedTuple):
 
 
 def _bounds(ways: _Ways, pools: IntArray) -> FloatArray:  # (P,)
-    """Give the bounds; NaN where so many steps were not enough."""
+    """Return the bounds; NaN where so many steps were not enough."""
     count, kinds = pools.shape
     found = np.full(count, np.nan)
     spread = _SHIFT * (1.0 + np.arange(kinds) / kinds)
@@ -124,7 +124,7 @@ def _bounds(ways: _Ways, pools: IntArray) -> FloatArray:  # (P,)
 
 
 def _entering(ways: _Ways, price: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give the column that enters each basis, (P, K), and what it gains, (P,).
+    """Return the column that enters each basis, (P, K), and what it gains, (P,).
 
     Slack of a kind whose price is negative goes before ways to serve.
     """

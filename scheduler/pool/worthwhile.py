@@ -24,7 +24,7 @@ def least_cost(
     *,
     in_time: float,  # g
 ) -> float:
-    """Give what a rate of 1 costs at least, in the unit of prices; infinite: none can be."""
+    """Return what a rate of 1 costs at least, in the unit of prices; infinite: none can be."""
     cheapest = _costs(latency_s, prices, qos_s).min(axis=1)
     order = np.argsort(cheapest)
     mass = share[order]
@@ -39,7 +39,7 @@ def dearness(
     prices: FloatArray,  # (K,), p
     qos_s: float,
 ) -> FloatArray:  # (K,)
-    """Give how many times the least cost each type takes for the size that suits it best.
+    """Return how many times the least cost each type takes for the size that suits it best.
 
     1: it is the cheapest for some size. Infinite: it is in time with no size that occurs, or is
     paid where another that is free serves as well.
@@ -53,7 +53,7 @@ def dearness(
 
 
 def worthwhile(dear: FloatArray, choices: FloatArray, most: int, keep: int | None) -> list[int]:
-    """Give places of the types to choose from: the least dear ones, in their order.
+    """Return places of the types to choose from: the least dear ones, in their order.
 
     `choices`, (K,): how many counts each may have, 1 where it cannot be paid; their product stays
     within `most`, except that one type is always there. `keep`: a type that stays whatever it

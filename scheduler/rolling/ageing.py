@@ -67,11 +67,11 @@ class Ageing:
         checks.non_negative("turn_s", self.turn_s)
 
     def growth(self, waited_s: float) -> float:
-        """Give what the weight of a query that waits is multiplied by."""
+        """Return what the weight of a query that waits is multiplied by."""
         return 1 + waited_s / self.growth_s
 
     def longest_wait_s(self, queries: int, interval_s: float) -> float:
-        """Give the bound on waiting among so many live queries; see the module."""
+        """Return the bound on waiting among so many live queries; see the module."""
         return self.limit_s + queries * (self.turn_s + interval_s)
 
 
@@ -89,7 +89,7 @@ class Standing:
 def overdue(
     problem: Problem, standings: Mapping[str, Standing], ageing: Ageing
 ) -> tuple[str, ...]:
-    """Give the waiting queries that have waited too long, the longest first."""
+    """Return the waiting queries that have waited too long, the longest first."""
     waiting = {c.query_id for c in problem.candidates} - problem.running.keys()
     waited = {q: standings[q].since_s for q in waiting & standings.keys()}
     late = [(-since_s, q) for q, since_s in waited.items() if since_s >= ageing.limit_s]
@@ -102,7 +102,7 @@ def aged(
     ageing: Ageing,
     held: Collection[str] = (),  # queries over whom there is no claim
 ) -> Problem:
-    """Give the problem as waiting, priorities and claims change it; no standing: just came."""
+    """Return the problem as waiting, priorities and claims change it; no standing: just came."""
     late = overdue(problem, standings, ageing)
     safe = set(held) | {
         q
@@ -156,7 +156,7 @@ class Preemption:
 
 
 def preemptions(problem: Problem, schedule: Schedule) -> tuple[Preemption, ...]:
-    """Give every live query that ran and is stopped or moved, in the problem's order."""
+    """Return every live query that ran and is stopped or moved, in the problem's order."""
     now = schedule.by_query
     holders: dict[tuple[str, int], set[str]] = defaultdict(set)
     shared = {tier.name for tier in problem.tiers if not tier.dedicated}
@@ -192,7 +192,7 @@ def make_way(
     *,
     in_turn: bool,
 ) -> Problem:
-    """Give the problem with claimants put where they may run, and those in their way taken off.
+    """Return the problem with claimants put where they may run, and those in their way taken off.
 
     A claim is that of a waiting query, over the running ones that have to make way when it cannot
     be placed otherwise. For each, the first one first, the plan and machines are taken whose
@@ -239,7 +239,7 @@ class _Ground:
         self._staying = held_by_tenants(problem, staying)
 
     def ever_holds(self, candidate: Candidate, plan: PlanOption) -> bool:
-        """Give whether machines and a quota would hold a plan, empty but for what stays."""
+        """Return whether machines and a quota would hold a plan, empty but for what stays."""
         if fit(plan.demand, self._empty).missing:
             return False
         return candidate.tenant not in self._problem.quotas or all(
@@ -249,7 +249,7 @@ class _Ground:
         )
 
     def way(self, candidate: Candidate, plan: PlanOption, over: frozenset[str]) -> _Way | None:
-        """Give how to place a plan at the expense of the least weight; None if it cannot be."""
+        """Return how to place a plan at the expense of the least weight; None if it cannot be."""
         victims = self._over_quota(candidate, plan, over)
         if victims is None:
             return None
@@ -288,7 +288,7 @@ class _Ground:
         held: Mapping[tuple[str, int], Counter[str]],  # (tier, machine) -> query -> parts
         over: frozenset[str],
     ) -> tuple[float, int, int, set[str]] | None:
-        """Give weight and parts left, the least there are, with the machine and who leaves it."""
+        """Return weight and parts left, the least, with the machine and who leaves it."""
         found = []
         machines = range(self._tiers[tier].machines)
         used = [m for t, m in held if t == tier and m in machines]
@@ -314,7 +314,7 @@ class _Ground:
     def _over_quota(
         self, candidate: Candidate, plan: PlanOption, over: frozenset[str]
     ) -> set[str] | None:
-        """Give who of the tenant has to go for its quota; None if that is not enough."""
+        """Return who of the tenant has to go for its quota; None if that is not enough."""
         if candidate.tenant not in self._problem.quotas:
             return set()
         mine = {q for q in self.running if self.candidates[q].tenant == candidate.tenant}

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from circinus.scheduler.problem import Candidate, Problem, Schedule
 
 Made = Callable[[Problem], Schedule]
-"""Gives a valid schedule of a problem, or fails."""
+"""Returns a valid schedule of a problem, or fails."""
 
 
 def scheduled(problem: Problem, made: Made) -> Schedule:
-    """Give the schedule of a problem, without the queries with which it cannot be made.
+    """Return the schedule of a problem, without the queries with which it cannot be made.
 
     Where one cannot, halves are tried, and halves of them: of n queries each that is to blame
     costs 2 log2(n) schedules. What was raised is raised again if nobody is left.

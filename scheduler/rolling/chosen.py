@@ -39,7 +39,7 @@ class ChosenPool:
         checks.require(usd >= 0, "pool.most_usd_per_hour", "must be >= 0", usd)
 
     def words(self) -> str:
-        """Give it in words: `edge/small=3 edge/large=1`."""
+        """Return it in words: `edge/small=3 edge/large=1`."""
         counts = ((f"{t}/{k}", n) for t, kinds in self.slices.items() for k, n in kinds.items())
         return " ".join(f"{name}={count}" for name, count in counts if count)
 

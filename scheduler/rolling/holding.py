@@ -47,7 +47,7 @@ class Pooling:
         return frozenset(self._has)
 
     def began(self, problem: Problem) -> Problem:
-        """Give a problem with those bound to their pools who run on them."""
+        """Return a problem with those bound to their pools who run on them."""
         changed, found = bound(problem, self._wanted)
         self._plain = {c.query_id: c for c in problem.candidates if c.query_id in found}
         self._has = {query_id: self._wanted[query_id] for query_id in found}
@@ -63,7 +63,7 @@ class Pooling:
         self._plain.pop(query_id, None)
 
     def settle(self, live: LiveSchedule) -> bool:
-        """Give queries their pools where there is room; give whether the schedule changed.
+        """Return queries their pools where there is room; give whether the schedule changed.
 
         Those of higher priority, then of more weight, come first.
         """
@@ -96,7 +96,7 @@ class Pooling:
         return bool(lost or changed)
 
     def _lost(self, problem: Problem) -> list[str]:
-        """Give the queries that do not have their pools any more, as machines of them are gone."""
+        """Return the queries that lost their pools, as machines of them are gone."""
 
         def has(query_id: str) -> bool:
             at, plain = problem.running.get(query_id), self._plain[query_id]
@@ -105,7 +105,7 @@ class Pooling:
         return [query_id for query_id in sorted(self._has) if not has(query_id)]
 
     def _by_worth(self, live: LiveSchedule) -> list[Candidate]:
-        """Give the queries that should have another pool than they have, the first in line first.
+        """Return the queries that should have another pool, the first in line first.
 
         Each as it was before it got one.
         """
@@ -117,7 +117,7 @@ class Pooling:
         return sorted(concerned, key=lambda c: (-c.priority, -c.weight, c.query_id))
 
     def _change(self, live: LiveSchedule, candidate: Candidate) -> Lacking | Unfit | None:
-        """Give a query the pool that it should have, or its plan's own replicas back."""
+        """Return a query the pool that it should have, or its plan's own replicas back."""
         query_id, problem = candidate.query_id, live.problem()
         pool = self._wanted.get(query_id, NO_POOL)
         if query_id not in problem.running:

@@ -86,7 +86,7 @@ class LiveSchedule:
         return dict(self._served)
 
     def is_live(self, query_id: str) -> bool:
-        """Give whether there is a live query of that id."""
+        """Return whether there is a live query of that id."""
         return query_id in self._ready
 
     def arrive(self, candidate: Candidate) -> None:
@@ -164,11 +164,11 @@ class LiveSchedule:
         return min(map(self.priority, running), default=None)
 
     def priority(self, query_id: str) -> int:
-        """Give the priority of a live query."""
+        """Return the priority of a live query."""
         return self._ready[query_id].candidate.priority
 
     def problem(self) -> Problem:
-        """Give the problem as it stands: what a full reschedule is asked."""
+        """Return the problem as it stands: what a full reschedule is asked."""
         return replace(
             self._problem,
             candidates=tuple(each.candidate for each in self._ready.values()),
@@ -176,7 +176,7 @@ class LiveSchedule:
         )
 
     def schedule(self) -> Schedule:
-        """Give the schedule with reasons and utilisation; takes as long as there are queries."""
+        """Return the schedule with reasons and utilisation; takes as long as there are queries."""
         problem = replace(self.problem(), running={})
         assignments = tuple(self._served[q] for q in self._ready if q in self._served)
         return Schedule(

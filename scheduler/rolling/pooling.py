@@ -57,7 +57,7 @@ class _Want(NamedTuple):
 
 
 def bound(problem: Problem, pools: Mapping[str, ChosenPool]) -> tuple[Problem, frozenset[str]]:
-    """Give the problem with those bound to their pools who run on them, and who they are."""
+    """Return the problem with those bound to their pools who run on them, and who they are."""
     found = {}
     for candidate in problem.candidates:
         at = problem.running.get(candidate.query_id)
@@ -69,7 +69,7 @@ def bound(problem: Problem, pools: Mapping[str, ChosenPool]) -> tuple[Problem, f
 
 
 def with_slices(candidate: Candidate, at: Assignment) -> Candidate:
-    """Give a query as one that asks for the slices that it has, and nothing else."""
+    """Return a query as one that asks for the slices that it has, and nothing else."""
     plan = candidate.plan(at.plan_id)
     demand = tuple(DemandItem(each.tier, each.share) for each in at.machines)
     cost, calls = (0.0, 0.0) if plan is None else (plan.cost_usd_per_hour, plan.calls_usd_per_hour)
@@ -82,7 +82,7 @@ def with_slices(candidate: Candidate, at: Assignment) -> Candidate:
 def has_pool(
     tiers: Sequence[Tier], candidate: Candidate, at: Assignment, pool: ChosenPool
 ) -> bool:
-    """Give whether an assignment of a query, as it was before it got a pool, is that pool."""
+    """Return whether an assignment of a query, as it was before it got a pool, is that pool."""
     plan = candidate.plan(at.plan_id)
     by_name = {tier.name: tier for tier in tiers}
     if plan is None or _unfit(by_name, plan, pool) is not None:
@@ -104,7 +104,7 @@ def pooled(
     candidate: Candidate,  # the query, as it was before it got a pool
     pool: ChosenPool,
 ) -> Assignment | Lacking | Unfit:
-    """Give where a query gets its pool, on what others leave; its own slices stay if they can.
+    """Return where a query gets its pool, on what others leave; its own slices stay if they can.
 
     Nobody makes way for it. With `NO_POOL`, where its plan's own replicas go.
     """
@@ -125,7 +125,7 @@ def pooled(
 
 
 def room_for(problem: Problem, query_id: str, tier: str) -> dict[str, int]:
-    """Give how many slices of each type of a tier would fit beside others, the query's own gone.
+    """Return how many slices of each type of a tier would fit beside others, the query's own gone.
 
     Slices are as large as its plan's there; at most as many as a choice looks at.
     """
@@ -146,7 +146,7 @@ def room_for(problem: Problem, query_id: str, tier: str) -> dict[str, int]:
 
 
 def unmoved(problem: Problem, schedule: Schedule, held: Collection[str]) -> Schedule:
-    """Give a schedule with held queries where they run, whatever a policy did with them.
+    """Return a schedule with held queries where they run, whatever a policy did with them.
 
     Others stay where it has them if that is free, else go where there is room, else wait. A held
     one waits, too, if its own place is not free of other held ones, or is beyond a quota.
@@ -173,7 +173,7 @@ def _unfit(tiers: Mapping[str, Tier], plan: PlanOption, pool: ChosenPool) -> Unf
 
 
 def _wanted(plan: PlanOption, pool: ChosenPool) -> list[_Want]:
-    """Give what a plan needs with a pool; all items of a plan on a tier are alike."""
+    """Return what a plan needs with a pool; all items of a plan on a tier are alike."""
     own = [_Want(tier, None, share) for tier, share in plan.demand if tier not in pool.slices]
     share = {item.tier: item.share for item in plan.demand}
     return own + [
@@ -187,7 +187,7 @@ def _wanted(plan: PlanOption, pool: ChosenPool) -> list[_Want]:
 def _beyond(
     problem: Problem, others: Sequence[Assignment], candidate: Candidate, wanted: Sequence[_Want]
 ) -> str | None:
-    """Give what is above the tenant's quota, in words; None when nothing is."""
+    """Return what is above the tenant's quota, in words; None when nothing is."""
     tenant, needs = candidate.tenant, Counter[str]()
     if tenant not in problem.quotas:
         return None
@@ -208,7 +208,7 @@ def _beyond(
 def _too_dear(
     tiers: Mapping[str, Tier], plan: PlanOption, wanted: Sequence[_Want], pool: ChosenPool
 ) -> str | None:
-    """Give by how much it is above what the query may cost, in words; None: it is not.
+    """Return by how much it is above what the query may cost, in words; None: it is not.
 
     Slices on any type count what the dearest costs, calls what they cost anyway.
     """
@@ -220,7 +220,7 @@ def _too_dear(
 
 
 def _left(tiers: Mapping[str, Tier], others: Sequence[Assignment]) -> dict[tuple[str, int], int]:
-    """Give the parts that others leave of each machine, by tier and number."""
+    """Return the parts that others leave of each machine, by tier and number."""
     left = {(t.name, machine): PARTS for t in tiers.values() for machine in range(t.machines)}
     for name, machine, share in (s for a in others for s in a.machines):
         if (name, machine) in left and not tiers[name].dedicated:  # else it is gone
@@ -234,7 +234,7 @@ def _placed(
     wanted: Sequence[_Want],
     there: Sequence[Slice],  # what the query has now
 ) -> tuple[list[Slice], list[_Want]]:
-    """Give the slices, in the order of what is wanted, and what finds no room.
+    """Return the slices, in the order of what is wanted, and what finds no room.
 
     Best fit, after those that stay: as all slices on a tier are alike, it finds room where any is.
     """
@@ -263,7 +263,7 @@ def _placed(
 
 
 def _machines(tier: Tier, kind: str | None) -> range:
-    """Give the numbers of a type's machines; None: of all."""
+    """Return the numbers of a type's machines; None: of all."""
     if kind is None:
         return range(tier.machines)
     first = 0

@@ -19,7 +19,7 @@ Numbering = Mapping[str, tuple[tuple[str, int], ...]]
 
 
 def numbering(tiers: Iterable[Tier]) -> Numbering:
-    """Give how the machines of those tiers are numbered that have types."""
+    """Return how the machines of those tiers are numbered that have types."""
     typed = (tier for tier in tiers if tier.types)
     return {t.name: tuple((each.name, each.machines) for each in t.types) for t in typed}
 
@@ -27,7 +27,7 @@ def numbering(tiers: Iterable[Tier]) -> Numbering:
 def renumbered(
     running: Mapping[str, Assignment], before: Numbering, after: Numbering
 ) -> dict[str, Assignment]:
-    """Give what runs, by query, by the numbers that its machines have after a change.
+    """Return what runs, by query, by the numbers that its machines have after a change.
 
     A machine that is gone, the last of its type going first, gets the number of no machine.
     """
@@ -52,7 +52,7 @@ def _slice(at: Slice, before: Numbering, after: Numbering) -> Slice:
 
 
 def _within(machine: int, types: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
-    """Give the type of a machine, and its number among those of the type; None: it is gone."""
+    """Return the type of a machine, and its number among those of the type; None: it is gone."""
     for name, count in types:
         if machine < count:
             return name, machine

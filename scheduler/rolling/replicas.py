@@ -96,17 +96,17 @@ def followed(
     now: float,
     settings: ReplicaSettings,
 ) -> dict[str, FollowedLoad]:
-    """Give the loads after a look at what comes for queries; who is not seen is forgotten."""
+    """Return the loads after a look at what comes for queries; who is not seen is forgotten."""
     return {q: before.get(q, FollowedLoad()).followed(x, now, settings) for q, x in seen.items()}
 
 
 def wanted_extras(replicas: int, load: float) -> int:
-    """Give how many replicas a tier of a plan should have beyond its own."""
+    """Return how many replicas a tier of a plan should have beyond its own."""
     return max(0, ceil(replicas * load - _NO_REPLICA) - replicas)
 
 
 def load_for(replicas: int, own: int) -> float:
-    """Give the load at which a plan with `own` replicas on a tier wants so many there.
+    """Return the load at which a plan with `own` replicas on a tier wants so many there.
 
     Tiers with fewer of its own get them in proportion. Less than `own` is no load: a plan's own
     replicas are its demand, and stay.
@@ -121,7 +121,7 @@ def granted(
     before: Mapping[str, Assignment],  # extras that there are, by query: kept where possible
     most_usd_per_hour: Mapping[str, float],  # what extras of a query may cost; left out: any
 ) -> dict[str, Assignment]:
-    """Give the extras of the queries that get some, on what a valid schedule leaves free.
+    """Return the extras of the queries that get some, on what a valid schedule leaves free.
 
     Queries of higher priority, then of more weight, come first. Only shared tiers have room for
     extras, and tenants keep to their quotas with them.
@@ -152,7 +152,7 @@ def _by_worth(
 def _wishes(
     at: Assignment, load: float, free: Mapping[str, FreeShares]
 ) -> list[tuple[str, float]]:
-    """Give (tier, share) of each extra wanted, the tiers in turn: one alone may help nobody."""
+    """Return (tier, share) of each extra wanted, the tiers in turn: one alone may help nobody."""
     replicas = Counter((s.tier, s.share) for s in at.machines if s.tier in free)
     room = {(tier, share): free[tier].holds(parts_of(share)) for tier, share in replicas}
     # A rate may be tiny, and the load on it more than all machines could take.

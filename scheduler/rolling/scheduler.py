@@ -71,7 +71,7 @@ class Upkeep:
         standings: Mapping[str, Standing],
         held: frozenset[str] = frozenset(),  # queries that stay where they run, as `bound` says
     ) -> Schedule:
-        """Give the policy's schedule of a problem, claims of the waiting met first.
+        """Return the policy's schedule of a problem, claims of the waiting met first.
 
         Queries with which it cannot be made are set aside, see `scheduler.rolling.aside`. If
         nobody is left, that is WrongSchedule where the policy gave one that breaks rules.
@@ -97,7 +97,7 @@ class Times:
     overdue: frozenset[str] = frozenset()  # queries served because they were overdue
 
     def standings(self, queries: Iterable[str], now: float) -> dict[str, Standing]:
-        """Give how long queries have been as they are; one that is not known has just come."""
+        """Return how long queries have been as they are; one that is not known has just come."""
         return {
             q: Standing(
                 since_s=max(0.0, now - self.since.get(q, now)), overdue_entry=q in self.overdue
@@ -166,11 +166,11 @@ class RollingSchedule:
         return Times(since=dict(self._since), overdue=frozenset(self._overdue))
 
     def problem(self) -> Problem:
-        """Give the problem as it stands, without those who are set aside."""
+        """Return the problem as it stands, without those who are set aside."""
         return self._live.problem()
 
     def due(self, now: float) -> bool:
-        """Give whether claims ask for a whole schedule though nothing else changed. Cheap."""
+        """Return whether claims ask for a whole schedule though nothing else changed. Cheap."""
         self._now = now
         claims = self._claimants()
         return bool(claims) and (
@@ -247,7 +247,7 @@ class RollingSchedule:
         )
 
     def _claimants(self) -> frozenset[str]:
-        """Give who waits and is overdue, or of higher priority than somebody who runs."""
+        """Return who waits and is overdue, or of higher priority than somebody who runs."""
         waiting = self._live.waiting
         if not waiting:
             return frozenset()

@@ -164,7 +164,7 @@ class BreakingPoint:
 
 
 def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
-    """Give what a step says of its rate."""
+    """Return what a step says of its rate."""
     margin = _T * sqrt(1 + _FEW / len(seen.sent_s))
     edges = np.linspace(_SETTLES * seen.lasted_s, seen.lasted_s, _BLOCKS + 1)  # (K + 1,)
     block_s, done_s = float(edges[1] - edges[0]), seen.sent_s + seen.took_s
@@ -198,7 +198,7 @@ def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
 
 
 def breaking_point(steps: Sequence[RampStep]) -> BreakingPoint:
-    """Give where a unit breaks, of at least one step, in any order."""
+    """Return where a unit breaks, of at least one step, in any order."""
     checks.require(len(steps) > 0, "steps", "must have at least one", 0)
     there, broken = bracket(steps)
     bounds = [_bounds(reason, steps, there) for reason in BreakingReason]
@@ -218,7 +218,7 @@ def breaking_point(steps: Sequence[RampStep]) -> BreakingPoint:
 
 
 def bracket(steps: Sequence[RampStep]) -> tuple[RampStep | None, RampStep | None]:
-    """Give the highest rate that held below all that did not, and the lowest that did not.
+    """Return the highest rate that held below all that did not, and the lowest that did not.
 
     None: there is none.
     """
@@ -229,14 +229,14 @@ def bracket(steps: Sequence[RampStep]) -> tuple[RampStep | None, RampStep | None
 
 
 def borne_out(steps: Sequence[RampStep], there: RampStep | None) -> list[RampStep]:
-    """Give those below the highest rate that held, which the next higher one bears out."""
+    """Return those below the highest rate that held, which the next higher one bears out."""
     return [step for step in steps if there is not None and step.per_s < there.per_s]
 
 
 def _bounds(
     reason: BreakingReason, steps: Sequence[RampStep], there: RampStep | None
 ) -> tuple[float | None, float]:
-    """Give what rate one limit allows at least, None: it is not limited; and at most."""
+    """Return what rate one limit allows at least, None: it is not limited; and at most."""
     its = [(step, step.excess[reason]) for step in steps if reason in step.excess]
     if reason is _KEEPS_UP:
         least = [step.served_per_s - step.served_margin for step, _ in its]
@@ -250,7 +250,7 @@ def _bounds(
 
 
 def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float, margin: float) -> Excess:
-    """Give how far the quantile is above a limit, as logarithms, by the jackknife over blocks."""
+    """Return the log of the quantile over a limit, by the jackknife over blocks."""
     block = np.searchsorted(edges, seen.sent_s, "right") - 1  # (n,); -1: before the first
     took_s = np.maximum(np.minimum(seen.took_s, _longest_s(seen)), _SHORTEST_S)
     value = log(_quantile(took_s[block >= 0], QUANTILE) / limit_s) if (block >= 0).any() else 0.0
@@ -263,7 +263,7 @@ def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float, margin: float) 
 
 
 def _longest_s(seen: RampStepSeen) -> float:
-    """Give what a request that failed is taken to have taken: longer than all others."""
+    """Return what a request that failed is taken to have taken: longer than all others."""
     answered = seen.took_s[np.isfinite(seen.took_s)]
     return max(10 * float(answered.max(initial=0.0)), 1e3 * seen.lasted_s)
 
@@ -278,7 +278,7 @@ def _counted(at_s: FloatArray, edges: FloatArray) -> FloatArray:  # (n,), (K + 1
 
 
 def _busy(busy_s: FloatArray, done_s: FloatArray, edges: FloatArray) -> FloatArray:
-    """Give seconds busy in each block, if each request kept the unit busy just before its end."""
+    """Return busy seconds of each block, if each request was served just before its end."""
     known = np.isfinite(done_s) & np.isfinite(busy_s)
     end_s, start_s = done_s[known], (done_s - busy_s)[known]
     upto = [np.clip(edge - start_s, 0.0, end_s - start_s).sum() for edge in edges]

@@ -63,7 +63,7 @@ class NextRate:
 
 
 def next_rate(plan: RampPlan, steps: Sequence[RampStep]) -> NextRate | None:
-    """Give what is to be tried after some steps, in any order; None: it is over."""
+    """Return what is to be tried after some steps, in any order; None: it is over."""
     found = _next(plan, steps) if len(steps) < plan.most_steps else None
     if found is None:
         return None
@@ -94,7 +94,7 @@ def _next(plan: RampPlan, steps: Sequence[RampStep]) -> tuple[float, RampPhase] 
 def _edge(
     plan: RampPlan, steps: Sequence[RampStep], held: RampStep
 ) -> tuple[float, RampPhase] | None:
-    """Give a rate between the highest that surely holds and the next, or so at the other end."""
+    """Return a rate between the highest that surely holds and the next, or so at the other end."""
     sure = [step.per_s for step in borne_out(steps, held) if step.surely_held]
     low = max(sure, default=held.per_s)
     high = min((step.per_s for step in steps if step.surely_broken), default=held.per_s)

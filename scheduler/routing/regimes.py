@@ -58,7 +58,7 @@ class CapacitySeen:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Give the units of which fewer can be had than are wanted, in order."""
+        """Return the units of which fewer can be had than are wanted, in order."""
         short = (
             name for name, count in self.wanted.items() if count > self.available.get(name, 0)
         )
@@ -77,7 +77,7 @@ class RegimeState:
     cycle: int = 0  # how many cycles began before this one
 
     def look_at_s(self, settings: RegimeSettings) -> float:
-        """Give when it may change although nothing happens; inf: never."""
+        """Return when it may change although nothing happens; inf: never."""
         due = inf
         if self.regime is Regime.CAPACITY and self.whole_since_s is not None:
             due = self.whole_since_s + self.settles_s(settings)
@@ -86,13 +86,13 @@ class RegimeState:
         return due
 
     def settles_s(self, settings: RegimeSettings) -> float:
-        """Give how long capacity must have been back."""
+        """Return how long capacity must have been back."""
         doubled: float = settings.settle_s * 2.0 ** min(max(self.failovers - 1, 0), 60)
         return min(doubled, settings.longest_settle_s)
 
 
 def stepped(state: RegimeState, seen: CapacitySeen, settings: RegimeSettings) -> RegimeState:
-    """Give the state after what was seen."""
+    """Return the state after what was seen."""
     anew = False
     if settings.cycle_s is not None:
         cycle = floor(seen.at_s / settings.cycle_s)

@@ -38,7 +38,7 @@ HEADROOM = 1.25
 
 
 def with_room(route: EndpointRoute) -> EndpointRoute:
-    """Give a route whose demand takes as many units as it does where `HEADROOM` is left."""
+    """Return a route whose demand takes as many units as it does where `HEADROOM` is left."""
     return replace(route, demand_per_s=HEADROOM * route.demand_per_s)
 
 
@@ -52,7 +52,7 @@ class Router(Protocol):
     def decided(
         self, at_s: float, demand_per_s: float, available: AvailableUnits
     ) -> tuple[RouteTraffic, float]:
-        """Give what is wanted now, and when to ask again although nothing happens; inf: never."""
+        """Return the wanted units, and when to ask again if nothing happens; inf: never."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class RegimeRouter:
         return replace(spread, why=self.state.why), again_s
 
     def _cheapest(self, route: EndpointRoute) -> RouteTraffic:
-        """Give cost mode; what is cheapest for a demand is so for all up to what it can take."""
+        """Return cost mode; what is cheapest for a demand is so for all up to what it can take."""
         if self.method is not RouteMethod.CARRIED:
             return cheapest_traffic(route, self.method)
         demand = route.demand_per_s

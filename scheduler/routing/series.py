@@ -49,7 +49,7 @@ class RouteSeries:
     regimes: Sequence[RegimeChange]  # the first is what the run began with
 
     def at_s(self) -> FloatArray:
-        """Give the middle of each bucket, (B,)."""
+        """Return the middle of each bucket, (B,)."""
         return (np.arange(self.came.size, dtype=np.float64) + 0.5) * self.bucket_s
 
 
@@ -101,7 +101,7 @@ class RouteRecorder:
             self._regimes.append(change)
 
     def series(self) -> RouteSeries:
-        """Give what was told."""
+        """Return what was told."""
         came_s = np.array(self._came)
         answers = np.array([(came, at) for _, came, at in self._answers]).reshape(-1, 2)
         by = np.array([name for name, _, _ in self._answers], dtype=str)

@@ -59,21 +59,21 @@ class RouteScenario:
 
     @property
     def ends_s(self) -> float:
-        """Give when no more requests come."""
+        """Return when no more requests come."""
         return self.cycle_s * self.cycles
 
     @property
     def lasts_s(self) -> float:
-        """Give until when answers count."""
+        """Return until when answers count."""
         return self.ends_s + self.cycle_s
 
     @property
     def late_s(self) -> float:
-        """Give what a request may take that is not late."""
+        """Return what a request may take that is not late."""
         return 2 * self.route.latency_s
 
     def demand_per_s(self, at_s: float) -> float:
-        """Give the rate at a time."""
+        """Return the rate at a time."""
         wave = (1 - cos(2 * pi * at_s / self.cycle_s)) / 2
         return self.route.demand_per_s * (self.low + (1 - self.low) * wave)
 
@@ -291,7 +291,7 @@ def simulated(
     rng: np.random.Generator,
     recorder: RouteRecorder | None = None,
 ) -> RoutedRun:
-    """Give what comes of a scenario under a router; of equal generators the same requests come.
+    """Return what comes of a scenario under a router; of equal generators the same requests come.
 
     A recorder is told of it as it goes, and changes nothing.
     """

@@ -21,15 +21,15 @@ class SimulatedUnits:
 
     @property
     def per_unit(self) -> int:
-        """Give how many requests one has in hand at the most."""
+        """Return how many requests one has in hand at the most."""
         return max(1, round(self.unit.most_per_s * self.unit.latency_s))
 
     @property
     def places(self) -> int:
-        """Give how many all that run have in hand at the most."""
+        """Return how many all that run have in hand at the most."""
         return self.running * self.per_unit
 
     @property
     def service_s(self) -> float:
-        """Give how long a request takes once it has a place."""
+        """Return how long a request takes once it has a place."""
         return self.per_unit / self.unit.most_per_s

@@ -31,7 +31,7 @@ class RouteTraffic:
 
 
 def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:
-    """Give cost mode: what it would be were there units without end."""
+    """Return cost mode: what it would be were there units without end."""
     endless = replace(route, units=tuple(replace(u, available=None) for u in route.units))
     if method is RouteMethod.PUBLISHED:
         weights = cost_weights(endless.quick)
@@ -45,7 +45,7 @@ def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:
 def spread_traffic(
     route: EndpointRoute, method: RouteMethod, there: Mapping[str, int]
 ) -> RouteTraffic:
-    """Give capacity mode, where so many of each unit can be had, see `unit_counts.all_counts`."""
+    """Return capacity mode with so many of each unit (`unit_counts.all_counts`)."""
     per_s = {unit.name: unit.most_per_s for unit in route.units}
     if method is RouteMethod.PUBLISHED:
         weights, per_s = capacity_weights(route.quick, there), adjusted_per_s(route.units)

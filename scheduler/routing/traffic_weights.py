@@ -45,27 +45,27 @@ class RouteMethod(StrEnum):
 
 
 def cost_weights(units: Sequence[DeploymentUnit]) -> dict[str, float]:
-    """Give the published weights of cost mode, which sum to 1 (3.3)."""
+    """Return the published weights of cost mode, which sum to 1 (3.3)."""
     return _normal(units, np.array([1 / unit.price_usd_per_hour for unit in units]))
 
 
 def capacity_weights(
     units: Sequence[DeploymentUnit], available: Mapping[str, int]
 ) -> dict[str, float]:
-    """Give the published weights of capacity mode (3.3): 1 / n each; empty: none can be had."""
+    """Return the published weights of capacity mode (3.3): 1 / n each; empty: none can be had."""
     return _normal(units, np.array([float(available[unit.name] > 0) for unit in units]))
 
 
 def carried_weights(
     units: Sequence[DeploymentUnit], numbers: Mapping[str, int]
 ) -> dict[str, float]:
-    """Give weights by what so many of each unit can do; empty: there are none."""
+    """Return weights by what so many of each unit can do; empty: there are none."""
     parts = [numbers.get(unit.name, 0) * unit.most_per_s for unit in units]
     return _normal(units, np.array(parts))
 
 
 def adjusted_per_s(units: Sequence[DeploymentUnit]) -> dict[str, float]:
-    """Give requests per second that autoscaling aims at in capacity mode (5.4.2, table 2)."""
+    """Return requests per second that autoscaling aims at in capacity mode (5.4.2, table 2)."""
     target = float(np.mean([unit.most_per_s for unit in units]))
     return {unit.name: min(target, unit.most_per_s) for unit in units}
 
@@ -73,18 +73,18 @@ def adjusted_per_s(units: Sequence[DeploymentUnit]) -> dict[str, float]:
 def counts_for(
     route: EndpointRoute, weights: Mapping[str, float], per_s: Mapping[str, float]
 ) -> dict[str, int]:
-    """Give unit -> how many take their part of the demand, at so many requests per second each."""
+    """Return unit -> copies that serve its part of the demand, at these requests/s each."""
     demand = {name: weights.get(name, 0.0) * route.demand_per_s for name in per_s}
     return {name: ceil(demand[name] / most - _ROUNDING) for name, most in per_s.items()}
 
 
 def supply_per_s(units: Sequence[DeploymentUnit], numbers: Mapping[str, int]) -> float:
-    """Give the requests per second that so many units can take (eq. 2)."""
+    """Return the requests per second that so many units can take (eq. 2)."""
     return sum(numbers.get(unit.name, 0) * unit.most_per_s for unit in units)
 
 
 def mean_latency_s(units: Sequence[DeploymentUnit], weights: Mapping[str, float]) -> float:
-    """Give the mean seconds of a request under traffic weights that sum to 1."""
+    """Return the mean seconds of a request under traffic weights that sum to 1."""
     return sum(weights.get(unit.name, 0.0) * unit.latency_s for unit in units)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 def parts_now(
     weights: Mapping[str, float], can: Mapping[str, float], *, changing: bool
 ) -> dict[str, float]:
-    """Give each unit's part of the requests at this moment; they sum to 1. Empty: none runs.
+    """Return each unit's part of the requests at this moment; they sum to 1. Empty: none runs.
 
     `can` is what those that run can do, in requests per second, 0: none of it runs. While units
     start that weights count on (`changing`), and where all weight is on what does not run, parts
@@ -35,7 +35,7 @@ class UnitTurns:
     _owed: dict[str, float] = field(default_factory=dict)
 
     def next(self, parts: Mapping[str, float]) -> str:
-        """Give the unit that the next request goes to, where parts, not empty, sum to 1."""
+        """Return the unit that the next request goes to, where parts, not empty, sum to 1."""
         # who is gone, or new, starts even: owing it what it missed would flood it
         self._owed = {name: self._owed.get(name, 0.0) + part for name, part in parts.items()}
         name = max(self._owed, key=lambda each: self._owed[each])

@@ -22,7 +22,7 @@ from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 def cheapest_counts(
     route: EndpointRoute, available: Mapping[str, int | None] | None = None
 ) -> dict[str, int] | None:
-    """Give unit -> how many, for the least money; None: all that can be had are too few.
+    """Return unit -> how many, for the least money; None: all that can be had are too few.
 
     `available` stands for what the units say.
     """
@@ -33,7 +33,7 @@ def cheapest_counts(
 def least_usd_per_hour(
     route: EndpointRoute, available: Mapping[str, int | None] | None = None
 ) -> float | None:
-    """Give the price that no numbers are below, parts of units allowed; None: too few."""
+    """Return the price that no numbers are below, parts of units allowed; None: too few."""
     found = _solved(route, available, whole=False)
     if found is None:
         return None
@@ -43,7 +43,7 @@ def least_usd_per_hour(
 def all_counts(
     route: EndpointRoute, available: Mapping[str, int | None] | None = None
 ) -> dict[str, int]:
-    """Give what there is of units that are quick enough; of those without end, what would do."""
+    """Return what there is of units that are quick enough; of those without end, what would do."""
     return {unit.name: _most(route, unit, available) for unit in route.units}
 
 

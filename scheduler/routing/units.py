@@ -80,7 +80,7 @@ class EndpointRoute:
 
     @property
     def quick(self) -> tuple[DeploymentUnit, ...]:
-        """Give the units that are within the latency, and not left out."""
+        """Return the units that are within the latency, and not left out."""
         return tuple(unit for unit in self.units if self.allows(unit))
 
     def allows(self, unit: DeploymentUnit) -> bool:

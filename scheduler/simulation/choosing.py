@@ -121,7 +121,7 @@ def _cheapest(
 def _largest(
     market: PoolMarket, budget: float, within: BoolArray, bounds: FloatArray
 ) -> tuple[Pool | None, int, str]:
-    """Give the pool, how many were simulated, and why it was chosen."""
+    """Return the pool, how many were simulated, and why it was chosen."""
     space, method = market.space, market.question.method
     if not bounds.max() > 0:
         return None, 0, ""
@@ -152,7 +152,7 @@ def _least_cost(question: PoolQuestion) -> float:
 
 
 def _by_price(space: PoolSpace, bounds: FloatArray, of: BoolArray) -> Iterator[Pool]:
-    """Give pools, the cheapest first; of equals the fewest instances, then the highest bound.
+    """Yield pools, the cheapest first; of equals the fewest instances, then the highest bound.
 
     Of more than MOST_TRIED only those that no cheaper one's bound beats.
     """

@@ -40,22 +40,22 @@ class LoadDraws:
 
     @property
     def share(self) -> FloatArray:  # (B,)
-        """Give the share of each batch size."""
+        """Return the share of each batch size."""
         counts = np.bincount(self.rows, minlength=len(self.table.batches))
         return np.asarray(counts / len(self.rows))
 
     def first(self, requests: int) -> LoadDraws:
-        """Give the first so many requests, or all that there are."""
+        """Return the first so many requests, or all that there are."""
         of = slice(requests)
         return replace(self, gaps=self.gaps[of], rows=self.rows[of], service_s=self.service_s[of])
 
     def bound_rps(self, pool: Pool) -> float:
-        """Give the bound on the allowable rate of a pool."""
+        """Return the bound on the allowable rate of a pool."""
         counts, mean_s = np.array(pool, dtype=np.int64), self.table.mean_s
         return throughput_bound(self.share, mean_s, counts, self.qos_s, in_time=IN_TIME).rate_rps
 
     def scenarios(self, pool: Pool, level: float | None) -> Callable[[float], Scenario]:
-        """Give the scenario of a pool as a function of the rate.
+        """Return the scenario of a pool as a function of the rate.
 
         Policies plan with means, or with the quantile of that level if runs are noisy.
         """
@@ -78,7 +78,7 @@ class LoadDraws:
 def draw(
     table: LatencyTable, qos_s: float, load: Load, requests: int, seed: int, *, sampled: bool
 ) -> LoadDraws:
-    """Give the requests of a seed: gaps, sizes, service times."""
+    """Return the requests of a seed: gaps, sizes, service times."""
     streams = np.random.SeedSequence([2023, seed]).spawn(3)
     arrivals, sizes, service = (np.random.Generator(np.random.PCG64(each)) for each in streams)
     rows = table.rows(load.sizes(requests, sizes))
@@ -100,7 +100,7 @@ def allowable_rate(
     *,
     tolerance: float = 0.002,
 ) -> tuple[float, SimulationRun | None]:
-    """Give the largest rate with at least 99 % in time, by bisection, and its run.
+    """Return the largest rate with at least 99 % in time, by bisection, and its run.
 
     It begins at a bound and stops at a relative width of `tolerance`; 0 and None if not even a
     fiftieth of the bound is allowable.

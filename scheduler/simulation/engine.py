@@ -99,20 +99,20 @@ class SimulationRun:
 
     @property
     def in_time(self) -> float:
-        """Give the share of all requests that were answered in time; 0 if the run was stopped."""
+        """Return the share of all requests answered in time; 0 if the run was stopped."""
         if not self.complete:
             return 0.0
         return float(self.each_in_time.mean())
 
     @property
     def each_in_time(self) -> BoolArray:  # (N,)
-        """Give which requests were answered in time."""
+        """Return which requests were answered in time."""
         latency = self.finished_s - self.scenario.arrived_s
         return np.asarray(latency <= self.scenario.qos_s + SLACK_S)
 
     @property
     def waiting(self) -> IntArray:  # (N,)
-        """Give how many waited when each request came, where all were served."""
+        """Return how many waited when each request came, where all were served."""
         arrived_s = self.scenario.arrived_s
         started = np.searchsorted(np.sort(self.started_s), arrived_s, side="right")
         return np.asarray(np.maximum(np.arange(len(arrived_s)) - started, 0))
@@ -125,7 +125,7 @@ def simulate(
     most_late: float = inf,
     limit: int | None = None,
 ) -> SimulationRun:
-    """Give when and where every request was served.
+    """Return when and where every request was served.
 
     At most `limit` wait, `>= 1`; None: any number, and nobody is given up. As soon as more than
     `most_late` requests are certain to be late, the run is stopped.
@@ -160,7 +160,7 @@ def simulate(
 
 @compiled_part
 def _next_completion(free_at: FloatArray, idle: BoolArray) -> int:
-    """Give the busy instance that is free first; -1 if none is busy."""
+    """Return the busy instance that is free first; -1 if none is busy."""
     first = -1
     for j in range(len(free_at)):
         if not idle[j] and (first < 0 or free_at[j] < free_at[first]):
@@ -201,7 +201,7 @@ class _Instances(NamedTuple):
 
 @compiled_part
 def _busy_s(now: float, instances: _Instances) -> FloatArray:
-    """Give what each is still busy; what takes longer than foreseen, as long again.
+    """Return what each is still busy; what takes longer than foreseen, as long again.
 
     With no seconds left it would look as good as an idle instance.
     """
@@ -218,7 +218,7 @@ def _asked(
     given: _Given,
     instances: _Instances,
 ) -> IntArray:  # (m,)
-    """Give what the rule says of those that wait."""
+    """Return what the rule says of those that wait."""
     waiting = line[0]
     answer = np.full(len(waiting), WAIT, dtype=np.int64)
     seen = RuleInput(

@@ -40,7 +40,7 @@ class Load:
 def recorded_load(
     mix: str | Sequence[int] = "kairos", arrivals: str | Sequence[float] = "poisson"
 ) -> Load:
-    """Give a load by the names of its parts, or recorded batch sizes and gaps in seconds.
+    """Return a load by the names of its parts, or recorded batch sizes and gaps in seconds.
 
     As `load_of`, but reads no file.
     """
@@ -58,7 +58,7 @@ def recorded_load(
 def load_of(
     mix: str = "kairos", arrivals: str = "poisson", *, after: str | None = None, at: float = 0.5
 ) -> Load:
-    """Give a load by the names of its parts, or paths of recorded batch sizes and gaps in seconds.
+    """Return a load by names of its parts, or paths of recorded batch sizes and gaps (s).
 
     Recorded gaps are scaled to the rate, and each seed begins at another place of the recording.
     The mix is that of `after` from a share `at` of the requests on. InvalidInput if a name is

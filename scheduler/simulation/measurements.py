@@ -33,7 +33,7 @@ class LatencyTable:
     std_s: FloatArray  # (B, K); standard deviation of single runs, `>= 0`
 
     def rows(self, sizes: IntArray) -> IntArray:  # (N,)
-        """Give the row that each size is charged.
+        """Return the row that each size is charged.
 
         InvalidInput if a size is larger than the largest batch size, or `< 1`.
         """
@@ -45,7 +45,7 @@ class LatencyTable:
         return np.searchsorted(self.batches, sizes)
 
     def of_kinds(self, kinds: Sequence[str]) -> LatencyTable:
-        """Give the table of some instance types, in that order; InvalidInput if one is unknown."""
+        """Return the table of instance types, in that order; InvalidInput if one is unknown."""
         checks.require(len(kinds) > 0, "types", "must not be empty", kinds)
         checks.unique("types", kinds)
         for kind in kinds:
@@ -55,7 +55,7 @@ class LatencyTable:
         return replace(self, kinds=tuple(kinds), mean_s=mean_s, std_s=std_s)
 
     def quantile_s(self, level: float) -> FloatArray:  # (B, K)
-        """Give the quantile of single runs, taken as log-normal with that mean and deviation.
+        """Return the quantile of single runs, taken as log-normal with that mean and deviation.
 
         InvalidInput if `level` is not in (0, 1).
         """
@@ -64,7 +64,7 @@ class LatencyTable:
         return np.asarray(np.exp(mu + NormalDist().inv_cdf(level) * sigma))
 
     def sampled_s(self, rows: IntArray, rng: np.random.Generator) -> FloatArray:  # (N, K)
-        """Give seconds of single runs, log-normal, the luck of a request its own on each kind."""
+        """Return seconds of single runs, log-normal, independent for each kind."""
         mu, sigma = self._log_normal()
         draws = rng.standard_normal((len(rows), len(self.kinds)))
         return np.asarray(np.exp(mu[rows] + sigma[rows] * draws))
@@ -75,7 +75,7 @@ class LatencyTable:
 
 
 def parse_latencies(lines: Iterable[str], model: str) -> LatencyTable:
-    """Give the table of a model.
+    """Return the table of a model.
 
     InvalidInput if a column, the model or a combination of type and batch is missing or told
     twice, or a number is none or out of its range.
@@ -109,7 +109,7 @@ def _cell(row: dict[str, str]) -> tuple[tuple[str, int], tuple[float, float]]:
 
 
 def measured(model: str, cells: Mapping[tuple[str, int], tuple[float, float]]) -> LatencyTable:
-    """Give the table of the mean and deviation, in seconds, by type and batch size.
+    """Return the table of the mean and deviation, in seconds, by type and batch size.
 
     InvalidInput if a combination of type and batch size is missing.
     """

@@ -11,7 +11,7 @@ from circinus.scheduler.simulation.engine import SLACK_S, SimulationRun
 
 
 def lateness_s(run: SimulationRun) -> tuple[float, float]:
-    """Give by how much late answers were late on average, and the worst; 0 if none was.
+    """Return by how much late answers were late on average, and the worst; 0 if none was.
 
     ValueError if nothing was served.
     """
@@ -24,7 +24,7 @@ def lateness_s(run: SimulationRun) -> tuple[float, float]:
 
 
 def state_at(run: SimulationRun, request: int) -> DispatchState:
-    """Give the state in which the policy was asked when a request arrived.
+    """Return the state in which the policy was asked when a request arrived.
 
     What policies had planned is not kept: every request counts as unplanned.
     """
@@ -61,7 +61,7 @@ def oracle_rate(
     kind: IntArray,  # (n,)
     qos_s: float,
 ) -> float:
-    """Give the rate of a dispatcher that knows every request beforehand (ORCL; Kairos, section 7).
+    """Return the rate of a dispatcher that knows all requests (ORCL; Kairos, section 7).
 
     Requests per second until all are served; 0 if some cannot be served in time. Requests are
     sorted by size; there is no waiting. A base instance takes the largest that is left, an

@@ -32,12 +32,12 @@ class ChoiceMethod(StrEnum):
 
     @property
     def published(self) -> bool:
-        """Give whether pools are compared by equation 15."""
+        """Return whether pools are compared by equation 15."""
         return self in (ChoiceMethod.KAIROS, ChoiceMethod.KAIROS_PLUS)
 
     @property
     def tries(self) -> bool:
-        """Give whether pools are simulated."""
+        """Return whether pools are simulated."""
         return self in (ChoiceMethod.SIMULATED, ChoiceMethod.KAIROS_PLUS)
 
 
@@ -80,7 +80,7 @@ class PoolQuestion:
         return self.counts or (self.most,) * len(self.table.kinds)
 
     def of_types(self, places: Sequence[int]) -> PoolQuestion:
-        """Give the same question of some of its types, by their places."""
+        """Return the same question of some of its types, by their places."""
         return replace(
             self,
             table=self.table.of_kinds([self.table.kinds[k] for k in places]),
@@ -94,7 +94,7 @@ class PoolQuestion:
         return np.array(self.prices)
 
     def draws(self, place: int) -> LoadDraws:
-        """Give one of the draws: 0 is chosen on, the following ones are looked at afterwards."""
+        """Return one of the draws: 0 is chosen on, the following ones are looked at afterwards."""
         seed = SEED + self.seed * (1 + self.checks) + place
         load, sampled = self.load, self.sampled
         return draw(self.table, self.qos_s, load, self.requests, seed, sampled=sampled)

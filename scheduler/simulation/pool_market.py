@@ -38,7 +38,7 @@ class PoolMarket:
 
     @classmethod
     def of(cls, question: PoolQuestion, budget: float) -> PoolMarket:
-        """Give the pools that a budget pays."""
+        """Return the pools that a budget pays."""
         if budget < min(question.prices):  # refused there, of all types
             PoolSpace.within_budget(question.table.kinds, question.prices, budget, 1)
         draws = question.draws(0)
@@ -68,7 +68,7 @@ class PoolMarket:
         return dispatch_policy(self.question.dispatch)
 
     def bounds(self, of: BoolArray) -> FloatArray:  # (P,)
-        """Give the bounds of some pools on their rates; 0 of the others."""
+        """Return the bounds of some pools on their rates; 0 of the others."""
         found = np.zeros(len(self.space.pools))
         found[of] = self._bounds(self.space.pools[of])
         return found
@@ -80,7 +80,7 @@ class PoolMarket:
         return throughput_bounds(share, mean_s, pools, qos_s, in_time=IN_TIME)
 
     def in_time(self, pool: Pool, rate_rps: float) -> bool:
-        """Give whether 99 % are in time at a rate, on each of the draws."""
+        """Return whether 99 % are in time at a rate, on each of the draws."""
         every = (self.draws, *map(self.question.draws, range(1, 1 + self.question.checks)))
         return all(
             SimulatedRates(policy=self.policy, draws=draws).in_time(pool, rate_rps) >= IN_TIME
@@ -88,7 +88,7 @@ class PoolMarket:
         )
 
     def served(self, pool: Pool) -> tuple[PoolOffer, str]:
-        """Give a pool with its rate on draws that it was not chosen on, and how sure that is."""
+        """Return a pool with its rate on draws that it was not chosen on, and how sure that is."""
         if not self.question.method.tries:
             sure = "not simulated; no dispatcher exceeds the bound, and most stay 5 to 15 % below"
             if self.question.method.published:
@@ -103,7 +103,7 @@ class PoolMarket:
         )
 
     def front(self, budget: float, chosen: PoolOffer) -> tuple[PoolOffer, ...]:
-        """Give what parts of a budget buy by their bounds, those that nothing else beats."""
+        """Return what parts of a budget buy by their bounds, those that nothing else beats."""
         found = {chosen.pool: chosen}
         rates = SimulatedRates(policy=self.policy, draws=self.draws, tolerance=_COARSE)
         for part in range(1, 1 + _OFFERS):
@@ -127,7 +127,7 @@ class PoolMarket:
         reason: str,
         front: tuple[PoolOffer, ...],
     ) -> PoolChoice:
-        """Give the answer."""
+        """Return the answer."""
         return PoolChoice(
             types=self.space.types,
             chosen=chosen,
@@ -140,7 +140,7 @@ class PoolMarket:
         )
 
     def nothing(self, looked_at: int, tried: int, reason: str) -> PoolChoice:
-        """Give the answer that no pool will do."""
+        """Return the answer that no pool will do."""
         return self.choice(None, (looked_at, tried), "", reason, ())
 
     def no_rate(self) -> str:
@@ -156,12 +156,12 @@ class PoolMarket:
 
 
 def pool_of(counts: IntArray) -> Pool:
-    """Give the pool of an array of counts."""
+    """Return the pool of an array of counts."""
     return tuple(counts.tolist())
 
 
 def _undominated(offers: Iterable[PoolOffer]) -> Iterator[PoolOffer]:
-    """Give those that serve more than every cheaper one, by price."""
+    """Yield those that serve more than every cheaper one, by price."""
     most = 0.0
     for offer in sorted(offers, key=lambda o: (o.price_usd_per_hour, -_rate(o))):
         if _rate(offer) > most:

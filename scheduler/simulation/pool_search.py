@@ -33,7 +33,7 @@ class SimulatedRates:
         return PoolTrial(pool, rate)
 
     def rate(self, pool: Pool) -> float:
-        """Give the allowable rate of a pool, per second."""
+        """Return the allowable rate of a pool, per second."""
         scenarios = self.draws.scenarios(pool, self.policy.level)
         bound = _OVER * self.draws.bound_rps(pool)
         if not bound > 0:
@@ -41,7 +41,7 @@ class SimulatedRates:
         return allowable_rate(self.policy, scenarios, bound, tolerance=self.tolerance)[0]
 
     def in_time(self, pool: Pool, rate_rps: float) -> float:
-        """Give the share in time at a rate; 0 once it is clear that it is below the target."""
+        """Return the share in time at a rate; 0 once it is clear that it is below the target."""
         scenario = self.draws.scenarios(pool, self.policy.level)(rate_rps)
         most_late = (1.0 - IN_TIME) * len(scenario.arrived_s) + 1e-6
         return simulate(scenario, self.policy, most_late=most_late).in_time

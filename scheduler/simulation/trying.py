@@ -55,7 +55,7 @@ class TrialLoad:
 
 @compiled_part
 def _step(variability: float, steps: int) -> tuple[int, float]:
-    """Give the step below, never the last one, and the part of the way to the next."""
+    """Return the step below, never the last one, and the part of the way to the next."""
     place = variability * (steps - 1)
     low = min(int(place), steps - 2)
     return low, place - low
@@ -82,7 +82,7 @@ class TrialDraws:
         return int(self.rows.shape[0])
 
     def arrived_s(self, stream: int, variability: float) -> FloatArray:  # (N,)
-        """Give when the requests of a stream arrive."""
+        """Return when the requests of a stream arrive."""
         low, part = _step(variability, _STEPS)
         before, after = self.gaps_s[stream, low : low + 2]
         return np.asarray(np.cumsum(before + part * (after - before)))
@@ -149,7 +149,7 @@ class FirstComeTrials:
 
 
 def _most_late(enough: float, requests: int) -> int:
-    """Give how many may be late where so much is enough, whatever the rounding."""
+    """Return how many may be late where so much is enough, whatever the rounding."""
     return int((1.0 - enough) * requests + 1e-6)
 
 
@@ -180,7 +180,7 @@ def _shares(
 def _share(
     pool: IntArray, scale: FloatArray, variability: float, stream: int, given: _Requests
 ) -> float:
-    """Give the share in time of a run."""
+    """Return the share in time of a run."""
     gaps, service = given.gaps[stream], given.service[stream]
     low, part = _step(variability, len(gaps))
     kind = np.repeat(np.arange(len(pool)), pool)

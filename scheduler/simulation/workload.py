@@ -20,14 +20,14 @@ _MU, _SIGMA = 5.1, 0.2  # of the log-normal part of batch sizes, in both papers'
 
 
 def poisson_gaps(count: int, rng: np.random.Generator) -> FloatArray:  # (count,)
-    """Give the gaps of a Poisson process: exponential, mean 1."""
+    """Return the gaps of a Poisson process: exponential, mean 1."""
     return rng.exponential(1.0, count)
 
 
 def bursty_gaps(
     count: int, rng: np.random.Generator, *, burstiness: float = 4.0, mean_run: float = 50.0
 ) -> FloatArray:  # (count,)
-    """Give gaps that are short for a while, then long for a while (interrupted Poisson).
+    """Return gaps that are short for a while, then long for a while (interrupted Poisson).
 
     Two phases with rates `burstiness` to 1, `>= 1`, take turns, with `mean_run` arrivals each on
     average, `> 1`; the mean gap of the whole is 1. InvalidInput if a number is out of its range.
@@ -41,7 +41,7 @@ def bursty_gaps(
 
 
 def recorded_gaps(gaps_s: FloatArray, count: int) -> FloatArray:  # (count,)
-    """Give recorded gaps in their order, from the start again when they end, mean 1.
+    """Return recorded gaps in their order, from the start again when they end, mean 1.
 
     InvalidInput if there are none, one is negative or not finite, or all are 0.
     """
@@ -53,7 +53,7 @@ def recorded_gaps(gaps_s: FloatArray, count: int) -> FloatArray:  # (count,)
 
 
 def arrival_times(gaps: FloatArray, rate_per_s: float) -> FloatArray:  # (N,)
-    """Give the times at which requests arrive when the gaps are made to fit a rate.
+    """Return the times at which requests arrive when the gaps are made to fit a rate.
 
     InvalidInput if the rate is not `> 0`.
     """
@@ -62,7 +62,7 @@ def arrival_times(gaps: FloatArray, rate_per_s: float) -> FloatArray:  # (N,)
 
 
 def kairos_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
-    """Give batch sizes as the Kairos artefact draws them, 1 to 999.
+    """Return batch sizes as the Kairos artefact draws them, 1 to 999.
 
     Of r uniform on 1..99: r <= 8 uniform on 1..99; 9..30 on 200..599; 31..35 on 600..999; else
     log-normal s where 100 <= s <= 200, uniform on 190..199 where it is not.
@@ -75,7 +75,7 @@ def kairos_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,
 
 
 def ribbon_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
-    """Give batch sizes as the Ribbon artefact draws them, 1 to 500.
+    """Return batch sizes as the Ribbon artefact draws them, 1 to 500.
 
     Of r uniform on 1..99: r <= 2 uniform on 1..99; 3..12 on 250..499; else log-normal s, or
     uniform on 400..499 where s > 500.
@@ -90,7 +90,7 @@ def ribbon_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,
 def gaussian_batches(
     count: int, rng: np.random.Generator, *, mean: float = 300.0, std: float = 100.0
 ) -> IntArray:  # (count,)
-    """Give normally distributed batch sizes, cut to 1..1000 (Kairos, section 8.4).
+    """Return normally distributed batch sizes, cut to 1..1000 (Kairos, section 8.4).
 
     The paper names neither mean nor deviation; the defaults are ours.
     """
@@ -99,7 +99,7 @@ def gaussian_batches(
 
 
 def recorded_batches(batches: Sequence[int]) -> BatchMix:
-    """Give a mix drawn with replacement from such sizes; InvalidInput if none, or one `< 1`."""
+    """Return a mix drawn with replacement from such sizes; InvalidInput if none, or one `< 1`."""
     checks.require(len(batches) > 0, "batches", "must not be empty", batches)
     checks.require(min(batches) >= 1, "batches", "must be >= 1", min(batches))
     pool = np.array(batches, dtype=np.int64)
@@ -107,7 +107,7 @@ def recorded_batches(batches: Sequence[int]) -> BatchMix:
 
 
 def changing(before: BatchMix, after: BatchMix, *, at: float = 0.5) -> BatchMix:
-    """Give a mix that changes after a share `at` of the requests, in [0, 1]."""
+    """Return a mix that changes after a share `at` of the requests, in [0, 1]."""
     checks.probability("at", at)
 
     def draw(count: int, rng: np.random.Generator) -> IntArray:

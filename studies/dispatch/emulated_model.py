@@ -18,7 +18,7 @@ MOST_KINDS = 8
 
 
 def asked(size: float, seconds: Sequence[float]) -> Payload:
-    """Give the input of a request of a size that takes so many seconds on each kind."""
+    """Return the input of a request of a size that takes so many seconds on each kind."""
     return {"size": size, "seconds": list(seconds)}
 
 

@@ -127,7 +127,7 @@ class _Requests:
     sent: int = 0
 
     def next(self, *parts: tuple[float, int]) -> Scenario:
-        """Give the next ones, so many at a rate."""
+        """Return the next ones, so many at a rate."""
         rates, counts = zip(*parts, strict=True)
         first, self.sent = self.sent, self.sent + sum(counts)
         of = slice(first, self.sent)
@@ -139,7 +139,7 @@ class _Requests:
 
 
 async def _overhead_ms(pool: LivePool, dispatcher: Dispatcher) -> dict[str, object]:
-    """Give what a call takes beyond the operator's seconds, direct and dispatched."""
+    """Return what a call takes beyond the operator's seconds, direct and dispatched."""
     short, terms = asked(5.0, [DIRECT_S] * MOST_KINDS), RequestTerms(timeout_s=5.0)
     direct = await pool.direct_s()
     dispatched = await median_s(lambda: dispatcher.request(short, terms))
@@ -151,7 +151,7 @@ async def _overhead_ms(pool: LivePool, dispatcher: Dispatcher) -> dict[str, obje
 def _beside_simulated(
     outcome: LoadOutcome, policy: CompiledPolicy, limit: int
 ) -> dict[str, object]:
-    """Give what became of the load, and of the same arrivals simulated."""
+    """Return what became of the load, and of the same arrivals simulated."""
     simulated = simulate(outcome.scenario, policy, limit=limit)
     latency_s = simulated.finished_s - outcome.scenario.arrived_s
     both = [0.5, 0.99]

@@ -63,7 +63,7 @@ class LoadOutcome:
         return np.asarray(self.latency_s <= self.scenario.qos_s)
 
     def figures(self) -> dict[str, object]:
-        """Give what matters."""
+        """Return what matters."""
         return {
             "rate_rps": rate_of(self.scenario.arrived_s),
             "requests": len(self.latency_s),
@@ -76,7 +76,7 @@ class LoadOutcome:
         }
 
     def sender_lag_ms(self) -> list[float]:
-        """Give how late requests were sent: median and 99th percentile."""
+        """Return how late requests were sent: median and 99th percentile."""
         lag_s = np.array(self.sent_s) - self.scenario.arrived_s
         return [quantile_ms(lag_s, level) for level in (0.5, 0.99)]
 
@@ -117,7 +117,7 @@ class LivePool:
         self.call_s = await self.direct_s() - DIRECT_S
 
     async def serve_with(self, policy: str, *, limit: int, prior_s: float) -> Dispatcher:
-        """Give a dispatcher that knows nothing yet, in place of the one before."""
+        """Return a dispatcher that knows nothing yet, in place of the one before."""
         await self._retire()
         made = Dispatcher(
             emulated, _plan(prior_s), _INFRASTRUCTURE, dispatch_policy(policy), _CLOCK, limit
@@ -144,12 +144,12 @@ class LivePool:
         return outcome
 
     async def direct_s(self) -> float:
-        """Give the median seconds of short calls past the dispatcher."""
+        """Return the median seconds of short calls past the dispatcher."""
         clients, names, inputs = cycle(self.clients.values()), ("serve",), {INPUT: self._short}
         return await median_s(lambda: next(clients).run(names, inputs, names, timeout_s=5))
 
     def busy(self, instance: LocalInstance) -> bool:
-        """Give whether an instance is at work."""
+        """Return whether an instance is at work."""
         dispatcher = self.dispatcher
         return dispatcher is not None and (
             instance.address in dispatcher.queues[_TIER].figures().busy
@@ -183,7 +183,7 @@ class LivePool:
 
 
 async def median_s(call: Callable[[], Awaitable[object]]) -> float:
-    """Give the median seconds of a call, made a few hundred times one after the other."""
+    """Return the median seconds of a call, made a few hundred times one after the other."""
     taken = []
     for _ in range(_CALLS):
         began = _CLOCK.now()
@@ -193,13 +193,13 @@ async def median_s(call: Callable[[], Awaitable[object]]) -> float:
 
 
 def quantile_ms(seconds: FloatArray, level: float) -> float:
-    """Give a quantile of those that are not NaN, in milliseconds; NaN of none."""
+    """Return a quantile of those that are not NaN, in milliseconds; NaN of none."""
     known = seconds[np.isfinite(seconds)]
     return round(float(np.quantile(known, level)) * 1e3, 2) if len(known) else float("nan")
 
 
 def rate_of(arrived_s: FloatArray) -> float:
-    """Give requests per second."""
+    """Return requests per second."""
     return round(len(arrived_s) / float(arrived_s[-1]), 2)
 
 
@@ -207,7 +207,7 @@ _INFRASTRUCTURE = Infrastructure(name="live", tiers=(Tier(name=_TIER),))
 
 
 def _plan(service_s: float) -> Plan:
-    """Give the plan of the emulated pipeline on the pool, which says what a request takes."""
+    """Return the plan of the emulated pipeline on the pool, which says what a request takes."""
     deployment = Deployment(
         placement={"serve": _TIER}, allocation={"serve": 1.0}, replicas={"serve": 1}
     )

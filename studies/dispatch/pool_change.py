@@ -104,7 +104,7 @@ class PoolChangeStudy:
         checks.share("load", self.load)
 
     def space(self) -> PoolSpace:
-        """Give the pools that the budget may pay, and more."""
+        """Return the pools that the budget may pay, and more."""
         budget = self.budget_usd_per_hour
         return PoolSpace.within_budget(self.table.kinds, self.prices, budget, MOST_OF_TYPE)
 
@@ -118,24 +118,24 @@ class Change(NamedTuple):
     known: int  # of them, when the monitor told
 
     def stages(self) -> tuple[FloatArray, ...]:
-        """Give the sizes that are chosen from: when told, soon after, and after a window."""
+        """Return the sizes that are chosen from: when told, soon after, and after a window."""
         return self.sizes[: self.known], self.sizes[:_SOON], self.sizes
 
 
 def run(study: PoolChangeStudy, out: Path) -> list[PoolChangeRow]:
-    """Give all rows, written to `out/pool-change.csv` one by one."""
+    """Return all rows, written to `out/pool-change.csv` one by one."""
     return written(results(study), PoolChangeRow, out / "pool-change.csv")
 
 
 def results(study: PoolChangeStudy) -> Iterator[PoolChangeRow]:
-    """Give the rows of a study as they are measured."""
+    """Yield the rows of a study as they are measured."""
     space = study.space()
     for seed in range(study.first_seed, study.first_seed + study.seeds):
         yield from _Seed(study, space, seed).rows()
 
 
 def measured(draws: LoadDraws, policy: str) -> MeasurePool:
-    """Give what measures the allowable rate of a pool; DRS has its best threshold there."""
+    """Return what measures the allowable rate of a pool; DRS has its best threshold there."""
     sweep = draws.first(_SEARCHED)
 
     def measure(pool: Pool) -> PoolTrial:
@@ -146,7 +146,7 @@ def measured(draws: LoadDraws, policy: str) -> MeasurePool:
 
 
 def best_rate(draws: LoadDraws, space: PoolSpace, budget: float) -> float:
-    """Give the highest allowable rate of all pools, under the default policy."""
+    """Return the highest allowable rate of all pools, under the default policy."""
     bounds, full = np.zeros(len(space.pools)), space.full(budget)
     share, mean_s = draws.share, draws.table.mean_s
     bounds[full] = throughput_bounds(
@@ -165,7 +165,7 @@ class _Seed:
     seed: int
 
     def rows(self) -> Iterator[PoolChangeRow]:
-        """Give the rows of the seed."""
+        """Yield the rows of the seed."""
         default = DEFAULT.dispatch
         before = self._draws(self.study.before, self.seed)
         old = self.chosen(ChoiceMethod.BOUND, before.table.batches[before.rows])
@@ -198,7 +198,7 @@ class _Seed:
                 yield of_scheme(evaluation=n, **told(trial))
 
     def chosen(self, method: ChoiceMethod, sizes: FloatArray | IntArray) -> Pool:
-        """Give the pool that a method chooses for sizes that were seen."""
+        """Return the pool that a method chooses for sizes that were seen."""
         question = PoolQuestion(
             table=self.study.table,
             prices=self.study.prices,
@@ -217,7 +217,7 @@ class _Seed:
     def tried(
         self, scheme: str, policy: str, unseen: LoadDraws, change: Change
     ) -> list[PoolTrial]:
-        """Give the trials of a scheme, under the new mix."""
+        """Return the trials of a scheme, under the new mix."""
         space, budget = self.space, self.study.budget_usd_per_hour
         seen = self._draws(_seen(change.stages()[0]), _SEEN + self.seed, _SEARCHED)
         figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
@@ -230,7 +230,7 @@ class _Seed:
         return search(goal, strategy, measured(unseen, policy), self.study.evaluations)
 
     def watched(self, pool: Pool, rate_rps: float) -> Change:
-        """Give what a monitor tells of the change, on a run of the pool at that rate."""
+        """Return what a monitor tells of the change, on a run of the pool at that rate."""
         settings = MonitorSettings()
         # in the middle of a block, of each seed in another place
         changed_at = settings.window + settings.least + 37 * self.seed % settings.block
@@ -248,13 +248,13 @@ class _Seed:
 
 
 def _seen(sizes: FloatArray | IntArray) -> Load:
-    """Give a load like what was seen."""
+    """Return a load like what was seen."""
     mix = recorded_batches(sizes.astype(np.int64).tolist())
     return Load(name="seen", sizes=mix, gaps=poisson_gaps)
 
 
 def told_of(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
-    """Give what a monitor tells of a change at a request of a run, and the window that follows.
+    """Return what a monitor tells of a change at a request of a run, and the window that follows.
 
     InvalidInput if it tells of none.
     """

@@ -26,7 +26,7 @@ class PoolChangeLine:
 
 
 def lines_of(rows: Sequence[PoolChangeRow]) -> list[PoolChangeLine]:
-    """Give a line for each scheme, and one more where it chose again a window later."""
+    """Return a line for each scheme, and one more where it chose again a window later."""
     found: dict[tuple[str, int], list[list[PoolChangeRow]]] = {}
     for (scheme, _), of_seed in grouped(rows, "scheme", "seed").items():
         for place, tries in enumerate(grouped(of_seed, "seen").values()):
@@ -53,7 +53,7 @@ def _line(scheme: str, tries: Sequence[Sequence[PoolChangeRow]]) -> PoolChangeLi
 
 
 def picture(rows: Sequence[PoolChangeRow]) -> str:
-    """Give an SVG: the rate over the best pool's, of each line."""
+    """Return an SVG: the rate over the best pool's, of each line."""
     found = []
     for line in lines_of(rows):
         colour = COLOURS[0] if line.scheme in CHOOSING else COLOURS[-1]

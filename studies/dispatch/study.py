@@ -100,12 +100,12 @@ class DispatchStudy:
 
 
 def run(study: DispatchStudy, out: Path, clock: Clock) -> list[DispatchRow]:
-    """Give all rows, written to `out/dispatch.csv` one by one; `clock` times decisions."""
+    """Return all rows, written to `out/dispatch.csv` one by one; `clock` times decisions."""
     return written(results(study, clock), DispatchRow, out / "dispatch.csv")
 
 
 def results(study: DispatchStudy, clock: Clock) -> Iterator[DispatchRow]:
-    """Give the rows of a study as runs end."""
+    """Yield the rows of a study as runs end."""
     sweep = draws_of(study, SEARCH_SEED, _SWEEP_REQUESTS)
     policies = {
         name: None if name == ORACLE else policy_for(name, sweep, study.pools[name])
@@ -121,18 +121,18 @@ def results(study: DispatchStudy, clock: Clock) -> Iterator[DispatchRow]:
 
 
 def policy_for(name: str, sweep: LoadDraws, pool: Pool) -> CompiledPolicy:
-    """Give a policy by name, DRS with its best threshold for the pool."""
+    """Return a policy by name, DRS with its best threshold for the pool."""
     return _best_threshold(sweep, pool) if name == "drs" else dispatch_policy(name)
 
 
 def draws_of(study: DispatchStudy, seed: int, requests: int) -> LoadDraws:
-    """Give the requests of a seed."""
+    """Return the requests of a seed."""
     sampled = study.service == "sampled"
     return draw(study.table, study.qos_s, study.load, requests, seed, sampled=sampled)
 
 
 def oracle(draws: LoadDraws, pool: Pool) -> float:
-    """Give the rate at which an oracle serves a pool."""
+    """Return the rate at which an oracle serves a pool."""
     kind = np.repeat(np.arange(len(pool)), pool)
     return oracle_rate(draws.rows, draws.service_s[:, kind], kind, draws.qos_s)
 
@@ -185,7 +185,7 @@ def _best_threshold(draws: LoadDraws, pool: Pool) -> SizeThreshold:
 
 
 def _decision_us(policy: CompiledPolicy, run: SimulationRun, clock: Clock) -> np.ndarray:
-    """Give what single decisions took, on states that an arrival of the run met."""
+    """Return what single decisions took, on states that an arrival of the run met."""
     count = len(run.scenario.arrived_s)
     chosen = np.linspace(count // 10, count - 1, min(_DECISIONS, count)).astype(int)
     taken = []
@@ -198,17 +198,17 @@ def _decision_us(policy: CompiledPolicy, run: SimulationRun, clock: Clock) -> np
 
 
 def summary(rows: Sequence[DispatchRow]) -> dict[str, list[DispatchRow]]:
-    """Give the rows of each policy, in their order."""
+    """Return the rows of each policy, in their order."""
     return {policy: group for (policy,), group in grouped(rows, "policy").items()}
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Give mean and standard deviation; 0 for a single value."""
+    """Return mean and standard deviation; 0 for a single value."""
     return mean(values), stdev(values) if len(values) > 1 else 0.0
 
 
 def picture(rows: Sequence[DispatchRow]) -> str:
-    """Give an SVG of a model: a bar per policy, a whisker of one deviation to either side."""
+    """Return an SVG of a model: a bar per policy, a whisker of one deviation to either side."""
     found = []
     for name, group in summary(rows).items():
         rate, deviation = spread([row.allowable_rps for row in group])
@@ -219,7 +219,7 @@ def picture(rows: Sequence[DispatchRow]) -> str:
 
 
 def page(rows: Sequence[DispatchRow], requests: int) -> str:
-    """Give the report as one HTML document with its pictures inside."""
+    """Return the report as one HTML document with its pictures inside."""
     seeds = len({row.seed for row in rows})
     about = (
         f"{seeds} seeds of {requests} requests. Allowable rate: the largest Poisson rate with "

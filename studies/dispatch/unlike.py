@@ -121,25 +121,25 @@ class UnlikeLine:
 
 
 def run(study: UnlikeStudy, tell: Tell) -> list[UnlikeRow]:
-    """Give the rows; each is told of as it is measured, and each recovery."""
+    """Return the rows; each is told of as it is measured, and each recovery."""
     with TemporaryDirectory() as logs:
         return asyncio.run(_measured(study, tell, Path(logs)))
 
 
 def lines_of(rows: Sequence[UnlikeRow]) -> list[UnlikeLine]:
-    """Give a line for each policy and load."""
+    """Return a line for each policy and load."""
     full = {(row.policy, row.seed): row.goodput for row in rows if row.load == 1.0}
     return [_line(group, full) for group in grouped(rows, "policy", "load").values()]
 
 
 def draws_of(seed: int) -> LoadDraws:
-    """Give the requests of a seed."""
+    """Return the requests of a seed."""
     load = Load(name="two sizes", sizes=_sizes, gaps=poisson_gaps)
     return draw(TABLE, QOS_S, load, _DRAWN, seed, sampled=False)
 
 
 def allowable_of(draws: LoadDraws) -> float:
-    """Give the rate at which the reference has 99 % in time, in the simulator."""
+    """Return the rate at which the reference has 99 % in time, in the simulator."""
     policy = dispatch_policy(REFERENCE)
     first = draws.first(_ALLOWABLE_OF)
     bound = 1.02 * draws.bound_rps(POOL)
@@ -170,7 +170,7 @@ class _Run:
     seconds: float
 
     def parts(self) -> Iterator[tuple[float, Scenario]]:
-        """Give the loads in their order: to learn from, those that are compared, afterwards."""
+        """Yield the loads in their order: to learn from, those that are compared, afterwards."""
         warm_up_s = min(_WARM_UP / (0.5 * self.allowable_rps), self.seconds)
         seconds = [(0.5, warm_up_s), *((load, self.seconds) for load in LOADS)]
         seconds += [(_AFTER, min(_RECOVERY_S + _CALM_S, self.seconds))]
@@ -233,7 +233,7 @@ class _Shares:
 
     @classmethod
     def of(cls, scenario: Scenario, done_s: FloatArray) -> _Shares:
-        """Give the figures of requests that were done then; NaN: never."""
+        """Return the figures of requests that were done then; NaN: never."""
         good = done_s - scenario.arrived_s <= scenario.qos_s + 1e-9
         work_s = scenario.service_s[:, 1]
         before = good & (done_s <= scenario.arrived_s[-1])
@@ -243,7 +243,7 @@ class _Shares:
 
 
 def _recovery(outcome: LoadOutcome) -> dict[str, object]:
-    """Give what became of the load after the overload, second by second."""
+    """Return what became of the load after the overload, second by second."""
     arrived, good = outcome.scenario.arrived_s, outcome.in_time
     by_second = [good[(arrived >= s) & (arrived < s + 1)] for s in range(int(_RECOVERY_S))]
     return {

@@ -39,7 +39,7 @@ _REFIT_GROWTH = 1.25
 
 
 def utility(slo: Slo, seen: Measured) -> float:
-    """Give the utility: at least 0 when both SLOs hold, below -0.9 at worst twice the latency.
+    """Return the utility: at least 0 when both SLOs hold, below -0.9 at worst twice the latency.
 
     Circinus 4.2 writes it as |latency - target| + alpha |accuracy - target|, less being better.
     Taken literally that punishes being better than asked; here only shortfalls count, and a tenth
@@ -75,7 +75,7 @@ class Vulcan(Ruled):
         self._refit_at = 0
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the design, then the configuration with the largest expected improvement."""
+        """Return the design, then the configuration with the largest expected improvement."""
         if under_way or not self._open.any():
             return None
         if len(self._rows) < _DESIGN:
@@ -129,7 +129,7 @@ class VideoStorm(Ruled):
         self._round: list[int] = []
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the next neighbour, or a new start where all neighbours are known."""
+        """Return the next neighbour, or a new start where all neighbours are known."""
         if under_way:
             return None
         while self._round:
@@ -152,7 +152,7 @@ class VideoStorm(Ruled):
 
 
 def adapter(name: str, inputs: int) -> StrategyFactory:
-    """Give the adapter of that name: optuna_tpe, optuna_gp or botorch; KeyError for others."""
+    """Return the adapter of that name: optuna_tpe, optuna_gp or botorch; KeyError for others."""
     made: dict[str, StrategyFactory] = {
         "optuna_tpe": partial(_Optuna, kind="tpe", inputs=inputs),
         "optuna_gp": partial(_Optuna, kind="gp", inputs=inputs),
@@ -162,7 +162,7 @@ def adapter(name: str, inputs: int) -> StrategyFactory:
 
 
 def _constraints(setting: SearchSetting, seen: Measured) -> tuple[float, float]:
-    """Give what is at most 0 where the SLOs hold."""
+    """Return what is at most 0 where the SLOs hold."""
     slo = setting.slo
     return slo.accuracy - seen.accuracy.value, float(np.log(seen.latency_s / slo.latency_s))
 
@@ -251,7 +251,7 @@ class _Botorch(Ruled):
         self._seed = int(rng.integers(2**31))
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """Give the design, then the candidate with the largest acquisition."""
+        """Return the design, then the candidate with the largest acquisition."""
         if under_way or not self._open.any():
             return None
         row = next((r for r in self._design if self._open[r]), None)

@@ -44,7 +44,7 @@ class FixedSamples:
     count: int
 
     def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
-        """Give the side the mean is on once there are enough scores."""
+        """Return the side the mean is on once there are enough scores."""
         if len(scores) < min(self.count, population):
             return Verdict.UNDECIDED
         return Verdict.ABOVE if scores.mean() >= bound else Verdict.BELOW
@@ -60,13 +60,13 @@ class Contestant:
 
 
 def names() -> tuple[str, ...]:
-    """Give the names of all contestants that need no extra."""
+    """Return the names of all contestants that need no extra."""
     peers = (f"{name}{end}" for name in _PEERS for end in ("", "_tuned"))
     return (*METHODS, *_OURS, *(name for name in peers if name != "cmbo"))  # that is `published`
 
 
 def contestant(name: str, *, published_inputs: int) -> Contestant:
-    """Give the contestant of that name, of `names` or `ADAPTERS`.
+    """Return the contestant of that name, of `names` or `ADAPTERS`.
 
     A tuned one and an adapter may end with `@N`: N inputs instead of 20. Competitors as published
     measure on `published_inputs`. InvalidInput if there is none, it takes no such number, or the
@@ -106,7 +106,7 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
 
 
 def published_count(trace: Trace, accuracy_slo: float) -> int:
-    """Give the P99 over configurations of the inputs that the t-test takes (appendix A.4)."""
+    """Return the P99 over configurations of the inputs that the t-test takes (appendix A.4)."""
     rule, population, rng = TTest(), len(trace.input_bytes), np.random.default_rng(0)
     order = rng.permutation(population)
     counts = []

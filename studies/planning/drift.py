@@ -116,12 +116,12 @@ class DriftRow:
 
 
 def run(study: DriftStudy, out: Path) -> list[DriftRow]:
-    """Give all rows, written to `out/drift.csv` one by one; InvalidInput if a part is missing."""
+    """Return all rows, written to `out/drift.csv` one by one; InvalidInput if a part lacks."""
     return written(results(study), DriftRow, out / "drift.csv")
 
 
 def results(study: DriftStudy) -> Iterator[DriftRow]:
-    """Give the rows of a study as runs end."""
+    """Yield the rows of a study as runs end."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
         worlds = _worlds(study, trace)
@@ -269,7 +269,7 @@ class DriftCell:
 
 
 def summary(rows: Iterable[DriftRow]) -> list[DriftCell]:
-    """Give a cell per trace, drift and level, in order of first appearance."""
+    """Return a cell per trace, drift and level, in order of first appearance."""
     return [_cell(group) for group in grouped(rows, "trace", "drift", "change", "slo").values()]
 
 

@@ -114,7 +114,7 @@ class FreshCell:
 def run(
     study: FreshStudy, out: Path, observer: Callable[[str, str], None] = lambda name, text: None
 ) -> list[FreshRow]:
-    """Give the rows, those of a pipeline written to `fresh.csv` once all of them are judged.
+    """Return the rows, those of a pipeline written to `fresh.csv` once all of them are judged.
 
     The observer is told what is done of a pipeline, by name and in words.
     """
@@ -122,7 +122,7 @@ def run(
 
 
 def summary(rows: Sequence[FreshRow]) -> list[FreshCell]:
-    """Give the shares, of every pipeline and of all together."""
+    """Return the shares, of every pipeline and of all together."""
     cells = []
     named = [(str(name[0]), found) for name, found in grouped(rows, "pipeline").items()]
     for name, found in [*named, ("all", list(rows))]:
@@ -174,7 +174,7 @@ class _Bench:
     observer: Callable[[str, str], None]
 
     def rows(self) -> Iterator[FreshRow]:
-        """Give all searches, each judged."""
+        """Yield all searches, each judged."""
         searched = [self._searched(number) for number in range(self.study.plans)]
         plans = [plan for _, plan in searched if plan is not None]
         known = self._on_fresh_inputs(list(dict.fromkeys(plan.configuration for plan in plans)))
@@ -182,7 +182,7 @@ class _Bench:
             yield row if plan is None else self._judged(row, plan, known[plan.configuration])
 
     def _searched(self, number: int) -> tuple[FreshRow, Plan | None]:
-        """Give how a search on one sample ended, and the plan that it tells first."""
+        """Return how a search on one sample ended, and the plan that it tells first."""
         study, pipeline, clock = self.study, self.pipeline, SystemClock()
         asked = list(product(study.accuracies, study.holds_for))
         bound, holds_for = asked[number % len(asked)]

@@ -38,7 +38,7 @@ class PlanningCell:
 
 
 def summary(rows: Iterable[PlanningRow]) -> list[PlanningCell]:
-    """Give a cell per trace, level, method and history, in order of first appearance."""
+    """Return a cell per trace, level, method and history, in order of first appearance."""
     groups = grouped(rows, "trace", "slo", "method", "history")
     return [
         PlanningCell(
@@ -67,13 +67,13 @@ def _mean(rows: Sequence[PlanningRow], column: str) -> float:
 
 
 def pictures(rows: Iterable[PlanningRow]) -> dict[str, str]:
-    """Give the SVG of every trace and level, by file name."""
+    """Return the SVG of every trace and level, by file name."""
     groups = grouped(rows, "trace", "slo").items()
     return {f"planning-{trace}-{slo}.svg": _picture(group) for (trace, slo), group in groups}
 
 
 def _picture(rows: Sequence[PlanningRow]) -> str:
-    """Give a bar per method: the mean, a whisker of its standard error, a tick at the median."""
+    """Return a bar per method: the mean, a whisker of its standard error, a tick at the median."""
     drawn = []
     for (method, history), group in grouped(rows, "method", "history").items():
         seconds = [row.profiling_seconds for row in group]
@@ -110,7 +110,7 @@ class Coverage:
 
 
 def coverage(rows: Iterable[PlanningRow]) -> list[Coverage]:
-    """Give a line per method and trace, and one over all traces of each method.
+    """Return a line per method and trace, and one over all traces of each method.
 
     Searches of a trace share its inputs, so coverages are averaged by trace, and their interval is
     one over traces: t of Student, as of so few independent figures.
@@ -145,7 +145,7 @@ def _coverage(method: str, trace: str, rows: Sequence[PlanningRow]) -> Coverage:
 
 
 def _over_traces(parts: Sequence[float]) -> tuple[float, str]:
-    """Give the mean of what is known, and its interval in words."""
+    """Return the mean of what is known, and its interval in words."""
     known = [part for part in parts if not isnan(part)]
     middle, deviation = mean(known), error(known)
     if middle is None or deviation is None:

@@ -134,7 +134,7 @@ Observer = Callable[[StudyProgress], None]
 def run(
     study: PlanningStudy, out: Path, observer: Observer = lambda progress: None
 ) -> list[PlanningRow]:
-    """Give all rows, written to `out/planning.csv` one by one; the observer is told of each."""
+    """Yield all rows, written to `out/planning.csv` one by one; the observer is told of each."""
 
     def told() -> Iterator[PlanningRow]:
         for progress in results(study):
@@ -145,7 +145,7 @@ def run(
 
 
 def results(study: PlanningStudy) -> Iterator[StudyProgress]:
-    """Give each run of a study as it ends."""
+    """Yield each run of a study as it ends."""
     where = study.infrastructure
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
@@ -244,7 +244,7 @@ def _row(
 
 
 def _timed(planner: Planner, times: list[float], *, for_good: bool) -> Planner:
-    """Give a planner that adds the seconds of each of its proposals to a list."""
+    """Return a planner that adds the seconds of each of its proposals to a list."""
     own, clock = planner.settings, SystemClock()
     settings = replace(
         own,
@@ -293,7 +293,7 @@ class _Timed:
 
 
 def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
-    """Give the trace of one half of the inputs, drawn at random, and that of the other."""
+    """Return the trace of one half of the inputs, drawn at random, and that of the other."""
     inputs = np.random.default_rng([seed, _STREAM]).permutation(len(trace.input_bytes))
     middle = len(inputs) // 2
     return of_inputs(trace, inputs[:middle]), of_inputs(trace, inputs[middle:])
@@ -302,7 +302,7 @@ def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
 def earlier_queries(
     trace: Trace, infrastructure: Infrastructure, *, count: int, seed: int
 ) -> tuple[QueryRecord, ...]:
-    """Give what `count` queries measured, planned as the product plans them, the newest first.
+    """Return what `count` queries measured, planned as the product plans them, the newest first.
 
     They are of the same pipeline, each for a Pareto point and a level drawn at random.
     """
@@ -335,21 +335,21 @@ def replayed(
     width: int = 1,
     clock: Clock | None = None,
 ) -> tuple[Drawing, TraceEvaluator]:
-    """Give the order in which a planner draws the inputs of a trace, and what replays it so."""
+    """Return the order in which a planner draws the inputs of a trace, and what replays it so."""
     count = len(trace.input_bytes)
     drawing = planner.drawing(lambda: trace.features.astype(float), count, seed)
     return drawing, TraceEvaluator(trace, drawing.order, cached=cached, width=width, clock=clock)
 
 
 def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:
-    """Give what a planned query leaves to later ones."""
+    """Return what a planned query leaves to later ones."""
     return QueryRecord(
         query=name, fingerprint="study", slo=query.slo, configurations=result.configurations
     )
 
 
 def of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
-    """Give the trace of some of the inputs."""
+    """Return the trace of some of the inputs."""
     columns = trace.columns(inputs)
     return replace(
         trace,

@@ -77,15 +77,15 @@ class Truth:
         )
 
     def satisfies(self, plan: Plan, slo: Slo) -> bool:
-        """Give whether a plan, as it would be deployed, meets accuracy and latency."""
+        """Return whether a plan, as it would be deployed, meets accuracy and latency."""
         return self.accurate(plan, slo) and self._latency_s(plan) <= slo.latency_s * (1 + _SAME)
 
     def accurate(self, plan: Plan, slo: Slo) -> bool:
-        """Give whether a plan's configuration is accurate enough."""
+        """Return whether a plan's configuration is accurate enough."""
         return self._accuracy(plan) >= slo.accuracy - _SAME
 
     def covers(self, plan: Plan) -> tuple[bool, bool]:
-        """Give whether a plan's intervals of accuracy and latency hold the truth."""
+        """Return whether a plan's intervals of accuracy and latency hold the truth."""
         told = (plan.accuracy, self._accuracy(plan)), (plan.latency_s, self._latency_s(plan))
         accuracy, latency = (
             one.low * (1 - _SAME) <= true <= one.high * (1 + _SAME) for one, true in told
@@ -96,7 +96,7 @@ class Truth:
         return float(self.accuracy[self._row_of(plan)])
 
     def _latency_s(self, plan: Plan) -> float:
-        """Give a plan's latency as it would be deployed, in the statistic."""
+        """Return a plan's latency as it would be deployed, in the statistic."""
         work = self._work(self._row_of(plan))
         seconds = request_seconds(self.trace.graph, self.infrastructure, work, plan.deployment)
         return float(self.statistic.of(seconds))
@@ -105,7 +105,7 @@ class Truth:
         return self._row[self._space.number(plan.configuration)]
 
     def slos(self, level: str) -> list[Slo]:
-        """Give the SLOs of a level, one per Pareto point, fastest point first."""
+        """Return the SLOs of a level, one per Pareto point, fastest point first."""
         checks.among("slo", level, LEVELS)
         part, multiple = LEVELS[level]
         return [
@@ -118,12 +118,12 @@ class Truth:
         ]
 
     def oracle_s(self, slo: Slo) -> float | None:
-        """Give the seconds of 20 inputs of the cheapest to profile that satisfies; None: none."""
+        """Return the seconds of 20 inputs of the cheapest that satisfies; None: none."""
         feasible = self._feasible(slo)
         return self._cheapest_s(feasible) if len(feasible) else None
 
     def goals(self, level: str) -> list[Goal]:
-        """Give the SLOs of a level, one per Pareto point, with what an oracle makes of them."""
+        """Return the SLOs of a level, one per Pareto point, with what an oracle makes of them."""
         found = []
         for slo in self.slos(level):
             feasible = self._feasible(slo)  # holds the Pareto point
@@ -147,12 +147,12 @@ class Truth:
         return rows
 
     def _in_full(self, scene: PlanningContext, row: int) -> Prediction:
-        """Give what a configuration would take in whole machines."""
+        """Return what a configuration would take in whole machines."""
         work, spots = condensed(scene, self._work(row)), self._spots_of(row)
         return predict(scene, spots, work, spots.full_steps)
 
     def _spots_of(self, row: int) -> Placements:
-        """Give the placements on which a configuration can be."""
+        """Return the placements on which a configuration can be."""
         if not self._callers.any_calls:
             return self._spots
         number = int(self._space.numbers(self.trace.configurations[[row]].astype(np.int64))[0])
@@ -165,7 +165,7 @@ class Truth:
         return PlanningContext(graph=graph, infrastructure=self.infrastructure, query=query)
 
     def _least_cost(self, slo: Slo, feasible: np.ndarray) -> float:
-        """Give the least cost; configurations that cannot beat the best so far are passed over."""
+        """Return the least cost; configurations that cannot beat the best are passed over."""
         scene = self._scene(slo)
         bounds = np.array([self._bound(scene, int(row)) for row in feasible])
         best = np.inf
@@ -179,7 +179,7 @@ class Truth:
         return best
 
     def _bound(self, scene: PlanningContext, row: int) -> float:
-        """Give what no allocation of a chain costs less than (Cauchy and Schwarz)."""
+        """Return what no allocation of a chain costs less than (Cauchy and Schwarz)."""
         full = self._in_full(scene, row)
         price = np.array([tier.price_usd_per_hour for tier in self.infrastructure.tiers])
         usd = float(usd_of_inputs(self._work(row)).mean())
@@ -261,11 +261,11 @@ class Recorder:
         return seen.true
 
     def cancelled(self) -> bool:
-        """Give whether the first true plan is enough and there."""
+        """Return whether the first true plan is enough and there."""
         return self.first_only and self.first_true is not None
 
     def cost_ratio(self, mark_s: float, least_cost: float) -> float | None:
-        """Give the cost of the cheapest true plan announced by then over the true optimum."""
+        """Return the cost of the cheapest true plan announced by then over the true optimum."""
         if self.first_only:
             return None
         costs = [a.cost for a in self.announced if a.true and a.spent_s <= mark_s]

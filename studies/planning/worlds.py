@@ -54,7 +54,7 @@ def with_thinner_link(
     link: tuple[str, str] | None,  # its tiers; None: the infrastructure's first
     left: float,  # part of its bandwidth that is left, in (0, 1)
 ) -> Worlds:
-    """Give worlds that differ in the bandwidth of a link; InvalidInput if it is not there."""
+    """Return worlds that differ in the bandwidth of a link; InvalidInput if it is not there."""
     where = infrastructure or WEAK_DEVICE
     names = [" - ".join(link.between) for link in where.links]
     checks.require(len(names) > 0, "infrastructure.links", "must hold one to drift", names)
@@ -70,7 +70,7 @@ def with_thinner_link(
 
 
 def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> Worlds:
-    """Give worlds of the easier and the harder half of a trace; InvalidInput without features."""
+    """Return scenarios of the easier and harder half of a trace; InvalidInput without features."""
     where = infrastructure or ONE_TIER
     easier, harder, change = halves_by_feature(trace)
     before, after = (Truth(of_inputs(trace, half), where) for half in (easier, harder))
@@ -80,7 +80,7 @@ def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> W
 def with_other_inputs(
     before: Trace, after: Trace, infrastructure: Infrastructure | None
 ) -> Worlds:
-    """Give worlds of one trace's inputs, then another's; InvalidInput if pipelines differ."""
+    """Return worlds of one trace's inputs, then another's; InvalidInput if pipelines differ."""
     where = infrastructure or ONE_TIER
     alike = before.graph == after.graph
     checks.require(alike, "after", "must be of the same pipeline", after.graph.name)
@@ -92,7 +92,7 @@ def with_other_inputs(
 
 
 def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
-    """Give the inputs of the easier half and of the harder one, and which feature splits them.
+    """Return the inputs of the easier half and of the harder one, and which feature splits them.
 
     Halves are below and above the median; the feature is the one whose halves differ most in mean
     score over all configurations. InvalidInput if inputs have none.

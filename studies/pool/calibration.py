@@ -76,7 +76,7 @@ class Stating:
 
 
 def misled(lookup: PoolLookup, seed: int) -> Stating:
-    """Give `calibrated` with the latencies of a lookup times hidden factors of the seed.
+    """Return `calibrated` with the latencies of a lookup times hidden factors of the seed.
 
     InvalidInput if they are not known.
     """
@@ -89,7 +89,7 @@ def misled(lookup: PoolLookup, seed: int) -> Stating:
 def statements(
     lookup: PoolLookup, seed: int, trials: Trials, said: Sequence[Advice]
 ) -> Iterator[StatementRow]:
-    """Give all that was stated in a search; each piece of advice is of the trials before it."""
+    """Yield all that was stated in a search; each piece of advice is of the trials before it."""
     goal = lookup.goal()
     for count, advice in enumerate(said):
         chosen = best(goal, trials[:count])
@@ -109,7 +109,7 @@ def statements(
 
 
 def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[ReliabilityRow]:
-    """Give how often statements were true, in so many bins; empty ones are left out."""
+    """Return how often statements were true, in so many bins; empty ones are left out."""
     found = []
     for (model, about), group in sorted(grouped(list(rows), "model", "about").items()):
         place = np.minimum([int(bins * row.stated) for row in group], bins - 1)
@@ -135,14 +135,14 @@ def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[Reliabi
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """Give the 95 % interval of a share of so many (Wilson, 1927)."""
+    """Return the 95 % interval of a share of so many (Wilson, 1927)."""
     centre = share + _Z**2 / (2 * count)
     half = _Z * sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
     return (centre - half) / (1 + _Z**2 / count), (centre + half) / (1 + _Z**2 / count)
 
 
 def scaled(table: LatencyTable, factor: FloatArray) -> LatencyTable:
-    """Give the table with latencies times factors, which broadcast to (B, K)."""
+    """Return the table with latencies times factors, which broadcast to (B, K)."""
     return replace(table, mean_s=table.mean_s * factor, std_s=table.std_s * factor)
 
 
@@ -152,5 +152,5 @@ def factors(rng: np.random.Generator, count: int) -> FloatArray:  # (count,)
 
 
 def hidden(seed: int, purpose: int) -> np.random.Generator:
-    """Give the generator of what is hidden of a seed."""
+    """Return the generator of what is hidden of a seed."""
     return np.random.default_rng([_STREAM, seed, purpose])

@@ -127,7 +127,7 @@ def genetic(goal: PoolGoal, rng: np.random.Generator) -> Walk:
 
 
 def central_composite(most: Pool) -> list[Pool]:
-    """Give corners, centres of faces and centre of a space, each once, without the empty pool."""
+    """Return corners, centres of faces and centre of a space, once each, but no empty pool."""
     levels = [(0, round(m / 2), m) for m in most]
     marks = itertools.product(range(3), repeat=len(most))
     far = len(most)
@@ -139,7 +139,7 @@ def central_composite(most: Pool) -> list[Pool]:
 def _climb(
     goal: PoolGoal, rng: np.random.Generator, trials: Trials, here: PoolTrial
 ) -> Generator[Pool, Trials, Trials]:
-    """Give all trials after a climb from one of them, to where no neighbour is as good."""
+    """Yield all trials after a climb from one of them, to where no neighbour is as good."""
     climbs = True
     while climbs:
         climbs = False
@@ -154,7 +154,7 @@ def _climb(
 
 
 def _promising(goal: PoolGoal, here: PoolTrial) -> list[Pool]:
-    """Give what to try near a pool: what, as good in value, is no worse; if it violates, more."""
+    """Return pools to try near one: as good in value and no worse; if it violates, more."""
     near = _neighbours(goal, here.pool)
     if not goal.feasible(here):
         return [pool for pool in near if sum(pool) > sum(here.pool)]
@@ -163,7 +163,7 @@ def _promising(goal: PoolGoal, here: PoolTrial) -> list[Pool]:
 
 
 def _neighbours(goal: PoolGoal, pool: Pool) -> list[Pool]:
-    """Give the pools with one instance more or less."""
+    """Return the pools with one instance more or less."""
     found = []
     for k, step in itertools.product(range(len(pool)), (-1, 1)):
         near = (*pool[:k], pool[k] + step, *pool[k + 1 :])
@@ -185,7 +185,7 @@ def _child(goal: PoolGoal, parents: Trials, rng: np.random.Generator) -> Pool:
 
 
 def _open(goal: PoolGoal, trials: Trials, pools: Iterator[Pool] | list[Pool]) -> list[Pool]:
-    """Give those that are not hopeless."""
+    """Return those that are not hopeless."""
     hopeless = goal.hopeless(trials)
     return [pool for pool in pools if any(pool) and not hopeless[goal.space.place(pool)]]
 

@@ -46,7 +46,7 @@ _CELL_ERROR = 0.03  # of single entries of a drawn profile: no factor for a type
 
 
 def run(seeds: Sequence[int], out: Path) -> tuple[list[StatementRow], list[ReliabilityRow]]:
-    """Give what is stated on the problems of seeds, and how reliable it is; write both."""
+    """Return what is stated on the problems of seeds, and how reliable it is; write both."""
     said = written(_stated(seeds), StatementRow, out / "statements.csv")
     return said, written(reliability(said), ReliabilityRow, out / "reliability.csv")
 
@@ -63,7 +63,7 @@ def _stated(seeds: Sequence[int]) -> Iterator[StatementRow]:
 
 
 def drawn_problem(seed: int) -> tuple[PoolLookup, FirstComeTrials] | None:
-    """Give a table, and who simulates it; None: no pool is in time.
+    """Return a table, and who simulates it; None: no pool is in time.
 
     More is wrong than particles can say. Seconds grow with the size, at a speed and with a rest
     of its own for each of three types. The profile is wrong by a factor for each type and by more
@@ -97,7 +97,7 @@ def drawn_problem(seed: int) -> tuple[PoolLookup, FirstComeTrials] | None:
 
 
 def _other_arrivals(drawn: TrialDraws, rate: float, rng: np.random.Generator) -> TrialDraws:
-    """Give draws whose gaps are no gamma distribution's, whatever the variability."""
+    """Return draws whose gaps are no gamma distribution's, whatever the variability."""
     shape, kind = drawn.rows.shape, rng.integers(3)
     if kind == 0:
         gaps = np.array([poisson_gaps(shape[1], rng) for _ in range(shape[0])]) / rate

@@ -36,7 +36,7 @@ class LoadChange:
     prunes_below: float | None = 0.01
 
     def rows(self, seeds: Sequence[int]) -> Iterator[LoadChangeRow]:
-        """Give a row for each seed."""
+        """Yield a row for each seed."""
         for seed in seeds:
             goal = self.earlier.goal(self.prunes_below)
             known = self._until_optimum(self.earlier, seed, ())

@@ -87,26 +87,26 @@ class PoolLookup:
         return self.early[pool][0] if pool in self.early else PoolTrial(pool, self.shares[pool])
 
     def paid(self, pool: Pool) -> float:
-        """Give the price of a pool, of the part of an hour-long trial that it takes, in USD."""
+        """Return the price of a pool, of the part of an hour-long trial that it takes, in USD."""
         return self.space.cost(pool) * (self.early[pool][1] if pool in self.early else 1.0)
 
     def goal(self, prunes_below: float | None = None) -> CheapestInTime:
-        """Give the goal; None: prices alone prune, so the optimum is never thrown away."""
+        """Return the goal; None: prices alone prune, so the optimum is never thrown away."""
         return CheapestInTime(space=self.space, in_time=self.in_time, prunes_below=prunes_below)
 
     def profiled(self) -> PoolProfile:
-        """Give what is known besides; InvalidInput if nothing is."""
+        """Return what is known besides; InvalidInput if nothing is."""
         if self.profile is None:
             rule = "must be told for who simulates pools"
             raise InvalidInput.of(f"latencies of {self.model}", rule, "none")
         return self.profile
 
     def is_feasible(self, pool: Pool) -> bool:
-        """Give whether a pool has enough in time."""
+        """Return whether a pool has enough in time."""
         return bool(self.feasible[self.space.place(pool)])
 
     def is_optimum(self, pool: Pool) -> bool:
-        """Give whether a pool is feasible and none that is costs less; there may be several."""
+        """Return whether a pool is feasible and none that is costs less; there may be several."""
         cheap = self.space.cost(pool) <= self.space.cost(self.optimum) + _EQUAL
         return cheap and self.is_feasible(pool)
 
@@ -141,7 +141,7 @@ class PoolLookup:
 def read_lookup(
     path: Path, types: Sequence[str] | None = None, prices: Path | None = None
 ) -> PoolLookup:
-    """Give a table; types None: those published for a model of that name; prices None: beside it.
+    """Return a table; None: types published for a model of that name, prices beside it.
 
     InvalidInput if a file cannot be read, a key is no pool, a price or a pool is missing.
     """
@@ -160,7 +160,7 @@ def read_lookup(
 
 
 def prices_of(types: Sequence[str], path: Path) -> tuple[float, ...]:
-    """Give USD per hour of types, of a price file; InvalidInput if one is missing."""
+    """Return USD per hour of types, of a price file; InvalidInput if one is missing."""
     known = _prices(path)
     for kind in types:
         checks.among("types", kind, known)

@@ -23,7 +23,7 @@ from circinus.scheduler.pool.pools import PoolSpace, PoolTrial, contained
 from circinus.scheduler.pool.search import CheapestInTime, Trials
 
 RuledOut = Callable[[CheapestInTime, PoolTrial], BoolArray]
-"""Gives which pools, (P,), a trial rules out besides the one that was tried."""
+"""Returns which pools, (P,), a trial rules out besides the one that was tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

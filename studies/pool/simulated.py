@@ -44,7 +44,7 @@ class SimulatedLoad:
     def lookup(
         self, space: PoolSpace, rate_rps: float, ends: EarlyEnd | None = None
     ) -> PoolLookup:
-        """Give what every pool does at a rate, trials ending early by a rule; None: none does.
+        """Return what every pool does at a rate, trials ending early by a rule; None: none does.
 
         InvalidInput if no pool has enough in time.
         """
@@ -65,7 +65,7 @@ class SimulatedLoad:
         )
 
     def of_useful(self, prices: Sequence[float]) -> SimulatedLoad:
-        """Give the load on the types that are worth a place in a pool (Ribbon, 3.3)."""
+        """Return the load on the types that are worth a place in a pool (Ribbon, 3.3)."""
         rows = self._rows()
         share = np.bincount(rows, minlength=len(self.table.batches)) / len(rows)
         types = MeasuredTypes(share=share, latency_s=self.table.mean_s, prices=np.array(prices))
@@ -73,12 +73,12 @@ class SimulatedLoad:
         return replace(self, table=self.table.of_kinds(kinds))
 
     def most(self, rate_rps: float) -> Pool:
-        """Give the count of each type, alone, on which more do not improve, at most 20."""
+        """Return the count of each type, alone, on which more do not improve, at most 20."""
         serve = self.served(rate_rps)
         return most_useful(lambda pool: serve(pool).in_time, len(self.table.kinds), MOST_OF_A_TYPE)
 
     def served(self, rate_rps: float) -> Callable[[Pool], SimulationRun]:
-        """Give what serves the requests at a rate by a pool."""
+        """Return what serves the requests at a rate by a pool."""
         gaps, rows = self._rng(1), self._rows()
         arrived_s = arrival_times(self.load.gaps(self.requests, gaps), rate_rps)
         service_s = self.table.mean_s[rows]
@@ -102,7 +102,7 @@ class SimulatedLoad:
         return self.table.rows(self.load.sizes(self.requests, self._rng(0)))
 
     def _rng(self, purpose: int) -> np.random.Generator:
-        """Give the generator of sizes, 0, or gaps, 1."""
+        """Return the generator of sizes, 0, or gaps, 1."""
         return np.random.default_rng(np.random.SeedSequence(self.seed).spawn(2)[purpose])
 
     def _trial(self, rate_rps: float) -> TrialLoad:

@@ -94,7 +94,7 @@ class PoolStudy:
 def run(
     study: PoolStudy, out: Path, observer: Callable[[PoolRow], None] = lambda row: None
 ) -> list[PoolRow]:
-    """Give all rows; write `pool.csv`, as they come, and `pool.html`.
+    """Return all rows; write `pool.csv`, as they come, and `pool.html`.
 
     Of what `calibrated` stated, if it took part, `statements.csv` and `reliability.csv`.
     """
@@ -108,7 +108,7 @@ def run(
 
 
 def results(study: PoolStudy, stated: Stated = lambda rows: None) -> Iterator[PoolRow]:
-    """Give a row for each model, strategy and seed; tell what was stated."""
+    """Yield a row for each model, strategy and seed; tell what was stated."""
     for lookup in study.lookups:
         for name in study.strategies:
             for seed in range(study.first_seed, study.first_seed + study.seeds):
@@ -122,7 +122,7 @@ def searched(
     seed: int,
     stated: Stated = lambda rows: None,
 ) -> PoolRow:
-    """Give how a strategy fares up to the optimum; tell what it stated until it settles."""
+    """Return how a strategy fares up to the optimum; tell what it stated until it settles."""
     contestant, threshold = CONTESTANTS[name], study.prunes_below
     goal = contestant.goal(lookup) if threshold is None else lookup.goal(threshold)
     strategy = contestant.made(lookup, seed)
@@ -148,7 +148,7 @@ def searched(
 
 
 def summary(rows: Sequence[PoolRow]) -> list[PoolCell]:
-    """Give a cell per model and strategy, in order."""
+    """Return a cell per model and strategy, in order."""
     return [
         _cell(model, strategy, group)
         for (model, strategy), group in grouped(rows, "model", "strategy").items()
@@ -171,7 +171,7 @@ def _cell(model: str, strategy: str, rows: Sequence[PoolRow]) -> PoolCell:
 
 
 def optimum_line(lookup: PoolLookup) -> str:
-    """Give the optimum of a lookup and what it saves, in words."""
+    """Return the optimum of a lookup and what it saves, in words."""
     space, alone = lookup.space, lookup.homogeneous
     pool = f"{lookup.optimum} of {', '.join(space.types)}"
     told = f"{lookup.model}: of {len(space.pools)} pools {pool} is the cheapest in time"
@@ -185,7 +185,7 @@ def optimum_line(lookup: PoolLookup) -> str:
 
 
 def page(study: PoolStudy, rows: Sequence[PoolRow]) -> str:
-    """Give the report as one HTML document with its pictures inside."""
+    """Return the report as one HTML document with its pictures inside."""
     about = (
         f"{study.seeds} seeds from {study.first_seed}. Evaluations: pools tried up to the "
         "optimum, mean and standard deviation over the runs that tried it. Not found: runs that "
@@ -200,7 +200,7 @@ def page(study: PoolStudy, rows: Sequence[PoolRow]) -> str:
 
 
 def picture(cells: Sequence[PoolCell]) -> str:
-    """Give an SVG of a model: a bar per strategy, a whisker of one deviation to either side."""
+    """Return an SVG of a model: a bar per strategy, a whisker of one deviation to either side."""
     drawn = [
         Bar(
             name=cell.strategy,

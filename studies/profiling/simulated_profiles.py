@@ -61,7 +61,7 @@ class Ended:
 
 
 def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
-    """Give the configurations that never failed; InvalidInput if each failed somewhere."""
+    """Return the configurations that never failed; InvalidInput if each failed somewhere."""
     first = len(trace.input_bytes)  # measurements: those of first draws
     whole = ~np.isnan(trace.score).any(axis=1)
     rule = "must have a configuration that never failed"
@@ -78,7 +78,7 @@ def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
 
 
 def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
-    """Give populations of 1,000 bounded scores, 200 of each kind; an input takes a second."""
+    """Return populations of 1,000 bounded scores, 200 of each kind; an input takes a second."""
     n, count = SYNTHETIC_INPUTS, _SYNTHETIC_CONFIGURATIONS
     means = rng.uniform(0.05, 0.95, (count, 1))
     stratum = np.repeat(np.arange(DEFAULT_STRATA), n // DEFAULT_STRATA)
@@ -101,7 +101,7 @@ def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
 
 
 def prefix_cache_ratio(trace: Trace) -> float:
-    """Give operator seconds with a prefix cache over those without, of the full grid.
+    """Return operator seconds with a prefix cache over those without, of the full grid.
 
     Every configuration on every input; NaN when nothing takes time.
     """
@@ -119,7 +119,7 @@ def prefix_cache_ratio(trace: Trace) -> float:
 def orders(
     population: Population, sampling: str, count: int, rng: np.random.Generator
 ) -> IntArray:
-    """Give `count` orders of the inputs, shape (count, N), drawn as production draws them.
+    """Return `count` orders of the inputs, shape (count, N), drawn as production draws them.
 
     Without groups all are random, whatever the sampling, of `SAMPLING`.
     """
@@ -133,7 +133,7 @@ def orders(
 def draw(
     population: Population, order: IntArray, distance: float, rng: np.random.Generator
 ) -> SimulatedProfiles | None:
-    """Give a profile per order with the bound at true mean + distance.
+    """Return a profile per order with the bound at true mean + distance.
 
     Only configurations whose bound is in [0, 1] are drawn; None when there is none.
     """
@@ -161,7 +161,7 @@ class Rule:
     def signs(
         self, scores: FloatArray, drawn: SimulatedProfiles, among: npt.NDArray[np.intp]
     ) -> Signs:
-        """Give the verdicts after each input, of the profiles `among` those drawn."""
+        """Return the verdicts after each input, of the profiles `among` those drawn."""
         bounds, population = drawn.bounds[among], drawn.scores.shape[1]
         if isinstance(self.rule, TTest):
             signs = self.rule.path(scores, bounds, population)
@@ -197,7 +197,7 @@ RULES = _rules()
 
 
 def end(rule: Rule, drawn: SimulatedProfiles) -> Ended:
-    """Give where each profile stops, and with which verdict."""
+    """Return where each profile stops, and with which verdict."""
     count, n = drawn.scores.shape
     used = np.full(count, n)
     verdicts = np.zeros(count, dtype=np.int8)

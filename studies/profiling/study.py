@@ -105,7 +105,7 @@ def run(
 def study(
     population: simulated.Population, profiles: int, distances: Sequence[float] = DISTANCES
 ) -> Iterable[ProfilingRow]:
-    """Give the rows of one population."""
+    """Yield the rows of one population."""
     ratios = {sampling: variance_ratio(population, sampling) for sampling in SAMPLING}
     for sampling in SAMPLING:
         order = simulated.orders(population, sampling, profiles, np.random.default_rng(2))
@@ -137,7 +137,7 @@ def _method(rule: simulated.Rule, sampling: str) -> str | None:
 
 
 def variance_ratio(population: simulated.Population, sampling: str, count: int = 2_000) -> float:
-    """Give the variance of a short profile's mean in an order, over that in a random order.
+    """Return the variance of a short profile's mean in an order, over that in a random order.
 
     Averaged over at most 200 configurations; both from `count` orders.
     """
@@ -153,7 +153,7 @@ def variance_ratio(population: simulated.Population, sampling: str, count: int =
 
 
 def _named(folders: Sequence[Path]) -> Mapping[str, Path]:
-    """Give every folder under its name, and as much of its path as tells it from the others."""
+    """Return every folder under its name, and as much of its path as tells it from the others."""
     whole = list(dict.fromkeys(folder.resolve() for folder in folders))
     parts = 1
     while len(named := {"/".join(each.parts[-parts:]): each for each in whole}) < len(whole):
@@ -162,7 +162,7 @@ def _named(folders: Sequence[Path]) -> Mapping[str, Path]:
 
 
 def summary(rows: Sequence[ProfilingRow]) -> list[tuple[str, str, str, float, float, float]]:
-    """Give (trace, rule, sampling, inputs, seconds, worst wrong rate) over the distances."""
+    """Return (trace, rule, sampling, inputs, seconds, worst wrong rate) over the distances."""
     known = [row for row in rows if row.profiles]
     return [
         (
@@ -176,7 +176,7 @@ def summary(rows: Sequence[ProfilingRow]) -> list[tuple[str, str, str, float, fl
 
 
 def picture(rows: Sequence[ProfilingRow]) -> str:
-    """Give an SVG with a panel per trace: inputs used over the distance."""
+    """Return an SVG with a panel per trace: inputs used over the distance."""
     rules = list(dict.fromkeys(row.rule for row in rows))
     panels = [
         _panel(trace, [row for row in rows if row.trace == trace and row.profiles], rules)

@@ -38,13 +38,13 @@ class Axis:
     warp: Callable[[float], float] = float  # rising; what is spaced evenly along the axis
 
     def part(self, value: float) -> float:
-        """Give where a value stands: 0 at the beginning, 1 at the end."""
+        """Return where a value stands: 0 at the beginning, 1 at the end."""
         low, high = self.warp(self.low), self.warp(self.high)
         return (self.warp(value) - low) / (high - low)
 
 
 def linear(values: Iterable[float], label: str, *, zero: bool = True) -> Axis:
-    """Give an axis over values and, unless told otherwise, 0; ticks are at 1, 2 or 5 x 10^n."""
+    """Return an axis over values and, unless told otherwise, 0; ticks are at 1, 2 or 5 x 10^n."""
     known = [*filter(isfinite, values)]
     if zero or not known:
         known.append(0.0)
@@ -59,7 +59,7 @@ def linear(values: Iterable[float], label: str, *, zero: bool = True) -> Axis:
 
 
 def decades(values: Iterable[float], label: str, *, floor_at: float = 0.0) -> Axis:
-    """Give a logarithmic axis over values > 0 that are finite, in whole powers of ten.
+    """Return a logarithmic axis over values > 0 that are finite, in whole powers of ten.
 
     Below `floor_at`, a power of ten, everything is drawn there, as its tick says; 0: none.
     """
@@ -118,7 +118,7 @@ class Bar:
 def chart(
     panels: Sequence[Panel], *, title: str, columns: int = 1, width: int = 480, height: int = 260
 ) -> str:
-    """Give panels of that size in rows of so many, with one legend for all below."""
+    """Return panels of that size in rows of so many, with one legend for all below."""
     drawn = "".join(
         f'<g transform="translate({i % columns * width} {i // columns * height})">'
         f"{_panel(panel, width, height)}</g>"
@@ -131,7 +131,7 @@ def chart(
 
 
 def bars(title: str, rows: Sequence[Bar], *, reference: tuple[str, float] | None = None) -> str:
-    """Give a bar per row, and a dashed line across all at a value that has a name."""
+    """Return a bar per row, and a dashed line across all at a value that has a name."""
     before = 24 + _LETTER * max([len(bar.name) for bar in rows], default=0)
     behind = 24 + _LETTER * max([len(bar.note) for bar in rows], default=0)
     reach = max([bar.value + bar.error for bar in rows], default=0.0)
@@ -206,7 +206,7 @@ def _dots(points: Iterable[Point], series: Series) -> str:
 
 
 def _legend(named: Sequence[Series], width: float, top: float) -> tuple[str, float]:
-    """Give names beside a piece of their lines, in as many rows as it takes, and where it ends."""
+    """Return names beside a piece of their lines, in rows, and where they end."""
     drawn, x, y = "", float(_LEFT), top + 14
     for series in named:
         needs = 34 + _LETTER * (len(series.name) + 2)

@@ -14,7 +14,7 @@ _STYLE = (
 
 
 def page(title: str, *parts: str) -> str:
-    """Give a page with a heading; its parts are markup."""
+    """Return a page with a heading; its parts are markup."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style>{heading(title, level=1)}"
@@ -23,17 +23,17 @@ def page(title: str, *parts: str) -> str:
 
 
 def heading(words: str, *, level: int = 2) -> str:
-    """Give a heading."""
+    """Return a heading."""
     return f"<h{level}>{escape(words)}</h{level}>"
 
 
 def paragraph(words: str) -> str:
-    """Give a paragraph."""
+    """Return a paragraph."""
     return f"<p>{escape(words)}</p>"
 
 
 def grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Give a table with a first line of titles."""
+    """Return a table with a first line of titles."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in lines

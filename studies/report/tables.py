@@ -39,7 +39,7 @@ def written(
     digits: int | None = _DIGITS,
     observer: Callable[[Line], None] = lambda row: None,
 ) -> list[Line]:
-    """Give the rows, each written to a CSV file as soon as it is there: it may take long to come.
+    """Return the rows, each written to a CSV file at once: the next may take long.
 
     Columns are the fields of their kind, but for those `without`, and `version`; the file's folder
     is made, an older file replaced; for `digits` see `text`. The observer is told of each row.
@@ -59,20 +59,20 @@ def written(
 
 
 def markdown(rows: Iterable[Line], kind: type[Line]) -> str:
-    """Give the rows as a Markdown table; the fields of their kind are the columns."""
+    """Return the rows as a Markdown table; the fields of their kind are the columns."""
     lines = (map(text, asdict(row).values()) for row in rows)
     return markdown_lines([column.name for column in fields(kind)], lines)
 
 
 def markdown_lines(head: Sequence[str], lines: Iterable[Iterable[str]]) -> str:
-    """Give a Markdown table with a first line of titles."""
+    """Return a Markdown table with a first line of titles."""
     drawn = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     drawn += ["| " + " | ".join(line) + " |" for line in lines]
     return "\n".join(drawn)
 
 
 def text(value: object, digits: int | None = _DIGITS) -> str:
-    """Give a value as it stands in a table: nothing for None.
+    """Return a value as it stands in a table: nothing for None.
 
     A number that is not whole has so many significant digits; None: as many as it has.
     """
@@ -86,7 +86,7 @@ def text(value: object, digits: int | None = _DIGITS) -> str:
 
 
 def grouped(rows: Iterable[Line], *columns: str) -> dict[tuple[Any, ...], list[Line]]:
-    """Give the rows by their values in columns, in order of first appearance."""
+    """Return the rows by their values in columns, in order of first appearance."""
     groups: dict[tuple[Any, ...], list[Line]] = {}
     for row in rows:
         groups.setdefault(tuple(getattr(row, column) for column in columns), []).append(row)
@@ -94,25 +94,25 @@ def grouped(rows: Iterable[Line], *columns: str) -> dict[tuple[Any, ...], list[L
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Give the mean of what is known; None: nothing is."""
+    """Return the mean of what is known; None: nothing is."""
     known = [float(value) for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
 def error(values: Iterable[float | None]) -> float | None:
-    """Give the standard error of the mean of what is known; None: of fewer than two values."""
+    """Return the standard error of the mean of what is known; None: of fewer than two values."""
     known = [float(value) for value in values if value is not None]
     return float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None
 
 
 @cache
 def version() -> str:
-    """Give the version that runs, once for a process: see `version_of`."""
+    """Return the version that runs, once for a process: see `version_of`."""
     return version_of(Path(__file__))
 
 
 def version_of(source: Path) -> str:
-    """Give the package's version and, where git tracks a source file, its commit.
+    """Return the package's version and, where git tracks a source file, its commit.
 
     `0.1.0+055be0e`, with `.dirty` behind it if any tracked file differs from the commit. Only
     `0.1.0` where git is missing or does not track the file: an installed package may lie in a

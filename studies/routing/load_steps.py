@@ -55,7 +55,7 @@ def load_steps(route: EndpointRoute, lasts_s: float, seed: int) -> Iterator[Load
 
 
 def breaking_points(rows: Sequence[LoadStepRow], late_s: float) -> dict[str, float]:
-    """Give unit -> the most requests/s up to which 95 % are in time; of others nothing."""
+    """Return unit -> the most requests/s up to which 95 % are in time; of others nothing."""
     found = {}
     for (unit,), of in grouped(rows, "unit").items():
         for row in of:
@@ -66,7 +66,7 @@ def breaking_points(rows: Sequence[LoadStepRow], late_s: float) -> dict[str, flo
 
 
 def picture(rows: Sequence[LoadStepRow], late_s: float) -> str:
-    """Give figure 4 as SVG: throughput, latency and use of one unit over the load."""
+    """Return figure 4 as SVG: throughput, latency and use of one unit over the load."""
     x = linear([row.offered_per_s for row in rows], "offered, requests/s")
     limits = {
         "p95_s": (late_s, f"95 % within {late_s:g} s", "2 3"),

@@ -54,7 +54,7 @@ class WatchedRun:
 
 
 def picture(runs: Sequence[WatchedRun]) -> str:
-    """Give runs of one scenario as SVG, side by side, each row on the same axes."""
+    """Return runs of one scenario as SVG, side by side, each row on the same axes."""
     scenario, drawn = runs[0].scenario, [_drawn(run) for run in runs]
     panels = []
     for row, (title, label, axis) in enumerate(_PANELS):
@@ -73,7 +73,7 @@ def picture(runs: Sequence[WatchedRun]) -> str:
 
 
 def _drawn(run: WatchedRun) -> tuple[list[Series], ...]:
-    """Give what is drawn of a run, as `_PANELS`."""
+    """Return what is drawn of a run, as `_PANELS`."""
     series, scenario = run.series, run.scenario
     at_s = series.at_s()[series.at_s() < scenario.ends_s]
 
@@ -109,7 +109,7 @@ def _drawn(run: WatchedRun) -> tuple[list[Series], ...]:
 
 
 def _marks(run: WatchedRun, y: Axis, *, named: bool) -> list[Series]:
-    """Give an upright line for whatever changes what can be had, and for each change of regime.
+    """Return an upright line for whatever changes what can be had, and for each change of regime.
 
     Named are those of the last row, so that they stand at the end of the legend.
     """

@@ -69,7 +69,7 @@ _HEADINGS = {
 
 
 def scenarios(route: EndpointRoute, cycle_s: float) -> list[RouteScenario]:
-    """Give what happens to a route; its first unit is the one that is lost, the L4 is limited."""
+    """Return the events of a route; its first unit is lost, the L4 is limited."""
     quiet = RouteScenario(name="all there", route=route, cycle_s=cycle_s, cycles=2)
     first = route.units[0].name
     lost = (
@@ -170,7 +170,7 @@ def run(
 
 
 def page(cells: Sequence[RoutingCell], figures: Mapping[int, str]) -> str:
-    """Give the report as one HTML document with its figures, by number, inside."""
+    """Return the report as one HTML document with its figures, by number, inside."""
     head = [column.name for column in fields(RoutingCell)]
     table = pages.grid(head, [[text(value, 3) for value in astuple(cell)] for cell in cells])
     drawn = [pages.heading(_HEADINGS[n]) + svg for n, svg in sorted(figures.items())]
@@ -178,7 +178,7 @@ def page(cells: Sequence[RoutingCell], figures: Mapping[int, str]) -> str:
 
 
 def summary(rows: Sequence[RoutingRow]) -> list[RoutingCell]:
-    """Give what to tell of the rows."""
+    """Return what to tell of the rows."""
     cells = grouped(rows, "scenario", "policy")
     return [
         RoutingCell(

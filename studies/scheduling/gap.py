@@ -139,7 +139,7 @@ def _compare(
 
 
 def relaxed_bound(problem: Problem, objective: Objective) -> float:
-    """Give the bound of the linear relaxation: goodput at most, or cost at least."""
+    """Return the bound of the linear relaxation: goodput at most, or cost at least."""
     compiled = Compiled.of(problem)
     if objective is Objective.GOODPUT:
         return dual_prices(compiled.arrays, precision=1e-6).bound
@@ -215,7 +215,7 @@ class Line:
 
 
 def summary(rows: Sequence[GapRow]) -> list[Line]:
-    """Give a line per size and policy, in the order of the rows."""
+    """Return a line per size and policy, in the order of the rows."""
     lines = []
     for (queries, policy), of in grouped(rows, "queries", "policy").items():
         worst = min if of[0].objective == "goodput" else max
@@ -236,7 +236,7 @@ def summary(rows: Sequence[GapRow]) -> list[Line]:
 
 
 def cells(line: Line) -> tuple[str, ...]:
-    """Give a line as words: queries, policy, then as `Line`."""
+    """Return a line as words: queries, policy, then as `Line`."""
     return (
         *(str(line.queries), line.policy, str(line.problems), str(line.proven)),
         *(f"{line.mean_ratio:.4f}", f"{line.worst_ratio:.4f}", f"{line.served:.1f}"),
@@ -258,7 +258,7 @@ def _about(rows: Sequence[GapRow]) -> str:
 
 
 def picture(lines: Sequence[Line], objective: str) -> str:
-    """Give an SVG: distance to the bound, and seconds, by the number of queries.
+    """Return an SVG: distance to the bound, and seconds, by the number of queries.
 
     Both panels are log-log. The good policies are within a percent of the bound, so their
     distance to it is drawn, not their ratio: on an axis of ratios they are one line. A band

@@ -69,7 +69,7 @@ class Recipe:
 
 
 def _draw(recipe: Recipe, seed: int) -> tuple[FloatArray, IntArray, IntArray]:
-    """Give the numbers of a problem; equal arguments give equal numbers.
+    """Return the numbers of a problem; equal arguments give equal numbers.
 
     The weight of each query, shape (N,); the share of a plan's item on a tier in twentieths, 0:
     none, and how often that item comes, both of shape (N, P, tiers).
@@ -100,7 +100,7 @@ def _draw(recipe: Recipe, seed: int) -> tuple[FloatArray, IntArray, IntArray]:
 
 
 def problem_of(recipe: Recipe, seed: int) -> Problem:
-    """Give a drawn problem with names: queries q000000, ..., plans p0, ..."""
+    """Return a drawn problem with names: queries q000000, ..., plans p0, ..."""
     rows = zip(*(array.tolist() for array in _draw(recipe, seed)), strict=True)
     candidates = []
     for q, (weight, twentieths, copies) in enumerate(rows):
@@ -120,7 +120,7 @@ def _plan(
 
 
 def arrays_of(recipe: Recipe, seed: int) -> PlanArrays:
-    """Give a drawn problem as arrays, for sizes at which names would take longer than plans."""
+    """Return a drawn problem as arrays, for sizes at which names would take longer than plans."""
     weight, twentieths, copies = _draw(recipe, seed)
     shared = [t for t, tier in enumerate(recipe.tiers) if not tier.dedicated]
     queries, plans, _ = twentieths.shape
@@ -182,7 +182,7 @@ class Draw:
 
 
 def cases(draw: Draw, objective: Objective) -> tuple[ProblemCase, ...]:
-    """Give the drawn problems, the small ones first.
+    """Return the drawn problems, the small ones first.
 
     For `COST` each shared tier gets as many machines as could ever be needed.
     """
@@ -207,7 +207,7 @@ def cases(draw: Draw, objective: Objective) -> tuple[ProblemCase, ...]:
 
 
 def with_machines(problem: Problem, machines: int) -> Problem:
-    """Give the problem with that many machines on each shared tier."""
+    """Return the problem with that many machines on each shared tier."""
     tiers = tuple(t if t.dedicated else replace(t, machines=machines) for t in problem.tiers)
     return replace(problem, tiers=tiers)
 
@@ -219,7 +219,7 @@ def _machines(problem: Problem, load: float) -> int:
 
 
 def read_problem(path: Path) -> Problem:
-    """Give the problem of a JSON file in the form of `scheduler.problem_form`, or InvalidInput."""
+    """Return the problem of a JSON file (`scheduler.problem_form`), or InvalidInput."""
     try:
         document = json.loads(read_file(path, "problem"))
     except InvalidInput:

@@ -41,7 +41,7 @@ class Tradeoff:
 
 
 def tradeoff(trace: Trace) -> Tradeoff:
-    """Give the trade-off of a trace; inputs without a score are left out."""
+    """Return the trade-off of a trace; inputs without a score are left out."""
     accuracy = np.nanmean(trace.score.astype(np.float64), axis=1)
     latency_s = np.nanmean(_longest_path_s(trace), axis=1)
     front = undominated(np.column_stack([latency_s, -accuracy]))
@@ -58,7 +58,7 @@ def tradeoff(trace: Trace) -> Tradeoff:
 
 
 def table(found: Tradeoff) -> str:
-    """Give the front as a Markdown table, fastest first; knobs without a choice are left out."""
+    """Return the front as a Markdown table, fastest first; knobs without a choice are left out."""
     slots = [slot for slot in found.graph.slots if len(slot.knob.values) > 1]
     lines = [
         (
@@ -72,7 +72,7 @@ def table(found: Tradeoff) -> str:
 
 
 def picture(found: Tradeoff) -> str:
-    """Give an SVG: a dot per configuration, latency to the right (logarithmic), score upwards."""
+    """Return an SVG: a dot per configuration, log latency to the right, score upwards."""
     count = f"{len(found.accuracy)} configurations, {len(found.front)} that nobody dominates"
     title = f"{found.graph.name}: {count}"
     points = list(zip((found.latency_s * 1000).tolist(), found.accuracy.tolist(), strict=True))

@@ -38,7 +38,7 @@ class Stalls:
 
 
 def stalled(trace: Trace, stalls: Stalls) -> Trace:
-    """Give the trace with stalls; its pipeline is called `NAME_stalled`, scores stay."""
+    """Return the trace with stalls; its pipeline is called `NAME_stalled`, scores stay."""
     rng = np.random.default_rng(stalls.seed)
     latency_s = trace.latency_s.astype(np.float64)
     for o in range(len(trace.graph.operators)):

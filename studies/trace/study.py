@@ -188,7 +188,7 @@ def _measured(
     store: PartStore,
     meter: TraceMeter,
 ) -> Trace:
-    """Give the trace of a pipeline, measuring what the store does not hold yet."""
+    """Return the trace of a pipeline, measuring what the store does not hold yet."""
     todo = [index for index in range(len(dataset)) if not store.load(index)]
     meter.resumed = len(dataset) - len(todo)
     meter.tell()
@@ -254,7 +254,7 @@ class _Profilers:
         self._executor = InProcess(self.clock, busy_s=busy_s)
 
     def of_input(self, index: int) -> Profiler:
-        """Give what measures an input."""
+        """Return what measures an input."""
         return Profiler(
             pipeline=self.pipeline,
             dataset=self.dataset,
@@ -297,7 +297,7 @@ class PartStore:
         self.arrays = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
 
     def columns(self, index: int) -> slice:
-        """Give where the draws of an input are, as in `Trace`."""
+        """Return where the draws of an input are, as in `Trace`."""
         return slice(index, None, self._inputs)
 
     def load(self, index: int) -> bool:

@@ -269,7 +269,7 @@ def parts(folder: Path, settings: Mapping[str, object]) -> ServiceParts:
 
 
 def planning_parts(folder: Path) -> ServiceParts:
-    """Give what a planning worker of the same database is made of."""
+    """Return what a planning worker of the same database is made of."""
     made = parts_of(sql_store(folder), folder, ManualClock())
     return replace(made, catalogue=FakeCatalogue({"add": PIPELINE}))
 
@@ -281,7 +281,7 @@ def parts_of(
     settings: Mapping[str, object] | None = None,
     **others: object,
 ) -> ServiceParts:
-    """Give the parts of a service with that store, on one machine of one tier."""
+    """Return the parts of a service with that store, on one machine of one tier."""
     url = f"sqlite:///{folder / 'store.sqlite3'}"
     # The pipelines of tests are made in them: no fresh process could load them.
     told = {"database_url": url, "executor": "in-process", **(settings or {})}

@@ -42,7 +42,7 @@ def loops(
     quotas: Mapping[str, float] | None = None,
     infrastructure: Infrastructure = INFRASTRUCTURE,
 ) -> Loops:
-    """Give the loops, on one machine of one tier where nothing else is said."""
+    """Return the loops, on one machine of one tier where nothing else is said."""
     parts = parts_of(
         store,
         Path(),

@@ -31,7 +31,7 @@ class Wrong(NamedTuple):
 
 
 def query(**changes: object) -> dict[str, object]:
-    """Give a valid query with some of its fields replaced."""
+    """Return a valid query with some of its fields replaced."""
     valid: dict[str, object] = {
         "pipeline": "digits",
         "data": {"examples": 20, "seed": 1},
@@ -41,7 +41,7 @@ def query(**changes: object) -> dict[str, object]:
 
 
 def as_yaml(document: object) -> str:
-    """Give a document as YAML, spelled out."""
+    """Return a document as YAML, spelled out."""
     text: str = yaml.safe_dump(json.loads(json.dumps(document)))
     return text
 

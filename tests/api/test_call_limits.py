@@ -35,7 +35,7 @@ LAB = Infrastructure(
 
 
 def calling(calls: float, tokens: float, rate: float | None = 1.0, usd: float = 0.0) -> Plan:
-    """Give a plan on a quarter of a machine that makes so many calls a request."""
+    """Return a plan on a quarter of a machine that makes so many calls a request."""
     cost = Estimate(value=usd, low=usd, high=usd, confidence=0.95, inputs=9)
     used = Usage(calls=calls, input_tokens=tokens / 2, output_tokens=tokens / 2, usd=usd)
     per_hour = 3600 * (rate or 0.0) * usd

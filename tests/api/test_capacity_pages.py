@@ -71,12 +71,12 @@ def served(service: Service, *names: str) -> None:
 
 
 def words(text: str) -> str:
-    """Give what a page says, without its tags."""
+    """Return what a page says, without its tags."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 def values(text: str) -> dict[str, str]:
-    """Give what is in the fields of a page, those that are not seen included."""
+    """Return what is in the fields of a page, those that are not seen included."""
     found: dict[str, str] = {}
     for tag in re.findall(r"<input [^>]*>", text):
         told = dict(re.findall(r' (\w+)="([^"]*)"', tag))
@@ -85,7 +85,7 @@ def values(text: str) -> dict[str, str]:
 
 
 def there(pages: TestClient) -> dict[str, int]:
-    """Give how many machines there are."""
+    """Return how many machines there are."""
     cloud, farm = pages.get("/v1/infrastructure").json()["tiers"][1:]
     return {
         "cloud": cloud["machines"],

@@ -111,7 +111,7 @@ def test_readiness_is_tried_once_a_second_however_often_it_is_asked_for() -> Non
 
 
 def interrupted(at: int, outage: Callable[[], None]) -> tuple[Pipeline, list[Payload]]:
-    """Give a pipeline during whose call of a number the database goes away, and its calls."""
+    """Return a pipeline during whose call of a number the database goes away, and its calls."""
     calls: list[Payload] = []
 
     def add(inputs: Payload, knobs: Settings) -> Payload:

@@ -80,7 +80,7 @@ def tell(store: Store, count: int = 1, query_id: str | None = None) -> list[int]
 
 
 async def read(texts: AsyncGenerator[bytes], count: int) -> list[int]:
-    """Give so many ids, and whatever else came with the last."""
+    """Return so many ids, and whatever else came with the last."""
     found: list[int] = []
     while len(found) < count:
         found += map(int, (await anext(texts)).split())

@@ -35,7 +35,7 @@ USED = Usage(calls=1.2, input_tokens=800, cached_tokens=100, output_tokens=50, u
 
 
 def calling(most_per_s: float = 4.0) -> Plan:
-    """Give a plan that calls `small` and needs no machine: 2 requests/s at 0.0005 dollars each."""
+    """Return a plan that calls `small` and needs no machine: 2 requests/s at $0.0005 each."""
     graph = PIPELINE.graph
     names = [operator.name for operator in graph.operators]
     deployment = Deployment(

@@ -55,7 +55,7 @@ def _wait_for(happened: Callable[[], bool]) -> None:
 
 
 def _seated(supervisor: PlanningSupervisor, *, unlike: str = "") -> str:
-    """Give the worker in the only seat, once it beats."""
+    """Return the worker in the only seat, once it beats."""
     seat = supervisor._seats[0]
     _wait_for(lambda: seat.worker != unlike and seat.process is not None and seat.is_up)
     return seat.worker

@@ -275,7 +275,7 @@ def test_a_query_whose_first_measurement_hangs_shows_how_long_it_is_planned(
 
 
 def slowed(factor: float) -> Infrastructure:
-    """Give the world with a cloud that is slower."""
+    """Return the world with a cloud that is slower."""
     (cloud,) = INFRASTRUCTURE.tiers
     return replace(INFRASTRUCTURE, tiers=(replace(cloud, speed_factor=1 / factor),))
 

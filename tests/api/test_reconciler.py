@@ -49,7 +49,7 @@ def test_a_deployment_that_fails_is_a_message_and_tried_again(store: Store) -> N
 
 
 def told(store: Store) -> list[tuple[object, ...]]:
-    """Give what was told of deployments: query, state, plan and why."""
+    """Return what was told of deployments: query, state, plan and why."""
     events = [e for e in store.events.since(0, 999) if e.kind == EventKind.DEPLOYMENT]
     return [(e.query_id, *(e.data[name] for name in ("state", "plan_id", "why"))) for e in events]
 

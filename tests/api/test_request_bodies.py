@@ -26,7 +26,7 @@ LOOPBACK = "http://127.0.0.1:8350"
 
 
 class Echoing(FakeDeployer):
-    """Gives back what it got, having carried it as workers get it."""
+    """Returns what it got, having carried it as workers get it."""
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:
         done = await super().request(query_id, 1, terms)

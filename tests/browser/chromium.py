@@ -21,7 +21,7 @@ _GRAVE = {"serious", "critical"}
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Give a browser without a window; skips the test where there is none, unless it must be."""
+    """Return a browser without a window; skips the test where there is none, unless it must be."""
     program = shutil.which("chromium")
     if program is None:
         if os.environ.get(REQUIRED) == "required":
@@ -83,7 +83,7 @@ class Visit:
 def visiting(
     started: Browser, origin: str, size: tuple[int, int] = DESKTOP, *, dark: bool = False
 ) -> Iterator[Visit]:
-    """Give a tab of its own, which must have kept to itself by the end."""
+    """Return a tab of its own, which must have kept to itself by the end."""
     context = started.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if dark else "light",

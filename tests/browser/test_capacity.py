@@ -23,7 +23,7 @@ links:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, str]]:
-    """Give a service that serves one query on its edge, and the query."""
+    """Yield a service that serves one query on its edge, and the query."""
     folder = tmp_path_factory.mktemp("capacity")
     with serving(folder, LAB, "tests.e2e.slow_sum:pipeline") as started:
         query_id = started.submit(slo={"accuracy": 0.6, "latency_s": 0.5})

@@ -43,7 +43,7 @@ def submit(page: Page) -> None:
 
 
 def query_of(page: Page) -> str:
-    """Give the query whose page was led to."""
+    """Return the query whose page was led to."""
     page.wait_for_url(re.compile("/ui/queries/q-"))
     return page.url.rpartition("/")[2]
 

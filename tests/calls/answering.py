@@ -95,7 +95,7 @@ class Billed:
         return 1000 * (told or 0.0)
 
     def words(self) -> str:
-        """Give predicted beside observed."""
+        """Return predicted beside observed."""
         plan = self.plan
         return (
             f"{self.requests} answers, {self.right:.3f} of them right "

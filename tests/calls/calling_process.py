@@ -44,7 +44,7 @@ def call(gate: RateGate, address: str, rng: np.random.Generator) -> None:
 
 
 def chat(url: str, words: int) -> int:
-    """Give the tokens that it read and wrote; one refusal ends the process."""
+    """Return the tokens that it read and wrote; one refusal ends the process."""
     message = {"role": "user", "content": "word " * words}
     asked = {"model": "gpt", "messages": [message], "temperature": 1}
     answer = httpx.post(f"{url}/chat/completions", json=asked, timeout=60)

@@ -26,7 +26,7 @@ RETRIES = CallRetries(attempts=3, first_wait_s=0.01, longest_wait_s=0.05)
 
 
 def endpoints(timeout_s: float = 10.0) -> tuple[Endpoint, ...]:
-    """Give what the pipeline calls."""
+    """Return what the pipeline calls."""
     return tuple(
         Endpoint(
             name=name,
@@ -40,7 +40,7 @@ def endpoints(timeout_s: float = 10.0) -> tuple[Endpoint, ...]:
 
 
 def models(**how: float) -> dict[str, Model]:
-    """Give them as a server has them, figures of all of them by their names."""
+    """Return them as a server has them, figures of all of them by their names."""
     skills = {"small": 0.8, "large": 1.0}
     return {
         name: Model(price=price, skill=skills[name], words=MOST_OUTPUT, **how)  # type: ignore[arg-type]  # by name

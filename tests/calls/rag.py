@@ -44,7 +44,7 @@ class ByWord(BaseRetriever):
 
 
 def together(documents: list[Document]) -> str:
-    """Give the documents as one text."""
+    """Return the documents as one text."""
     return "\n".join(document.page_content for document in documents)
 
 
@@ -82,7 +82,7 @@ chain = (
 
 
 def metric(output: str, expected: str) -> float:
-    """Give whether an answer is the one expected."""
+    """Return whether an answer is the one expected."""
     return float(output.strip() == expected)
 
 

@@ -67,7 +67,7 @@ class Charge:
 
 
 def tokens_of(text: str) -> int:
-    """Give how many tokens a text is: words and marks."""
+    """Return how many tokens a text is: words and marks."""
     return len(_TOKEN.findall(text))
 
 
@@ -112,7 +112,7 @@ class ModelServer:
             return sum(call.usd for call in self.calls)
 
     def most_in_a_window(self, model: str) -> tuple[int, int]:
-        """Give the most calls, and the most tokens, that it let in within any 60 s."""
+        """Return the most calls, and the most tokens, that it let in within any 60 s."""
         with self._lock:
             let_in = sorted(self._let_in[model])
         most_calls = most_tokens = first = tokens = 0
@@ -125,7 +125,7 @@ class ModelServer:
         return most_calls, most_tokens
 
     def answer(self, path: str, asked: Mapping[str, Any]) -> tuple[int, dict[str, Any], float]:
-        """Give status, body and seconds to wait for Retry-After; status 0: drop the connection."""
+        """Return status, body and seconds of Retry-After; status 0: drop the connection."""
         name = str(asked.get("model"))
         if name not in self.models:
             return 404, {"error": {"message": f"no model {name}"}}, 0.0
@@ -238,7 +238,7 @@ def _text(path: str, asked: Mapping[str, Any]) -> str:
 
 
 def _read(prompt: str, model: Model, rng: np.random.Generator) -> str:
-    """Give the value asked for, if it is in the prompt and the model is able to see it."""
+    """Return the value asked for, if it is in the prompt and the model is able to see it."""
     questions = _QUESTION.findall(prompt)
     facts = {(what, of): value for what, of, value in _FACT.findall(prompt)}
     found = facts.get(questions[-1]) if questions else None
@@ -306,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def three_models() -> dict[str, Model]:
-    """Give three readers of unlike price and skill, and a reranker."""
+    """Return three readers of unlike price and skill, and a reranker."""
     return {
         "reader-small": Model(
             price=CallPrice(input_usd_per_million=0.15, output_usd_per_million=0.6),
@@ -335,7 +335,7 @@ def three_models() -> dict[str, Model]:
 def serving_models(
     models: Mapping[str, Model] | None = None, *, seed: int = 0
 ) -> Iterator[ModelServer]:
-    """Give a server of models; those of `three_models` where none are named."""
+    """Return a server of models; those of `three_models` where none are named."""
     with ModelServer(models or three_models(), seed=seed) as server:
         yield server
 

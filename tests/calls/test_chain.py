@@ -175,7 +175,7 @@ def at(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _alone(server: ModelServer, configuration: dict[str, Any]) -> tuple[float, float]:
-    """Give what the chain itself scores and costs a request, configured as planned."""
+    """Return what the chain itself scores and costs a request, configured as planned."""
     rag = run_path(str(RAG))
     chain, before = configured(rag["chain"], configuration), server.charged_usd
     scores = [

@@ -45,7 +45,7 @@ links:
 
 
 def planning_worker(service: ServiceProcess) -> psutil.Process:
-    """Give the process that plans."""
+    """Return the process that plans."""
     while True:
         for process in psutil.Process(service.process.pid).children(recursive=True):  # type: ignore[union-attr]  # it runs
             try:

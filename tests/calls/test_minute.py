@@ -27,7 +27,7 @@ OURS = {"reader": {"model": {"only": [LIMITED]}}}
 
 
 def limited(folder: Path) -> Path:
-    """Give the infrastructure of the example with limits on one of its endpoints."""
+    """Return the infrastructure of the example with limits on one of its endpoints."""
     document = yaml.safe_load((FOLDER / "infrastructure.yaml").read_text())
     for tier in document["tiers"]:
         for endpoint in tier.get("endpoints", ()):

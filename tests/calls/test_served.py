@@ -130,7 +130,7 @@ def test_what_is_refused_for_good_keeps_its_cause(
 
 
 class ClosedGate:
-    """Gives leave once, and then never."""
+    """Permits once, and then never."""
 
     def __init__(self) -> None:
         self.given = 0

@@ -36,7 +36,7 @@ class CountingServer(socketserver.ThreadingTCPServer):
 
     @property
     def address(self) -> str:
-        """Give HOST:PORT."""
+        """Return HOST:PORT."""
         host, port = self.server_address[:2]
         return f"{host!s}:{port}"
 

@@ -18,7 +18,7 @@ Rules = Sequence[dict[str, Any]]
 
 @contextmanager
 def stranger(cluster: Cluster, folder: Path) -> Iterator[Path]:
-    """Give the kubeconfig of an account without roles; the test is skipped where there is none."""
+    """Return the kubeconfig of an account without roles, or skip the test without one."""
     if cluster.control is None:
         pytest.skip("the accounts of this cluster are not ours")
     (token,) = USERS

@@ -32,19 +32,19 @@ class Api:
             return False
 
     def get(self, path: str, **query: str) -> Object | None:
-        """Give an object or a list; None when there is none."""
+        """Return an object or a list; None when there is none."""
         reply = self._connected().get(path, params=query)
         if reply.status_code == _NOT_FOUND:
             return None
         return _answer(reply)
 
     def items(self, path: str, **query: str) -> list[Object]:
-        """Give the objects of a list."""
+        """Return the objects of a list."""
         found: list[Object] = (self.get(path, **query) or {}).get("items", [])
         return found
 
     def text(self, path: str) -> str:
-        """Give what is no JSON, such as a log."""
+        """Return what is no JSON, such as a log."""
         reply = self._connected().get(path)
         if reply.is_error:
             raise RuntimeError(f"GET {path}: {reply.text}")

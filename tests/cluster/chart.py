@@ -17,7 +17,7 @@ RELEASE, NAMESPACE = "c", "ns"
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Give how helm ended; the test is left out where there is none."""
+    """Return how helm ended; the test is left out where there is none."""
     try:
         program = programs.find(programs.HELM)
     except programs.NotBuilt as error:
@@ -26,31 +26,31 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def template(*flags: str) -> subprocess.CompletedProcess[str]:
-    """Give how rendering a release of the chart ended."""
+    """Return how rendering a release of the chart ended."""
     version = ("--kube-version", VERSION)
     return helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *version, *flags)
 
 
 def rendered(*values: str) -> list[dict[str, Any]]:
-    """Give the objects of a release of the chart, with values as of `--set`."""
+    """Return the objects of a release of the chart, with values as of `--set`."""
     done = template(*(word for value in values for word in ("--set", value)))
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    """Give the object of that kind and name."""
+    """Return the object of that kind and name."""
     return next(d for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, name))
 
 
 def definition() -> dict[str, Any]:
-    """Give the definition of PipelineQuery that the chart brings."""
+    """Return the definition of PipelineQuery that the chart brings."""
     (file,) = (CHART / "files" / "crds").iterdir()
     found: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return found
 
 
 def jobs(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give the Jobs that a release has, without those that helm runs at its end."""
+    """Return the Jobs that a release has, without those that helm runs at its end."""
     found = [d for d in documents if d["kind"] == "Job"]
     return [d for d in found if "helm.sh/hook" not in (d["metadata"].get("annotations") or {})]

@@ -41,7 +41,7 @@ class Cluster:
 
     @contextmanager
     def namespace(self) -> Iterator[str]:
-        """Give a namespace of one's own, deleted afterwards."""
+        """Return a namespace of one's own, deleted afterwards."""
         name = f"test-{uuid.uuid4().hex[:8]}"
         metadata = {"name": name}
         self.api.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": metadata})
@@ -55,7 +55,7 @@ class Cluster:
 
 @contextmanager
 def running(*, real: bool = False) -> Iterator[Cluster]:
-    """Give a cluster with simulated nodes of three tiers, stopped afterwards.
+    """Return a cluster with simulated nodes of three tiers, stopped afterwards.
 
     With real nodes, one per tier and each its tier's machine 0, the simulated ones are tainted.
 
@@ -89,7 +89,7 @@ def running(*, real: bool = False) -> Iterator[Cluster]:
 
 
 def given() -> Cluster | None:
-    """Give the cluster that KUBECONFIG names; None when it names none."""
+    """Return the cluster that KUBECONFIG names; None when it names none."""
     path = os.environ.get("KUBECONFIG")
     if not path:
         return None

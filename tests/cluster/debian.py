@@ -27,7 +27,7 @@ LINE = f"{_INSTALL} {' '.join(sorted(set(PACKAGES.values()) - {'util-linux'}))}"
 
 
 def lacking(*programs: str, path: str | None = None) -> str:
-    """Give the line that installs what is missing of these programs; empty: nothing is.
+    """Return the line that installs what is missing of these programs; empty: nothing is.
 
     Args:
         programs: Of `PACKAGES`.

@@ -54,7 +54,7 @@ EVERY = DEFINITIONS | OF_ROUTES
 
 @cache
 def definition_of(kind: str) -> dict[str, Any]:
-    """Give the definition of a kind; without Go or a network the test is left out."""
+    """Return the definition of a kind; without Go or a network the test is left out."""
     where = EVERY[kind]
     text = (_folder(where.module) / where.file).read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)

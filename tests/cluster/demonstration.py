@@ -63,12 +63,12 @@ Told = Callable[[str], object]
 
 
 def objects(release: Release) -> str:
-    """Give the path of the namespace's queries."""
+    """Return the path of the namespace's queries."""
     return f"/apis/circinus.io/v1alpha1/namespaces/{release.namespace}/pipelinequeries"
 
 
 def status_of(release: Release) -> dict[str, Any]:
-    """Give what the object says of the query; empty: nothing yet, or it is gone."""
+    """Return what the object says of the query; empty: nothing yet, or it is gone."""
     found = release.cluster.api.get(f"{objects(release)}/{NAME}") or {}
     status: dict[str, Any] = found.get("status", {})
     return status
@@ -124,7 +124,7 @@ def latencies_of_right_answers(client: Client, query_id: str, plan: PlanView) ->
 
 
 def compared(plan: PlanView, latencies: list[float]) -> str:
-    """Give predicted, for inputs that were not planned on, beside observed, in words."""
+    """Return predicted, for inputs that were not planned on, beside observed, in words."""
     predicted = (plan.future or plan).latency_s
     tiers = sorted(set(plan.placement.values()))
     return (

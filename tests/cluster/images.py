@@ -78,7 +78,7 @@ def _load(name: str, target: str, nodes: Sequence[RealNode], folder: Path) -> No
 
 @contextmanager
 def environment(folder: Path) -> Iterator[Path]:
-    """Give a folder with this environment's packages and prepared models, as images expect it."""
+    """Return a folder with this environment's packages and models, as images expect it."""
     packages, cache = folder / "site-packages", folder / "cache" / "circinus" / "digits"
     packages.mkdir(parents=True)
     prepare_models()
@@ -120,7 +120,7 @@ def _buildah(*arguments: str) -> str:
 
 @cache
 def _storage() -> tuple[str, ...]:
-    """Give where images are kept: overlays where the kernel can, else copies of everything."""
+    """Return where images are kept: overlays where the kernel can, else copies of everything."""
     folder = programs.cache() / "images"
     for driver in ("overlay", "vfs"):
         place = folder / driver

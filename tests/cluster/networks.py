@@ -40,12 +40,12 @@ class NodeNetwork:
 
 
 def host_address(slot: Slot) -> str:
-    """Give the address of this machine on the bridge."""
+    """Return the address of this machine on the bridge."""
     return f"{slot.network}.0.1"
 
 
 def node_network(slot: Slot, tier: str, number: int) -> NodeNetwork:
-    """Give the network of a node, made or not."""
+    """Return the network of a node, made or not."""
     return NodeNetwork(
         name=f"{slot.name}-{tier}"[:15],
         address=f"{slot.network}.0.{10 + number}",

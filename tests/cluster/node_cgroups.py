@@ -55,7 +55,7 @@ def _controllers() -> list[Path]:
 
 
 def _below(top: Path) -> Iterator[Path]:
-    """Give a cgroup and those below it, the deepest first."""
+    """Yield a cgroup and those below it, the deepest first."""
     for folder, _, _ in os.walk(top, topdown=False):
         yield Path(folder)
 

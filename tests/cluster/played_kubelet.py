@@ -34,7 +34,7 @@ _BEAT_S = 5.0
 
 
 def missing() -> str:
-    """Give what this machine lacks for it; empty: nothing."""
+    """Return what this machine lacks for it; empty: nothing."""
     if os.geteuid() != 0:
         return "only root may give addresses to the loopback device"
     lacking = [name for name in ("ip", "openssl") if shutil.which(name) is None]
@@ -75,7 +75,7 @@ class PlayedKubelet:
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 255)))
 
     def ready(self) -> set[int]:
-        """Give the processes of the pods that are ready."""
+        """Return the processes of the pods that are ready."""
         return {pod.process.pid for pod in tuple(self.running.values()) if pod.ready}
 
     def keep_on(self) -> None:
@@ -136,7 +136,7 @@ class PlayedKubelet:
 
 @contextmanager
 def playing(api: Api, namespace: str, tier: str, tls: Path) -> Iterator[PlayedKubelet]:
-    """Give a node of a tier whose pods run until the context is left; nothing is left of it."""
+    """Return a node of a tier whose pods run until the context is left; nothing is left of it."""
     kubelet = PlayedKubelet(api, namespace, tier, tls)
     there = {"cpu": "16", "memory": "64Gi", "pods": "50"}
     node = {

@@ -63,7 +63,7 @@ class ProcessNode:
     _addresses: dict[tuple[str, str], str] = field(default_factory=dict)  # by namespace, release
 
     def address_of(self, namespace: str, release: str) -> str:
-        """Give the loopback address on which the service of a release listens."""
+        """Return the loopback address on which the service of a release listens."""
         number = len(self._addresses) + 1
         return self._addresses.setdefault((namespace, release), f"127.0.1.{number}")
 
@@ -72,7 +72,7 @@ class ProcessNode:
         _kill(self._pods[uid])
 
     def logs(self) -> str:
-        """Give the end of what every pod said."""
+        """Return the end of what every pod said."""
         texts = {path.stem: path.read_text()[-3000:] for path in self.folder.glob("*.log")}
         return "\n".join(f"== {name}\n{text}" for name, text in sorted(texts.items()))
 
@@ -173,7 +173,7 @@ class ProcessNode:
         return _Running(process=process, folder=own, address=address)
 
     def _account(self, pod: Object, own: Path) -> Path:
-        """Give a kubeconfig with a token of the pod's account."""
+        """Return a kubeconfig with a token of the pod's account."""
         name = pod["spec"]["serviceAccountName"]
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/serviceaccounts/{name}/token"
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -192,7 +192,7 @@ class ProcessNode:
         return self._data(pod, "secrets", chosen["name"])[chosen["key"]].decode()
 
     def _mounts(self, pod: Object, container: Object, own: Path) -> dict[str, str]:
-        """Give the folder of every mount by its path."""
+        """Return the folder of every mount by its path."""
         found = {
             volume["name"]: self._volume(pod, volume, own) for volume in pod["spec"]["volumes"]
         }
@@ -266,7 +266,7 @@ class ProcessNode:
 
 @contextmanager
 def process_node(cluster: Cluster, folder: Path) -> Iterator[ProcessNode]:
-    """Give a cluster of ours such a node; its pods are killed afterwards."""
+    """Return a cluster of ours such a node; its pods are killed afterwards."""
     body: dict[str, Any] = {
         "metadata": {"name": NODE, "labels": {**LABELS, "kubernetes.io/os": "linux"}},
         "spec": {"taints": [TAINT]},
@@ -293,7 +293,7 @@ def _now() -> str:
 
 
 def _replaced(text: str, folders: Mapping[str, str]) -> str:
-    """Give a text with the folder in place of every mount's path, in one go."""
+    """Return a text with the folder in place of every mount's path, in one go."""
     longest_first = sorted(folders, key=len, reverse=True)
     paths = "|".join(map(re.escape, longest_first))
     return re.sub(rf"(?<![\w.-])({paths})(?![\w.-])", lambda found: folders[found[1]], text)

@@ -53,15 +53,15 @@ class Processes:
             )
 
     def log(self, name: str) -> Path:
-        """Give the log of a program."""
+        """Return the log of a program."""
         return self.folder / f"{name}.log"
 
     def pid(self, name: str) -> int:
-        """Give the process of a program."""
+        """Return the process of a program."""
         return self._running[name].pid
 
     def pids(self) -> list[int]:
-        """Give the processes of all programs."""
+        """Return the processes of all programs."""
         return [process.pid for process in self._running.values()]
 
     def wait_until(
@@ -104,7 +104,7 @@ class Processes:
 
 
 def free_ports(count: int) -> list[int]:
-    """Give ports that nobody listens on, below those that the kernel gives to connections."""
+    """Return ports that nobody listens on, below those that the kernel gives to connections."""
     found: set[int] = set()
     while len(found) < count:
         port = secrets.choice(_PORTS)

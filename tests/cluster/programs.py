@@ -79,13 +79,13 @@ ALL = (*CONTROL_PLANE, *NODE, HELM)
 
 
 def cache() -> Path:
-    """Give the folder with what was built."""
+    """Return the folder with what was built."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "circinus" / "cluster"
 
 
 def find(program: Program) -> Path:
-    """Give a program that exists: from `KUBEBUILDER_ASSETS` if it is there, else as built.
+    """Return a program that exists: from `KUBEBUILDER_ASSETS` if it is there, else as built.
 
     Raises:
         NotBuilt: If it is nowhere.
@@ -99,7 +99,7 @@ def find(program: Program) -> Path:
 
 
 def stages() -> Path:
-    """Give the file that tells kwok how simulated nodes and pods behave."""
+    """Return the file that tells kwok how simulated nodes and pods behave."""
     return KWOK.folder / STAGES
 
 
@@ -109,12 +109,12 @@ def missing() -> str:
 
 
 def build_all(tell: Tell = to_stderr) -> list[Path]:
-    """Give all programs, built where they were not; raises as `build`."""
+    """Return all programs, built where they were not; raises as `build`."""
     return [build(program, tell) for program in ALL]
 
 
 def build(program: Program, tell: Tell = to_stderr) -> Path:
-    """Give a program, built if it was not; two builds at once are one after the other.
+    """Return a program, built if it was not; two builds at once are one after the other.
 
     Hears of progress at least every ten seconds while something is built or waited for.
 
@@ -142,7 +142,7 @@ def build(program: Program, tell: Tell = to_stderr) -> Path:
 
 
 def _go(program: Program, tell: Tell, *arguments: str) -> str:
-    """Give what Go prints; what it does is told meanwhile."""
+    """Return what Go prints; what it does is told meanwhile."""
     _require_go(program)
     said: list[str] = []  # of modules that it fetches, packages that it compiles, errors
     with subprocess.Popen(

@@ -58,7 +58,7 @@ class RealNode:
         self.ctr("images", "import", "--no-unpack", str(archive))
 
     def ctr(self, *arguments: str) -> str:
-        """Give what containerd's own client says."""
+        """Return what containerd's own client says."""
         command = ["ctr", "-a", str(self.socket), "-n", "k8s.io", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -219,7 +219,7 @@ def _kubelet_settings(node: RealNode) -> dict[str, object]:
 
 
 def _mounts(folder: Path) -> list[str]:
-    """Give what is mounted below a folder, the latest first."""
+    """Return what is mounted below a folder, the latest first."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     points = [line.split()[1] for line in lines]
     return [point for point in reversed(points) if point.startswith(f"{folder}/")]

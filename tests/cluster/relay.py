@@ -12,7 +12,7 @@ _LARGEST = 2**16
 
 @contextmanager
 def relay(host: str, targets: Callable[[], Sequence[tuple[str, int]]]) -> Iterator[int]:
-    """Give a port of an address of this machine; each connection goes to the first target then."""
+    """Return a port of this machine; each connection goes to the first target."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

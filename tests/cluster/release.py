@@ -69,7 +69,7 @@ class Release:
         helm(self.cluster, self.namespace, "upgrade", RELEASE, chart, "-f", str(self.values))
 
     def client(self) -> Client:
-        """Give a client of the service."""
+        """Return a client of the service."""
         return Client(self.url, token=self.token)
 
 
@@ -77,7 +77,7 @@ class Release:
 def installed(
     cluster: Cluster, folder: Path, more: Mapping[str, Any] | None = None, **settings: str
 ) -> Iterator[Release]:
-    """Give the chart installed in a namespace of its own, with pods for plans and two operators.
+    """Return the chart installed in a namespace of its own, with pods for plans and two operators.
 
     Args:
         cluster: With real nodes.
@@ -117,7 +117,7 @@ def installed(
 
 
 def helm(cluster: Cluster, namespace: str, *arguments: str) -> str:
-    """Give what helm says."""
+    """Return what helm says."""
     flags = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
     command = [str(programs.find(programs.HELM)), *arguments, *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -165,7 +165,7 @@ def _make_volume(cluster: Cluster, namespace: str, folder: Path) -> None:
 
 
 def _answering(cluster: Cluster, namespace: str) -> str:
-    """Give the URL of the service's pod, once it is ready."""
+    """Return the URL of the service's pod, once it is ready."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
     selector = "app.kubernetes.io/component=service"
 

@@ -65,7 +65,7 @@ def ours(cluster: Cluster, namespace: str) -> list[Object]:
 def watching(
     cluster: Cluster, namespace: str, tiers: Sequence[str]
 ) -> Iterator[Callable[[], Mapping[str, int]]]:
-    """Give a function that tells the least number of ready pods that each tier had meanwhile."""
+    """Return a function that tells the least number of ready pods that each tier had meanwhile."""
     seen: list[Counter[str]] = []
     over = threading.Event()
 

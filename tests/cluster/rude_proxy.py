@@ -41,7 +41,7 @@ Manners = Callable[[int, str], Manner]
 
 @contextmanager
 def rude(cluster: Cluster, manners: Manners, *, timeout_s: float = 30.0) -> Iterator[Connected]:
-    """Give a client of a cluster whose API server has these manners."""
+    """Return a client of a cluster whose API server has these manners."""
     way = connect(cluster.kubeconfig).configuration
     server = _Server(way.host, way.ssl_ca_cert, manners)
     thread = threading.Thread(target=server.serve_forever)

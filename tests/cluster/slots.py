@@ -52,7 +52,7 @@ class Slot:
 
 
 def take() -> Slot:
-    """Give a free place.
+    """Return a free place.
 
     Raises:
         RuntimeError: If all are taken.

@@ -30,7 +30,7 @@ def faults(document: dict[str, Any]) -> list[str]:
 
 @cache
 def validator(kind: str, api_version: str, version: str) -> Any:  # noqa: ANN401 - of two drafts
-    """Give what validates a kind strictly: one of Kubernetes, of that version, or of others."""
+    """Return what validates a kind strictly: one of Kubernetes, of that version, or of others."""
     if kind in EVERY:
         return _of_others(kind, api_version)
     return kubernetes_validator(kind, api_version, version)

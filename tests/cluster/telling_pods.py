@@ -17,7 +17,7 @@ _START_S = 120.0
 
 
 def pod(tier: str) -> dict[str, Any]:
-    """Give a pod that tells its name over HTTP; it runs on any node of a tier."""
+    """Return a pod that tells its name over HTTP; it runs on any node of a tier."""
     container = {
         "name": "main",
         "image": sandbox_image.NAME,
@@ -35,7 +35,7 @@ def pod(tier: str) -> dict[str, Any]:
 
 
 def name_of(tier: str) -> str:
-    """Give the name of a tier's pod, which is what it tells."""
+    """Return the name of a tier's pod, which is what it tells."""
     return f"answers-{tier}"
 
 

@@ -38,7 +38,7 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def doctor(kubeconfig: Path, *more: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """Give the exit code, and the checks by name."""
+    """Return the exit code, and the checks by name."""
     result = invoke("doctor", "--cluster", "--json", "--kubeconfig", str(kubeconfig), *more)
     assert "Traceback" not in result.output
     found = json.loads(result.stdout)
@@ -217,13 +217,13 @@ def test_the_definition_of_another_release_fails_and_ones_own_does_not(cluster: 
 
 
 def of_kind(cluster: Cluster, wanted: Mapping[str, Any], **needs: bool) -> ClusterCheck:
-    """Give what is found of a definition."""
+    """Return what is found of a definition."""
     found = looked(cluster, ClusterNeeds(**needs), wanted)  # type: ignore[arg-type]  # truths
     return next(one for one in found if one.name.startswith("PipelineQuery"))
 
 
 def under(group: str) -> dict[str, Any]:
-    """Give our definition under another group, which no other test needs."""
+    """Return our definition under another group, which no other test needs."""
     document = deepcopy(definition())
     document["spec"]["group"] = group
     document["metadata"]["name"] = f"{document['spec']['names']['plural']}.{group}"

@@ -195,7 +195,7 @@ def test_a_deleted_object_leaves_no_workers(release: Release, status: dict[str, 
 
 
 def nodes_of_workers(release: Release) -> dict[str, str]:
-    """Give tier -> node of every worker's pod that is not on its way out."""
+    """Return tier -> node of every worker's pod that is not on its way out."""
     path = f"/api/v1/namespaces/{release.namespace}/pods"
     pods = release.cluster.api.items(path, labelSelector=WORKERS)
     staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
@@ -205,7 +205,7 @@ def nodes_of_workers(release: Release) -> dict[str, str]:
 
 
 def pods_on(release: Release) -> Counter[str]:
-    """Give node -> pods of the cloud's workers there; nothing while one starts or ends."""
+    """Return node -> pods of the cloud's workers there; nothing while one starts or ends."""
     path = f"/api/v1/namespaces/{release.namespace}/pods"
     pods = release.cluster.api.items(path, labelSelector=f"{WORKERS},{TIER}=cloud")
     if not all(map(serves, pods)):
@@ -227,7 +227,7 @@ def failures(release: Release, query_id: str, over: Event) -> list[str]:
 
 
 def log_of(release: Release, job: str) -> str:
-    """Give the log of a Job's pod."""
+    """Return the log of a Job's pod."""
     path = f"/api/v1/namespaces/{release.namespace}/pods"
     (pod,) = release.cluster.api.items(path, labelSelector=f"batch.kubernetes.io/job-name={job}")
     return release.cluster.api.text(f"{path}/{pod['metadata']['name']}/log")

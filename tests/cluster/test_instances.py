@@ -52,7 +52,7 @@ def put(cluster: Cluster, settings: RenderSettings, *specs: InstanceSpec) -> Non
 
 
 def plans_in(cluster: Cluster, namespace: str) -> dict[str, list[str]]:
-    """Give kind -> the plans that its objects are of."""
+    """Return kind -> the plans that its objects are of."""
     return {
         kind: sorted(
             item["metadata"]["labels"][PLAN]

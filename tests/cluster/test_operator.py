@@ -108,7 +108,7 @@ class Operated:
         return process
 
     def leader(self) -> int:
-        """Give the process that holds the lease; 0: none does."""
+        """Return the process that holds the lease; 0: none does."""
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         lease = self.cluster.api.get(f"{leases}/circinus-operator") or {}
         holder = lease.get("spec", {}).get("holderIdentity") or ""
@@ -342,7 +342,7 @@ def queries(operated: Operated) -> list[dict[str, Any]]:
 
 
 def tiers(operated: Operated, query_id: str) -> set[str]:
-    """Give the tiers that the schedule gives a query."""
+    """Return the tiers that the schedule gives a query."""
     schedule = operated.service.ask("GET", "/v1/schedule").json()
     return {
         share["tier"]

@@ -94,7 +94,7 @@ class Installed:
         self.told(helm, self.cluster, self.namespace, "uninstall", release, "--wait")
 
     def client(self, release: str) -> Client:
-        """Give a client of a release's service."""
+        """Return a client of a release's service."""
         secret = self.api.get(self.path("api/v1", f"secrets/{release}-token")) or {}
         token = base64.b64decode(secret["data"]["token"]).decode()
         return Client(f"http://{self.node.address_of(self.namespace, release)}:8350", token=token)
@@ -108,7 +108,7 @@ class Installed:
         self.api.merge(f"{self.path('apis/apps/v1', 'deployments')}/{release}", scale)
 
     def said(self, pod: str) -> str:
-        """Give what all pods whose name begins so have said."""
+        """Return what all pods whose name begins so have said."""
         return "".join(path.read_text() for path in self.folder.glob(f"{pod}*.log"))
 
     def create(self, name: str, **labels: str) -> None:
@@ -123,7 +123,7 @@ class Installed:
         self.api.create(self.path("apis/circinus.io/v1alpha1", "pipelinequeries"), body)
 
     def queries(self) -> dict[str, Object]:
-        """Give the queries by name."""
+        """Return the queries by name."""
         path = self.path("apis/circinus.io/v1alpha1", "pipelinequeries")
         return {each["metadata"]["name"]: each for each in self.api.items(path)}
 
@@ -137,7 +137,7 @@ class Installed:
         return all(q.get("status", {}).get("phase") in _PLANNED for q in self.queries().values())
 
     def workers(self, release: str) -> dict[str, Object]:
-        """Give everything that the service of a release made, by kind and name."""
+        """Return everything that the service of a release made, by kind and name."""
         found = {}
         for kind, group in (("deployments", "apis/apps/v1"), ("services", "api/v1")):
             chosen = f"{RELEASE}={release},app.kubernetes.io/component=worker"
@@ -150,7 +150,7 @@ class Installed:
         return None if found is None else str(found["metadata"]["uid"])
 
     def everything(self) -> dict[str, Object]:
-        """Give all that is in the namespace but what each namespace has, by kind and name."""
+        """Return all that is in the namespace but what each namespace has, by kind and name."""
         found = {}
         for path, plural in collections(self.api):
             for each in self.api.items(f"/{path}/namespaces/{self.namespace}/{plural}"):
@@ -204,7 +204,7 @@ class Installed:
 
 
 def collections(api: Api) -> Iterator[tuple[str, str]]:
-    """Give (path of the group, plural) of everything that can be listed in a namespace."""
+    """Yield (path of the group, plural) of everything that can be listed in a namespace."""
     groups = (api.get("/apis") or {})["groups"]
     paths = ["api/v1", *(f"apis/{each['preferredVersion']['groupVersion']}" for each in groups)]
     for path in paths:
@@ -215,7 +215,7 @@ def collections(api: Api) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """Give a folder of a short path: there is room for 107 letters in that of a socket."""
+    """Return a folder of a short path: there is room for 107 letters in that of a socket."""
     with tempfile.TemporaryDirectory(prefix="c-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
@@ -328,14 +328,14 @@ def test_two_releases_and_an_applied_plan_in_one_namespace_leave_each_other_alon
 
 
 def owners_of_workers(installed: Installed) -> set[str]:
-    """Give kind and name of what owns the workers of the release `one`."""
+    """Return kind and name of what owns the workers of the release `one`."""
     metadata = [each["metadata"] for each in installed.workers("one").values()]
     owners = [owner for each in metadata for owner in each["ownerReferences"]]
     return {f"{owner['kind']}/{owner['name']}" for owner in owners}
 
 
 def known_to(installed: Installed, query: Object) -> list[str]:
-    """Give the releases whose service has queries of an object."""
+    """Return the releases whose service has queries of an object."""
     found = []
     for release in ("one", "two"):
         with installed.client(release) as client:
@@ -345,7 +345,7 @@ def known_to(installed: Installed, query: Object) -> list[str]:
 
 
 def uids_of_others(installed: Installed) -> dict[str, str]:
-    """Give what is of the release `two` or of the applied plan, by kind and name."""
+    """Return what is of the release `two` or of the applied plan, by kind and name."""
     found = {}
     for key, each in installed.everything().items():
         labels = each["metadata"].get("labels", {})

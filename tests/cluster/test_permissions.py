@@ -42,7 +42,7 @@ def rules(kind: str, name: str) -> Rules:
 
 
 def missing(account: ApiServer, namespace: str, needs: tuple[Permission, ...]) -> list[str]:
-    """Give what the account is told that it lacks, without the purposes."""
+    """Return what the account is told that it lacks, without the purposes."""
     try:
         require_access(account, namespace, needs)
     except NotAllowed as refused:
@@ -51,7 +51,7 @@ def missing(account: ApiServer, namespace: str, needs: tuple[Permission, ...]) -
 
 
 def each_verb_less(given: Rules) -> Iterator[tuple[dict[str, Any], str, Rules]]:
-    """Give every rule and verb of it, with the rules that are left without that verb."""
+    """Yield every rule and verb of it, with the rules that are left without that verb."""
     for index, rule in enumerate(given):
         for verb in rule["verbs"]:
             left = {**rule, "verbs": [other for other in rule["verbs"] if other != verb]}

@@ -52,7 +52,7 @@ def told(cluster: Cluster, namespace: str, *arguments: str) -> subprocess.Comple
 
 
 def done(cluster: Cluster, namespace: str, *arguments: str) -> str:
-    """Give what helm says of something that it does, without a warning."""
+    """Return what helm says of something that it does, without a warning."""
     ended = told(cluster, namespace, *arguments)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
@@ -60,7 +60,7 @@ def done(cluster: Cluster, namespace: str, *arguments: str) -> str:
 
 
 def newer(folder: Path) -> Path:
-    """Give a chart whose definition has a column more."""
+    """Return a chart whose definition has a column more."""
     chart = folder / "chart"
     shutil.copytree(CHART, chart)
     file = chart / "files" / "crds" / "pipelinequery.yaml"

@@ -121,7 +121,7 @@ def test_no_request_fails_while_everything_is_upgraded(
 
 
 def deployed(release: Release) -> tuple[str, PlanView]:
-    """Give a query that is served by pods of two tiers at the rate that is sent, and its plan."""
+    """Return a query that pods of two tiers serve at the rate that is sent, and its plan."""
     spec = {**QUERY["spec"], "request_rate_per_s": PER_S}
     with release.client() as client:
         query_id = client.submit(spec).id
@@ -132,7 +132,7 @@ def deployed(release: Release) -> tuple[str, PlanView]:
 
 @contextmanager
 def ready_dispatchers(release: Release) -> Iterator[Callable[[], Sequence[str]]]:
-    """Give a function that tells where the release leads requests, as a kube-proxy knows it."""
+    """Return a function that tells where the release leads requests, as a kube-proxy knows it."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{release.namespace}/endpointslices"
     found: list[str] = []
     over = threading.Event()

@@ -152,7 +152,7 @@ def test_machines_are_counted_in_pages(server: ApiServer) -> None:
 
 
 def alone_on(tier: str, tolerations: list[Object]) -> dict[str, Any]:
-    """Give what a pod needs to be the only one of its tier on its node."""
+    """Return what a pod needs to be the only one of its tier on its node."""
     alike = {"matchLabels": {"tier": tier}}
     rule = {"labelSelector": alike, "topologyKey": "kubernetes.io/hostname"}
     return {

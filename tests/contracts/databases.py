@@ -28,7 +28,7 @@ URLS: list[Callable[[Path], str]] = [sqlite_file, sqlite_memory, postgres]
 
 
 def opened(url: str) -> Engine:
-    """Give an engine on a database with its tables."""
+    """Return an engine on a database with its tables."""
     engine = connect(url)
     migrate(engine)
     return engine

@@ -37,7 +37,7 @@ MOST = INPUTS * MOST_DRAWS
 
 
 def flipping(clock: ManualClock | None = None) -> Pipeline:
-    """Give `read` before `answer`, which draws, and `tell` after it; a call tells its draw."""
+    """Return `read` before `answer`, which draws, and `tell` after it; a call tells its draw."""
     clock = clock or ManualClock()
     met: Counter[tuple[str, int]] = Counter()
 
@@ -75,7 +75,7 @@ def flipping(clock: ManualClock | None = None) -> Pipeline:
 
 
 def truth(mode: str, index: int, draw: int) -> float | None:
-    """Give the score of a draw; None when it fails."""
+    """Return the score of a draw; None when it fails."""
     if mode == "b" and (index, draw) == LOST:
         return None
     return ((3 * index + 5 * draw + (mode == "b")) % 7) / 8
@@ -112,7 +112,7 @@ def over_a_trace(*, cached: bool = True, width: int = 1, draws: int = MOST_DRAWS
 
 
 def recorded(draws: int = MOST_DRAWS) -> Trace:
-    """Give the trace of what a profiler measured, of so many draws."""
+    """Return the trace of what a profiler measured, of so many draws."""
     profiler = over_operators()
     space = ConfigurationSpace(profiler.graph)
     profiles = [profiler.measure(space.configuration(c), MOST) for c in range(space.size)]
@@ -153,7 +153,7 @@ def evaluator(fresh: Callable[[], Evaluator]) -> Evaluator:
 
 
 def told(profile: Profile) -> list[tuple[int, int]]:
-    """Give the (input, draw) pairs of a profile."""
+    """Return the (input, draw) pairs of a profile."""
     return list(zip(profile.inputs.tolist(), draws_of(profile.inputs).tolist(), strict=True))
 
 

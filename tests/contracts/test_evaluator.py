@@ -39,7 +39,7 @@ LOST = 6  # the input on which `shift` fails when it shifts by one, in whatever 
 
 
 def synthetic(clock: ManualClock | None = None) -> Pipeline:
-    """Give `shift` before `double` and `keep`, both before `join`; seconds depend on the knobs."""
+    """Return `shift` before `double` and `keep`, both before `join`; knobs set seconds."""
     clock = ManualClock() if clock is None else clock
 
     def shift(inputs: Payload, settings: Settings) -> Payload:
@@ -86,7 +86,7 @@ def synthetic(clock: ManualClock | None = None) -> Pipeline:
 
 
 def truth(configuration: Configuration, index: int) -> float | None:
-    """Give the score of an input by hand; None when it fails."""
+    """Return the score of an input by hand; None when it fails."""
     by = int(configuration.of("shift")["by"])
     if by == 1 and index == LOST:
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_ray(reference: str, timeout_s: float) -> Iterator[RayExecutor]:
-    """Give an executor of one actor; the cluster ends with it."""
+    """Return an executor of one actor; the cluster ends with it."""
     import ray  # an extra: only where it is installed
 
     from circinus.deploy.profiling.ray import RayExecutor

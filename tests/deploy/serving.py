@@ -146,7 +146,7 @@ def pids_of(orchestrator: Orchestrator, query: str) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Give whether a thread of a process still runs: the first one may end before the others."""
+    """Return whether a thread of a process still runs: the first one may end before the others."""
     states = []
     for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):

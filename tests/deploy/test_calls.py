@@ -34,7 +34,7 @@ READING = load_pipeline(f"{MODULE}:reading", allow_import=True)
 
 
 class Gate:
-    """Gives leave, and keeps what becomes of it."""
+    """Returns leave, and keeps what becomes of it."""
 
     def __init__(self) -> None:
         self.given = 0

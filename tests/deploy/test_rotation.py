@@ -50,7 +50,7 @@ def flags(files: TlsFiles) -> list[str]:
 
 
 async def asked(client: WorkerClient, operator: str = "echo", value: float = 0.0) -> float:
-    """Give what a worker answers."""
+    """Return what a worker answers."""
     sent = {INPUT: encode(value)}
     reply = await client.run([operator], sent, [operator], timeout_s=5.0)
     answer = decode(reply.outputs[operator])

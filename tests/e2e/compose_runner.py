@@ -39,7 +39,7 @@ class RunningFile:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def interpolated(self, text: str) -> str:
-        """Give a text with the values of variables, as Compose does."""
+        """Return a text with the values of variables, as Compose does."""
 
         def value(found: re.Match[str]) -> str:
             name, kind, more = found.groups()
@@ -53,7 +53,7 @@ class RunningFile:
         return _VARIABLE.sub(value, text)
 
     def here(self, name: str, text: str) -> str:
-        """Give a text with paths of a container as those that stand for them."""
+        """Return a text with paths of a container as those that stand for them."""
         service = self.document["services"][name]
         for volume in service.get("volumes", ()):
             source, target = volume.split(":")[:2]
@@ -87,7 +87,7 @@ class RunningFile:
             )
 
     def is_healthy(self, name: str) -> bool:
-        """Give what a service's health check says."""
+        """Return what a service's health check says."""
         command, *words = self.document["services"][name]["healthcheck"]["test"]
         assert command == "CMD"
         words = [sys.executable if word == "python3" else self.here(name, word) for word in words]

@@ -109,7 +109,7 @@ class SteadyLoad:
                 await asyncio.gather(*tasks)
 
     def told(self) -> str:
-        """Give the figures in words."""
+        """Return the figures in words."""
         found = np.array(self.seconds)
         p50, p99 = np.quantile(found, [0.5, 0.99], method="inverted_cdf")
         times = f"p50 {p50:.4f} s, p99 {p99:.4f} s, longest {found.max():.4f} s"

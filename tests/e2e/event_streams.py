@@ -22,7 +22,7 @@ class Frame:
 
 
 def frames_in(text: bytes) -> list[Frame]:
-    """Give the frames that came whole, as browsers do; comments are none."""
+    """Return the frames that came whole, as browsers do; comments are none."""
     *whole, _cut = text.split(END)
     found = []
     for block in whole:
@@ -82,7 +82,7 @@ class Client:
 
 
 def _unchunked(raw: bytes) -> tuple[bytes, bool]:
-    """Give what chunks hold, the last of them perhaps cut off, and whether it is the end."""
+    """Return what chunks hold, the last of them perhaps cut off, and whether it is the end."""
     parts, at = list[bytes](), 0
     while (line_end := raw.find(b"\r\n", at)) >= 0:
         size = int(raw[at:line_end], 16)

@@ -15,7 +15,7 @@ _LARGE = 2**17
 
 
 def _examples(count: int, seed: int) -> Dataset:
-    """Give few at once; many hold the interpreter for minutes, and gigabytes of memory."""
+    """Return few at once; many hold the interpreter for minutes, and gigabytes of memory."""
     made = []
     for number in range(1, count + 1):
         padding = np.full(_LARGE if count > _MANY else 1, number % 100, np.uint8)

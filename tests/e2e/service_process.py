@@ -27,14 +27,14 @@ PATIENCE_S = 180.0
 
 
 def free_port() -> int:
-    """Give a port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def is_keeper(process: psutil.Process, port: str) -> bool:
-    """Give whether a process is the keeper of a port."""
+    """Return whether a process is the keeper of a port."""
     line = process.info["cmdline"] or [""]
     return "circinus.api.keeper.process" in line and Path(line[-1]).name == port
 
@@ -79,14 +79,14 @@ class ServiceProcess:
         self.wait_for(self.is_ready, "the service to be ready")
 
     def own_processes(self) -> list[psutil.Process]:
-        """Give the service and its keeper."""
+        """Return the service and its keeper."""
         assert self.process is not None
         service = psutil.Process(self.process.pid)
         return [service, self.keeper]
 
     @property
     def keeper(self) -> psutil.Process:
-        """Give the keeper of the service's port."""
+        """Return the keeper of the service's port."""
         found = (p for p in psutil.process_iter(["cmdline"]) if is_keeper(p, str(self.port)))
         return next(found)
 
@@ -196,7 +196,7 @@ def serving(
 
 
 def query(**more: object) -> dict[str, object]:
-    """Give a query that slow-sum can meet."""
+    """Return a query that slow-sum can meet."""
     return {
         "pipeline": "slow-sum",
         "data": {"examples": 60},

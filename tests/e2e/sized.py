@@ -18,18 +18,18 @@ SECONDS = 0.01
 
 
 def size(input: Payload) -> float:
-    """Give the size that a request says it has."""
+    """Return the size that a request says it has."""
     assert isinstance(input, dict)
     return float(str(input["size"]))
 
 
 def small_sizes(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
-    """Give sizes of which most are small, of 1 to 16: what the pipeline is planned on."""
+    """Return sizes of which most are small, of 1 to 16: what the pipeline is planned on."""
     return np.clip(np.rint(rng.lognormal(np.log(2.5), 0.6, count)), 1, 16).astype(np.int64)
 
 
 def large_sizes(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
-    """Give sizes about 12."""
+    """Return sizes about 12."""
     return np.clip(np.rint(rng.normal(12, 2, count)), 1, 20).astype(np.int64)
 
 

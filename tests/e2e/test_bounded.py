@@ -69,7 +69,7 @@ async def serving(limits: EdgeLimits = LIMITS, app: ASGIApp = echo) -> AsyncIter
 
 
 async def answered(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
-    """Give status, headers and body of the next answer; 0 if the connection is closed."""
+    """Return status, headers and body of the next answer; 0 if the connection is closed."""
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     except (asyncio.IncompleteReadError, ConnectionResetError):
@@ -232,7 +232,7 @@ def test_bodies_large_and_in_parts_and_one_request_after_the_other_are_taken() -
 
 
 def parts(*bodies: bytes, then: Message | None = None) -> Receive:
-    """Give what receives a body in parts, and then something else or nothing ever."""
+    """Return what receives a body in parts, and then something else or nothing ever."""
     left = [{"type": "http.request", "body": body, "more_body": True} for body in bodies]
 
     async def receive() -> Message:

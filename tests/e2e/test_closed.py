@@ -20,7 +20,7 @@ DATA = "".join(f'{{"input": {{"value": {i}}}, "expected": {2 * i + 1}}}\n' for i
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    """Give a service that was started where files are for everybody to read."""
+    """Yield a service that was started where files are for everybody to read."""
     before = os.umask(0o022)
     runtime = Path(tempfile.mkdtemp(prefix="closed-"))  # sockets have short paths
     folders = {name: str(tmp_path / "state" / name) for name in ("datasets", "outputs")}
@@ -41,7 +41,7 @@ def started_by(service: ServiceProcess) -> list[psutil.Process]:
 
 
 def told(process: psutil.Process) -> tuple[str, str]:
-    """Give the command line and the environment of a process, as it was started."""
+    """Return the command line and the environment of a process, as it was started."""
     try:
         return " ".join(process.cmdline()), Path(f"/proc/{process.pid}/environ").read_text()
     except (OSError, psutil.Error):  # it has ended
@@ -49,7 +49,7 @@ def told(process: psutil.Process) -> tuple[str, str]:
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """Give the files below a folder that others may read, through folders that they may enter."""
+    """Return the files below a folder that others may read, in folders they may enter."""
     found = []
     for path in folder.iterdir():
         mode = path.lstat().st_mode

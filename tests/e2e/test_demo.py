@@ -116,7 +116,7 @@ def test_an_interrupted_demo_stops_what_it_started() -> None:
 
 
 def leftovers() -> list[str]:
-    """Give the processes of a demo's service that still run."""
+    """Return the processes of a demo's service that still run."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         environ = process.info["environ"] or {}

@@ -105,7 +105,7 @@ def wait_for_all_counted(service: ServiceProcess, query_id: str, answers: int) -
 
 
 def runs_of(service: ServiceProcess) -> int:
-    """Give how often the first operator ran on inputs of clients."""
+    """Return how often the first operator ran on inputs of clients."""
     lines = map(json.loads, service.call_log.read_text().splitlines())
     texts = (line[2] for line in lines if line[1] == "double")
     values = [int(text.split(":")[1].strip(" }")) for text in texts]

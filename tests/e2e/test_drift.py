@@ -55,7 +55,7 @@ def ask(service: ServiceProcess, query_id: str, seed: int) -> dict[str, Any]:
 def until_another_answers(
     service: ServiceProcess, query_id: str, seed: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Give what the old plan answered, which never fails, and the first answer of the new one."""
+    """Return answers of the old plan, which never fails, and the first of the new one."""
     old: list[dict[str, Any]] = []
     for _ in range(MOST_REQUESTS):
         answer = ask(service, query_id, seed)

@@ -42,7 +42,7 @@ OTHERS = {
 
 
 def extreme(which: str) -> dict[str, Any]:
-    """Give what a query says beyond pipeline and data."""
+    """Return what a query says beyond pipeline and data."""
     told: dict[str, Any] = {"slo": {"accuracy": 1.0 if "most" in which else 0.0}, **OTHERS[which]}
     for i, (path, within) in enumerate(NUMBERS.items()):
         top, _, field = path.partition(".")

@@ -42,7 +42,7 @@ def deployed(service: ServiceProcess) -> str:
 
 
 def workers(service: ServiceProcess) -> set[int]:
-    """Give the processes that answer requests, but none that was just killed."""
+    """Return the processes that answer requests, but none that was just killed."""
     found = set()
     for child in service.keeper.children():
         with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
@@ -89,7 +89,7 @@ class Load:
 
 
 def runs(service: ServiceProcess) -> Counter[int]:
-    """Give how often the first operator ran for each value."""
+    """Return how often the first operator ran for each value."""
     lines = map(json.loads, service.call_log.read_text().splitlines())
     double = (line[2] for line in lines if line[1] == "double")
     return Counter(int(text.split(":")[1].strip(" }")) for text in double)

@@ -262,7 +262,7 @@ def test_kills_and_outages_lose_no_query_and_repeat_no_measurement(scene: Scene)
 
 
 def times_planned(record: StoredQuery) -> int:
-    """Give how often planning came to an end, and was not just given up by a worker."""
+    """Return how often planning came to an end, and was not just given up by a worker."""
     phases = [change.phase for change in record.history]
     return sum(
         here is QueryPhase.PLANNING and there is not QueryPhase.QUEUED
@@ -271,7 +271,7 @@ def times_planned(record: StoredQuery) -> int:
 
 
 def runs_again(log: Path) -> int:
-    """Give how many runs of planning had been made before.
+    """Return how many runs of planning had been made before.
 
     A process that runs the same twice in a row warms the operator up: that counts as one.
     """

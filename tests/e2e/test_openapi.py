@@ -253,7 +253,7 @@ def findings(
     seed: int,
     bounds: bool = True,
 ) -> tuple[list[Finding], Counter[str]]:
-    """Give what all checks find wrong in at least so many cases, and how many of each kind.
+    """Return what all checks find wrong in at least so many cases, and how many of each kind.
 
     `bounds`: all that the document states are tried besides.
     """

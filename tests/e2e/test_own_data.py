@@ -23,7 +23,7 @@ def service(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 
 def _submitted(service: ServiceProcess, file: Path) -> tuple[str, str]:
-    """Give the id of the query, and what was told besides."""
+    """Return the id of the query, and what was told besides."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "circinus", "submit", str(file)]
     url = ["--url", f"http://127.0.0.1:{service.port}"]

@@ -49,7 +49,7 @@ def ask(service: ServiceProcess, query_id: str) -> dict[str, Any]:
 def ask_until(
     service: ServiceProcess, query_id: str, happened: Callable[[dict[str, Any]], bool]
 ) -> list[dict[str, Any]]:
-    """Give the query as it was after each request, every one answered, the last as waited for."""
+    """Return the query after each request, all answered, the last as waited for."""
     seen: list[dict[str, Any]] = []
     while len(seen) < MOST_REQUESTS:
         answer = ask(service, query_id)

@@ -29,7 +29,7 @@ class Hostile(NamedTuple):
 
 
 def repeated(part: bytes, around: bytes = b"[%s]", between: bytes = b",") -> bytes:
-    """Give a body of a MiB, at most, made of a part again and again."""
+    """Return a body of a MiB, at most, made of a part again and again."""
     times = (MIB - len(around)) // (len(part) + len(between))
     return around.replace(b"%s", between.join([part] * times))
 
@@ -264,7 +264,7 @@ def _index(*names: str) -> tuple[str, bytes]:
 
 
 def npy(header: str, data: bytes = b"") -> bytes:
-    """Give an array's file with a header of one's own."""
+    """Return an array's file with a header of one's own."""
     text = header.encode() + b"\n"
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
 
@@ -330,7 +330,7 @@ UPLOADS: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 def every() -> Iterator[Hostile]:
-    """Give all of them."""
+    """Yield all of them."""
     for (method, path), (name, make) in product(ROUTES, ANYWHERE.items()):
         yield Hostile(f"{name} to {method} {path}", method, path, JSON, make)
     for name, make in QUERIES.items():

@@ -161,7 +161,7 @@ INPUTS: dict[str, tuple[str, Content]] = {
 
 
 def _archive(*, name: str = "score.npy", content: bytes = HUGE) -> Callable[[Path], None]:
-    """Give a trace, of which one array is something else."""
+    """Return a trace, of which one array is something else."""
 
     def make(folder: Path) -> None:
         knobs = (Knob(name="by", values=(0, 1)),)
@@ -188,7 +188,7 @@ def _archive(*, name: str = "score.npy", content: bytes = HUGE) -> Callable[[Pat
 
 
 def _described(content: bytes) -> Callable[[Path], None]:
-    """Give a trace whose pipeline is described otherwise."""
+    """Return a trace whose pipeline is described otherwise."""
 
     def make(folder: Path) -> None:
         _archive()(folder)

@@ -15,7 +15,7 @@ from circinus.pipelines.slo import LatencyStatistic
 
 
 def deployments(graph: PipelineGraph, infrastructure: Infrastructure) -> Iterator[Deployment]:
-    """Give every placement with every share per tier that one machine can hold."""
+    """Yield every placement with every share per tier that one machine can hold."""
     names = [operator.name for operator in graph.operators]
     usable = [tier.name for tier in infrastructure.tiers if tier.machines > 0]
     for tiers in itertools.product(usable, repeat=len(names)):
@@ -39,7 +39,7 @@ def cheapest_cost(
     latency_s: float,
     statistic: LatencyStatistic,
 ) -> float:
-    """Give the least cost of any deployment within the latency; inf: there is none."""
+    """Return the least cost of any deployment within the latency; inf: there is none."""
     costs = [
         cost_usd_per_hour(deployment.demand(graph), infrastructure)
         for deployment in deployments(graph, infrastructure)

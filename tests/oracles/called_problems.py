@@ -38,7 +38,7 @@ SPACE = ConfigurationSpace(GRAPH)
 def infrastructure(
     rng: np.random.Generator, limits: dict[str, RateLimits] | None = None
 ) -> Infrastructure:
-    """Give two tiers of machines with prices and two remote ones: three endpoints."""
+    """Return two tiers of machines with prices and two remote ones: three endpoints."""
 
     def endpoint(name: str) -> Endpoint:
         price = CallPrice(input_usd_per_million=float(rng.uniform(0.1, 5.0)))
@@ -81,7 +81,7 @@ class CallingEvaluator:
     met: dict[int, int] = field(default_factory=dict)
 
     def work(self, number: int) -> Work:
-        """Give what all inputs take and use."""
+        """Return what all inputs take and use."""
         rng = np.random.default_rng([self.seed, number])
         operators = len(GRAPH.operators)
         operator_s = rng.uniform(0.05, 0.4, (operators, 1)) * rng.uniform(
@@ -105,7 +105,7 @@ class CallingEvaluator:
         )
 
     def accuracy(self, number: int) -> float:
-        """Give the score of every input."""
+        """Return the score of every input."""
         return float(np.random.default_rng([self.seed, number, 1]).uniform(0.4, 1.0))
 
     def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
@@ -136,7 +136,7 @@ class CallingEvaluator:
 
 
 def placements(where: Infrastructure, configuration: Configuration) -> Iterator[tuple[int, ...]]:
-    """Give every placement on which the configuration's operators can be."""
+    """Return every placement on which the configuration's operators can be."""
     choices = []
     for operator in GRAPH.operators:
         called = {call.endpoint for call in operator.called(configuration.of(operator.name))}
@@ -151,7 +151,7 @@ def placements(where: Infrastructure, configuration: Configuration) -> Iterator[
 
 
 def cheapest_usd_per_1000(where: Infrastructure, work: Work, number: int, bound_s: float) -> float:
-    """Give what 1,000 requests one after the other cost at least, in time; inf: none is."""
+    """Return what 1,000 requests one after the other cost at least, in time; inf: none is."""
     best = np.inf
     for tiers in placements(where, SPACE.configuration(number)):
         on = np.array(tiers)
@@ -168,7 +168,7 @@ def cheapest_usd_per_1000(where: Infrastructure, work: Work, number: int, bound_
 
 
 def cheapest_usd_per_hour(where: Infrastructure, work: Work, number: int, rate: float) -> float:
-    """Give what an hour at a rate costs at least, however long requests take; inf: none fits.
+    """Return what an hour at a rate costs at least, however long requests take; inf: none fits.
 
     At that many requests copies are busy for at most 0.7 of the time, and limits of endpoints are
     used for as much.
@@ -196,7 +196,7 @@ def cheapest_usd_per_hour(where: Infrastructure, work: Work, number: int, rate: 
 def _limits(
     where: Infrastructure, work: Work, configuration: Configuration, rate: float
 ) -> Iterator[tuple[float, float]]:
-    """Give what is used and allowed of every limit of the endpoints that are called."""
+    """Yield what is used and allowed of every limit of the endpoints that are called."""
     assert work.used is not None
     for o, operator in enumerate(GRAPH.operators):
         for call in operator.called(configuration.of(operator.name)):

@@ -15,7 +15,7 @@ from tests.oracles.synthetic import chain
 
 
 def drawing_chain(*radices: int) -> PipelineGraph:
-    """Give a chain of operators, one knob of `radix` values each, whose last one draws."""
+    """Return a chain of operators, one knob of `radix` values each, whose last one draws."""
     graph = chain(*radices)
     *others, last = graph.operators
     return replace(graph, operators=(*others, replace(last, draws=True)))

@@ -13,7 +13,7 @@ from circinus.planner.strategy.protocol import Ending, Measured
 
 
 def measured_of(graph: PipelineGraph, work: Work, scores: FloatArray | None = None) -> Measured:
-    """Give the first configuration with that work on each input; scores None: all right."""
+    """Return the first configuration with that work on each input; scores None: all right."""
     n = len(work.input_bytes)
     scores = np.ones(n) if scores is None else scores
     configuration = ConfigurationSpace(graph).configuration(0)

@@ -18,7 +18,7 @@ Formula = Callable[[IndexArray], float]
 
 
 def chain(*radices: int, name: str = "synthetic") -> PipelineGraph:
-    """Give a chain of operators, one knob of `radix` values each; radix 0: no knob."""
+    """Return a chain of operators, one knob of `radix` values each; radix 0: no knob."""
     operators = []
     for i, radix in enumerate(radices):
         knobs = (Knob(name="k", values=tuple(range(radix))),) if radix else ()
@@ -85,5 +85,5 @@ class SyntheticEvaluator:
 
 
 def additive(weights: list[list[float]]) -> Formula:
-    """Give the formula that sums one weight per knob value."""
+    """Return the formula that sums one weight per knob value."""
     return lambda row: float(sum(w[int(i)] for w, i in zip(weights, row, strict=True)))

@@ -18,7 +18,7 @@ NAMED = {"model": "gpt-4o-mini", "provider": "openai", "date": "2026-11-01"}
 
 
 def document(*endpoints: object, **tier: object) -> dict[str, object]:
-    """Give an infrastructure with a tier of machines and one that is called."""
+    """Return an infrastructure with a tier of machines and one that is called."""
     return {
         "name": "x",
         "tiers": [{"name": "cloud"}, {"name": "api", "endpoints": [*endpoints], **tier}],

@@ -14,7 +14,7 @@ from circinus.pipelines.retries import CallRetries, is_passing, retry_after_s, s
 
 
 def failed(status: int, **headers: str) -> Exception:
-    """Give the error of a client that keeps the response, as those of hosted models do."""
+    """Return the error of a client that keeps the response, as those of hosted models do."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     request = httpx.Request("POST", "http://localhost")
     response = httpx.Response(status, headers=sent, request=request)

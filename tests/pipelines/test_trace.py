@@ -119,7 +119,7 @@ def test_seconds_that_depend_on_a_knob_downstream_are_refused(trace: Trace) -> N
 
 
 def drawn(trace: Trace, *drawing: str, draws: int = 3) -> Trace:
-    """Give the trace with draws of each input, alike but for the scores."""
+    """Return the trace with draws of each input, alike but for the scores."""
     operators = tuple(replace(o, draws=o.name in drawing) for o in trace.graph.operators)
     tiled = {
         name: np.tile(getattr(trace, name), draws)

@@ -36,7 +36,7 @@ def _predicted(
     log_deviation: float = 0.01,
     spread2: float = 0.1,
 ) -> Predictions:
-    """Give one operator of a second per input; latencies are `ratio` of the SLO."""
+    """Return one operator of a second per input; latencies are `ratio` of the SLO."""
     m = len(mean)
     return Predictions(
         met=np.zeros(m, dtype=np.int64),

@@ -17,7 +17,7 @@ from tests.planner.price_tables import PriceTable
 
 
 def drawn(seed: int) -> PriceTable:
-    """Give a price table where one machine pays off before it is full."""
+    """Return a price table where one machine pays off before it is full."""
     rng = np.random.default_rng(seed)
     per_s, price = rng.uniform(0.5, 20), rng.uniform(0.1, 8)
     at = rng.uniform(0.05, 0.95) * per_s

@@ -38,7 +38,7 @@ class Shown(NamedTuple):
 
 
 def shown(seed: int) -> list[Shown]:
-    """Give the plans of one drawn query that were shown as met."""
+    """Return the plans of one drawn query that were shown as met."""
     rng = np.random.Generator(np.random.PCG64([seed, 7]))
     evaluator = FlippingEvaluator(population=int(rng.choice([40, 60, 80])), seed=seed)
     truth = np.sort(evaluator.truth)
@@ -63,7 +63,7 @@ def shown(seed: int) -> list[Shown]:
 
 
 def untrue(plans: int, seeds: Iterator[int]) -> tuple[int, int]:
-    """Give how many plans were shown as met, at least so many, and of how many it is not true."""
+    """Return how many plans were shown as met, at least so many, and how many were not."""
     counted: list[Shown] = []
     while len(counted) < plans:
         counted += shown(next(seeds))

@@ -161,7 +161,7 @@ def test_the_observed_world_has_thinner_links_on_the_plans_ways_alone(
 
 
 def _scaled(tier: float = 1.0, link: float = 1.0) -> Infrastructure:
-    """Give the three tiers with another speed of the first and bandwidth of the last link."""
+    """Return the three tiers with another speed of the first and bandwidth of the last link."""
     first, *tiers = THREE.tiers
     *links, last = THREE.links
     return replace(

@@ -57,7 +57,7 @@ def budget(**limits: float) -> Budget:
 
 
 def probe(model: str, read_s: float, used: Usage) -> Profile:
-    """Give a probe of two inputs, the second of which failed."""
+    """Return a probe of two inputs, the second of which failed."""
     both = np.array([1.0, np.nan])
     usage = np.zeros((2, len(Usage._fields), 2))
     usage[1] = np.outer(used, both)

@@ -85,7 +85,7 @@ def _searched(evaluator: Drawn, query: Query = QUERY) -> PlanningResult:
 
 
 def _front(evaluator: Drawn, plans: Sequence[Plan]) -> list[tuple[float, float]]:
-    """Give (cost, true accuracy) of plans, without those that one as cheap is as accurate as."""
+    """Return (cost, true accuracy) of plans, without those that one as cheap is as accurate as."""
     points = [(round(p.cost_usd_per_hour, 6), evaluator.true_accuracy(p)) for p in plans]
     found: list[tuple[float, float]] = []
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):

@@ -13,7 +13,7 @@ EFFECTS, TOGETHER, CONSTANT, DECAY = (0.2, 0.3), 0.05, 0.1, 0.7
 
 
 def _covariance(one: int, other: int) -> float:
-    """Give k by its formula."""
+    """Return k by its formula."""
     alike = [TABLES[k][CELLS[one, k], CELLS[other, k]] for k in (0, 2)]
     effects = sum(effect * r for effect, r in zip(EFFECTS, alike, strict=True))
     return float(CONSTANT + effects + TOGETHER * np.exp(-DECAY * sum(1 - r for r in alike)))

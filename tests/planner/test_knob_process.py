@@ -12,7 +12,7 @@ TABLES = correlations((3, 4), (False, True))
 
 
 def _prior(x: IndexArray, z: IndexArray, kernel: KnobKernel) -> FloatArray:
-    """Give k(x, z) by its formula, entry by entry."""
+    """Return k(x, z) by its formula, entry by entry."""
     total = np.zeros((len(x), len(z)))
     for i, a in enumerate(x):
         for j, b in enumerate(z):

@@ -63,7 +63,7 @@ class Script:
 
 
 def _ask(*proposals: tuple[int, int | None], width: int, new: float = np.inf) -> list[int]:
-    """Give the numbers that are measured at once; those above 9 have met two inputs."""
+    """Return the numbers that are measured at once; those above 9 have met two inputs."""
     script = Script(*(Proposal(number=number, inputs=inputs) for number, inputs in proposals))
     found = proposed(script.propose, lambda n: 2 if n > 9 else 0, width=width, new=new)
     return [proposal.number for proposal in found]

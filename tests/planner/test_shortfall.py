@@ -54,7 +54,7 @@ def _work(seconds: float) -> Work:
 
 
 def _alone(scores: FloatArray, seconds: FloatArray) -> Profile:
-    """Give what the first configuration of a single operator gave on each input."""
+    """Return what the first configuration of a single operator gave on each input."""
     return Profile(
         configuration=ConfigurationSpace(chain(1)).configuration(0),
         inputs=np.arange(len(scores)),
@@ -128,7 +128,7 @@ def test_a_latency_that_holds_but_is_not_sure_to_is_relaxed_to_what_is() -> None
 
 
 def _all_measured(slo: Slo) -> tuple[SearchSetting, list[Measured]]:
-    """Give every configuration, measured on all inputs."""
+    """Return every configuration, measured on all inputs."""
     evaluator = SyntheticEvaluator(GRAPH, ACCURACY, SECONDS)
     query = Query(pipeline="synthetic", slo=slo)
     setting = SearchSetting.of(query, GRAPH, TWO, evaluator.population)

@@ -10,7 +10,7 @@ from circinus.planner.strategy.surrogate import CHOLESKY_JITTER, Surrogate, fit
 def _closed_form(
     surrogate: Surrogate, x: FloatArray, y: FloatArray, at: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Give mean and deviation by inverting the covariance, in numpy alone."""
+    """Return mean and deviation by inverting the covariance, in numpy alone."""
     model = surrogate.model
     lengths = model.covar_module.base_kernel.lengthscale.detach().numpy()[0]
     s = model.covar_module.outputscale.item()

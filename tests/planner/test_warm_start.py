@@ -25,7 +25,7 @@ ALL = np.arange(3)
 def _warm(
     accuracy: list[list[float]], log_latency: list[list[float]], *, most: int = 10
 ) -> WarmStart:
-    """Give the votes of queries whose models are sure of the values of three candidates."""
+    """Return the votes of queries whose models are sure of the values of three candidates."""
     mean = np.stack([np.array(accuracy), np.array(log_latency)], axis=1)
     return WarmStart(Posterior(mean=mean, deviation=np.full(mean.shape, 0.01)), most)
 

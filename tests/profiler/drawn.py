@@ -23,7 +23,7 @@ def digest(*parts: object) -> int:
 
 
 def mixing(name: str, *, fails_in: int = 0) -> OperatorFunction:
-    """Give a function whose output, in a form of its own, depends on all that it may depend on.
+    """Return a function whose output, in a form of its own, depends on all that it may depend on.
 
     One output in `fails_in` is an error instead, 0: none.
     """
@@ -80,13 +80,13 @@ def dags(draw: st.DrawFn, *, fails_in: int = 0) -> tuple[Bench, Pipeline]:
 
 
 def integers(count: int) -> Dataset:
-    """Give 1, 1, 2, 3, ...: two inputs alike, whose entries are shared."""
+    """Return 1, 1, 2, 3, ...: two inputs alike, whose entries are shared."""
     examples = [Example(input=max(i, 1), expected=i) for i in range(count)]
     return Dataset(name="integers", examples=examples)
 
 
 def same(one: Profile, other: Profile) -> bool:
-    """Give whether two profiles say the same, whoever paid."""
+    """Return whether two profiles say the same, whoever paid."""
     return all(
         np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
         for name in ("inputs", "score", "operator_s", "output_bytes", "input_bytes")

@@ -68,7 +68,7 @@ class Schedule:
     exchanges: int = 0
 
     def run(self) -> list[SeenCall]:
-        """Give what left, in its order."""
+        """Return what left, in its order."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
         self._ends_due = 0
@@ -162,7 +162,7 @@ class Schedule:
 
 
 def most_in_a_window(events: Iterable[tuple[float, float]], window_s: float) -> float:
-    """Give the most that any window holds, closed at both ends, by trying all that begin or end.
+    """Return the most that any window holds, closed at both ends, by trying all that begin or end.
 
     Events are (when, how much).
     """
@@ -177,7 +177,7 @@ def most_in_a_window(events: Iterable[tuple[float, float]], window_s: float) -> 
 
 
 def most_at_once(seen: Sequence[SeenCall]) -> int:
-    """Give the most calls under way at any time; one that ends as another leaves is over."""
+    """Return the most calls under way at any time; one that ends as another leaves is over."""
     return max(
         (sum(b.left <= a.left < b.ended for b in seen) for a in seen),
         default=0,

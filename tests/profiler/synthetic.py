@@ -39,7 +39,7 @@ class Bench:
         knobs: tuple[Knob, ...] = (),
         seconds: Callable[[int], float] = lambda call: 0.25,
     ) -> Operator:
-        """Give an operator that takes `seconds(number of the call)`."""
+        """Return an operator that takes `seconds(number of the call)`."""
 
         def counted(inputs: Payload, settings: Settings) -> Payload:
             self.calls[name] += 1
@@ -59,7 +59,7 @@ class Bench:
         executor: Executor | None = None,
         comparisons: Comparisons | None = None,
     ) -> Profiler:
-        """Give a profiler on this clock; by default in the order of the data."""
+        """Return a profiler on this clock; by default in the order of the data."""
         indices = range(len(dataset)) if order is None else order
         return Profiler(
             pipeline,
@@ -98,26 +98,26 @@ class Wide:
 
 
 def numbers(count: int) -> Dataset:
-    """Give the inputs 0.0, 1.0, ... that expect themselves."""
+    """Return the inputs 0.0, 1.0, ... that expect themselves."""
     examples = tuple(Example(input=float(i), expected=float(i)) for i in range(count))
     return Dataset(name="numbers", examples=examples)
 
 
 def add(inputs: Payload, settings: Settings) -> Payload:
-    """Give the number plus the settings' `by`."""
+    """Return the number plus the settings' `by`."""
     assert isinstance(inputs, float)
     return inputs + float(settings["by"])
 
 
 def closeness(output: Payload, expected: Payload) -> float:
-    """Give 1 / (1 + distance)."""
+    """Return 1 / (1 + distance)."""
     assert isinstance(output, float)
     assert isinstance(expected, float)
     return 1 / (1 + abs(output - expected))
 
 
 def chain(bench: Bench, *, seconds: Callable[[int], float] = lambda call: 0.25) -> Pipeline:
-    """Give `first` -> `second`, each adding 0, 1 or 2."""
+    """Return `first` -> `second`, each adding 0, 1 or 2."""
     by = Knob(name="by", values=(0, 1, 2))
     first = bench.operator("first", add, knobs=(by,), seconds=seconds)
     second = bench.operator("second", add, knobs=(by,), after=("first",), seconds=seconds)
@@ -125,12 +125,12 @@ def chain(bench: Bench, *, seconds: Callable[[int], float] = lambda call: 0.25) 
 
 
 def one(run: OperatorFunction) -> Pipeline:
-    """Give a pipeline of a single operator without knobs; any output scores 1."""
+    """Return a pipeline of a single operator without knobs; any output scores 1."""
     operator = Operator(spec=OperatorSpec(name="only"), run=run)
     return Pipeline(name="one", operators=(operator,), score=lambda output, expected: 1.0)
 
 
 def chosen(pipeline: Pipeline, **by: int) -> Configuration:
-    """Give the configuration with these `by` per operator."""
+    """Return the configuration with these `by` per operator."""
     space = ConfigurationSpace(pipeline.graph)
     return space.parse({name: {"by": value} for name, value in by.items()})

@@ -39,7 +39,7 @@ class NeverWarm:
 
 
 def pipeline_of(bench: Bench, *, varies: bool, declared: bool = False) -> Pipeline:
-    """Give `read` before `answer`; the answers of the latter are numbered if they vary."""
+    """Return `read` before `answer`; the answers of the latter are numbered if they vary."""
 
     def read(inputs: Payload, settings: Settings) -> Payload:
         return inputs
@@ -198,7 +198,7 @@ def test_one_of_ten_inputs_answered_by_chance_is_noticed_as_often_as_chance_has_
 
 
 def by_chance(bench: Bench, rng: np.random.Generator, versions: int) -> Pipeline:
-    """Give one operator with so many settings, which answers two of twenty inputs by chance."""
+    """Return one operator with so many settings, which answers two of twenty inputs by chance."""
 
     def answer(inputs: Payload, settings: Settings) -> Payload:
         assert isinstance(inputs, int)

@@ -77,7 +77,7 @@ def seen(
     *,
     is_lost: bool = False,
 ) -> list[SeenCall]:
-    """Give the calls that left, none of them above a limit."""
+    """Return the calls that left, none of them above a limit."""
     clock = ManualClock()
     leases = MemoryLeases(clock)
     schedule = Schedule(

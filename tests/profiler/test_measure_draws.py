@@ -24,7 +24,7 @@ DATA = Dataset(name="numbers", examples=tuple(Example(input=i, expected=i) for i
 def flipping(
     bench: Bench, *, shared_s: float = 0.25, fails: Callable[[int], bool] = lambda call: False
 ) -> Pipeline:
-    """Give `read` before `answer`, whose every other call is right, the first one too."""
+    """Return `read` before `answer`, whose every other call is right, the first one too."""
 
     def read(inputs: Payload, settings: Settings) -> Payload:
         return inputs

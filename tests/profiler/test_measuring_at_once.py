@@ -166,7 +166,7 @@ def test_a_failure_in_a_shared_prefix_is_met_by_all_and_run_once() -> None:
 
 
 def _after(name: str, pipeline: Pipeline) -> tuple[Operator, ...]:
-    """Give the operators of `chain` after another one."""
+    """Return the operators of `chain` after another one."""
     first, second = pipeline.operators
     return Operator(spec=replace(first.spec, after=(name,)), run=first.run), second
 

@@ -27,7 +27,7 @@ def clock() -> ManualClock:
 def gate(
     clock: ManualClock, admission: RateAdmission | None = None, stop_at: float = 1e9
 ) -> RateGate:
-    """Give a gate whose waiting moves the clock on."""
+    """Return a gate whose waiting moves the clock on."""
     return RateGate(
         admission or RateAdmission(LIMITS, MemoryLeases(clock), clock, "a"),
         stop=lambda: clock.now() >= stop_at,

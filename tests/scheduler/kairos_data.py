@@ -23,27 +23,27 @@ BUDGET = 2.5
 
 
 def latencies(model: str) -> LatencyTable:
-    """Give the table of a model."""
+    """Return the table of a model."""
     with (DATA / "kairos_latency.csv").open(newline="") as file:
         return parse_latencies(file, model)
 
 
 def space() -> PoolSpace:
-    """Give the pools of the four types that the budget pays of each alone."""
+    """Return the pools of the four types that the budget pays of each alone."""
     with (DATA / "instance_prices.csv").open(newline="") as file:
         told = {row["instance"]: float(row["usd_per_hour"]) for row in csv.DictReader(file)}
     return PoolSpace.within_budget(TYPES, [told[name] for name in TYPES], BUDGET, most=99)
 
 
 def profile(model: str) -> Mapping[str, Mapping[str, Any]]:
-    """Give the authors' inputs to equation 15, by type."""
+    """Return the authors' inputs to equation 15, by type."""
     told: dict[str, dict[str, dict[str, Any]]]
     told = json.loads((DATA / "kairos_allocator_profile.json").read_text())
     return told[model]
 
 
 def published_figures(model: str) -> KairosFigures:
-    """Give the authors' figures of a model; no rate where a type is late sooner than another."""
+    """Return the authors' figures of a model; no rate where a type is late sooner than another."""
     base, *others = (profile(model)[name] for name in TYPES)
     small = np.array([each["small_ratio"] for each in others])
     large = base["qps"] * (1 - small) / (1 - np.array([each["time_ratio"] for each in others]))

@@ -72,7 +72,7 @@ def called(draw: st.DrawFn) -> tuple[Problem, Called]:
 def possible(
     problem: Problem, per_minute: Called, chosen: tuple[PlanOption | None, ...]
 ) -> float | None:
-    """Give the rent of plans that go together; None: they do not."""
+    """Return the rent of plans that go together; None: they do not."""
     made = zip(problem.candidates, chosen, strict=True)
     calls = [per_minute[c.query_id, p.plan_id] for c, p in made if p is not None]
     # In millionths, as schedules count: three times 10 beside 30 are 1.000001 of 60.

@@ -216,7 +216,7 @@ def test_spans_are_powers_of_two_and_everything() -> None:
 def _told(
     sizes: FloatArray | IntArray, arrived_s: FloatArray, settings: MonitorSettings | None = None
 ) -> list[tuple[int, TrafficChange]]:
-    """Give how many requests had come when each change was told, and the change."""
+    """Return how many requests had come when each change was told, and the change."""
     monitor = TrafficMonitor(settings)
     seen = enumerate(zip(sizes.tolist(), arrived_s.tolist(), strict=True))
     told = [(i + 1, monitor.observe(float(size), at, 0)) for i, (size, at) in seen]

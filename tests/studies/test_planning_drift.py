@@ -46,7 +46,7 @@ TIERS = Infrastructure(
 
 
 def _trace(*, worse: float = 0.0, noise: float = 0.05) -> Trace:
-    """Give a chain whose first knob buys accuracy and bytes handed on, its second accuracy.
+    """Return a chain whose first knob buys accuracy and bytes handed on, its second accuracy.
 
     Feature 0 says nothing; where feature 1 is high, scores are lower by `worse`.
     """

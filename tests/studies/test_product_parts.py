@@ -98,7 +98,7 @@ def test_a_study_that_only_speaks_of_a_part_is_let_be(snippet: str) -> None:
 
 
 def used(text: str, parts: set[str]) -> list[tuple[int, str]]:
-    """Give (line, name) of the parts that a module makes or hands on, whatever it calls them."""
+    """Return (line, name) of the parts that a module makes or hands on, whatever it calls them."""
     tree = ast.parse(text)
     known_as = {
         alias.asname or alias.name: alias.name
@@ -114,7 +114,7 @@ def used(text: str, parts: set[str]) -> list[tuple[int, str]]:
 
 
 def _values(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Give the names that a piece of source evaluates, but for annotations and checks of types."""
+    """Yield the names that source evaluates, without annotations and type checks."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         yield node.lineno, node.id
     elif isinstance(node, ast.Attribute):
@@ -150,7 +150,7 @@ def _files() -> list[Path]:
 
 @cache
 def _parts() -> set[str]:
-    """Give what the product makes of the names in `METHODS`, and what orders are made of."""
+    """Return what the product makes of the names in `METHODS`, and what orders are made of."""
     two = np.arange(2)
     made: list[object] = [
         *(stopping_rule(name, Drawing(order=two, groups=two)) for name in STOPPING),

@@ -124,7 +124,7 @@ def test_a_unit_takes_what_it_can_and_breaks_before_it() -> None:
 
 
 def step(load: float, p95_s: float) -> LoadStepRow:
-    """Give a row of a unit that takes ten requests a second."""
+    """Return a row of a unit that takes ten requests a second."""
     return LoadStepRow(
         unit="a",
         load=load,
@@ -137,6 +137,6 @@ def step(load: float, p95_s: float) -> LoadStepRow:
 
 
 def words(path: Path) -> set[str]:
-    """Give the words of a picture."""
+    """Return the words of a picture."""
     svg = ElementTree.parse(path).getroot()
     return {text.text or "" for text in svg.iter("{http://www.w3.org/2000/svg}text")}

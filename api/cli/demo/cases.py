@@ -115,7 +115,7 @@ CASES = (
 
 
 def demo_infrastructure() -> Infrastructure:
-    """Give the preset `local` with unlike tiers, at prices that follow their speed."""
+    """Return the preset `local` with unlike tiers, at prices that follow their speed."""
     local = PRESETS["local"]
     return replace(local, name="demo", tiers=tuple(map(_priced, local.tiers)))
 

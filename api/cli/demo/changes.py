@@ -90,7 +90,7 @@ def _imitate(client: Client, link: LinkView, mbit_per_s: float) -> None:
 def _until_another_answers(
     client: Client, query_id: str, first: str, clock: Clock
 ) -> tuple[int, str | None]:
-    """Give how many requests were answered until another plan than the first did, and which."""
+    """Return how many requests were answered until another plan than the first did, and which."""
     numbers, deadline = count(), clock.now() + _WITHIN_S
 
     def ask() -> str | None:
@@ -146,13 +146,13 @@ def take_machines(client: Client, ids: Sequence[str], clock: Clock) -> MissingMa
 
 
 def _settled(client: Client, ids: Sequence[str]) -> bool:
-    """Give whether each query serves or waits: none is being moved."""
+    """Return whether each query serves or waits: none is being moved."""
     still = {QueryPhase.SERVING, QueryPhase.WAITING}
     return all(client.query(each).phase in still for each in ids)
 
 
 def _awaited(look: Callable[[], Found | None], clock: Clock) -> Found | None:
-    """Give what a look finds, once it does; None: it does not in time."""
+    """Return what a look finds, once it does; None: it does not in time."""
     deadline = clock.now() + _WITHIN_S
     while clock.now() < deadline:
         if (found := look()) is not None:

@@ -66,7 +66,7 @@ class ServedQuery:
         return self.plan if ahead is None or were_met else ahead
 
     def document(self) -> dict[str, object]:
-        """Give what `--json` tells of it."""
+        """Return what `--json` tells of it."""
         plan, observed, predicted = self.plan, self.observed, self.predicted
         return {
             "name": self.name,
@@ -108,7 +108,7 @@ class Report:
         return not self.problems
 
     def document(self) -> dict[str, object]:
-        """Give the report for machines."""
+        """Return the report for machines."""
         return {
             "worked": self.worked,
             "problems": self.problems,
@@ -174,7 +174,7 @@ def _unsure(served: ServedQuery) -> Iterator[str]:
 
 
 def _off(served: ServedQuery) -> Iterator[str]:
-    """Give the predictions that are off, and why that may be."""
+    """Yield the predictions that are off, and why that may be."""
     predicted, observed = served.predicted.latency_s, served.observed.latency(served.statistic)
     if observed is None or not predicted.value or not observed.value:
         return
@@ -200,7 +200,7 @@ def problems_of(served: Sequence[ServedQuery]) -> Iterator[str]:
 
 
 def comparison(served: Sequence[ServedQuery]) -> Iterator[RenderableType]:
-    """Give predicted beside observed, for every query that was served."""
+    """Yield predicted beside observed, for every query that was served."""
     known = sum(item.observed.planned_on for item in served)
     title = f"Predicted and observed, on inputs of which {known or 'none'} were planned on"
     rows = (row for item in served for row in _compared(item))

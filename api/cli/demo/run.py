@@ -90,7 +90,7 @@ def run(
 
 
 def _calibrated(console: Console) -> Infrastructure:
-    """Give the demo's infrastructure with what serving makes of the seconds that are profiled."""
+    """Return the demo's infrastructure with factors from profiled to served seconds."""
     _heading(console, 1, "How fast this computer serves")
     with TemporaryDirectory(prefix="circinus-demo-") as logs:
         infrastructure = calibrated_infrastructure(
@@ -134,7 +134,7 @@ class _Demo:
     problems: list[str] = field(default_factory=list)  # what did not work, in words
 
     def told(self, start: float, *, show: bool) -> Report:
-        """Give what all steps found; they began at that moment of the clock."""
+        """Return what all steps found; they began at that moment of the clock."""
         self._introduce(show=show)
         self._submit()
         self._wait()
@@ -199,7 +199,7 @@ class _Demo:
                 self.clock.sleep(_POLL_S)
 
     def _unexpected(self) -> Iterator[str]:
-        """Give what did not become of the queries, in words."""
+        """Yield what did not become of the queries, in words."""
         for query_id, query in self.queries.items():
             case = self.cases[query_id]
             if query.phase is not case.ends:
@@ -302,7 +302,7 @@ class _Demo:
             self.console.print(f"  {problem}", soft_wrap=True)
 
     def _named(self, lines: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-        """Give lines by the names of queries, in a column, in place of their ids."""
+        """Return lines by the names of queries, in a column, in place of their ids."""
         return {f"{self.cases[each].name:<10}": line for each, line in lines.items()}
 
     def _say(self, sentence: str) -> None:

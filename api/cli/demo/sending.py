@@ -37,7 +37,7 @@ class ObservedTraffic:
         return accuracy_observed(scores) if self.score else None
 
     def latency(self, statistic: LatencyStatistic) -> Estimate | None:
-        """Give that figure of the latencies, with its interval; None: of fewer than two answers.
+        """Return that figure of the latencies, with its interval; None: of fewer than two answers.
 
         The mean has Student's interval, a percentile lies between two order statistics.
         """
@@ -47,7 +47,7 @@ class ObservedTraffic:
         return latency_estimate(seconds, statistic=statistic, population=MOST_EXAMPLES)
 
     def latency_state(self, statistic: LatencyStatistic, bound_s: float) -> SloState | None:
-        """Give what is known of a latency objective; None: nothing.
+        """Return what is known of a latency objective; None: nothing.
 
         Few requests cannot bound a percentile from above, but may well show that it is broken.
         """
@@ -63,7 +63,7 @@ class ObservedTraffic:
         return SloState.VIOLATED if least > bound_s else estimate.at_most(bound_s)
 
     def failures_told(self) -> Sequence[str]:
-        """Give the first few unlike failures."""
+        """Return the first few unlike failures."""
         return list(dict.fromkeys(self.failures))[:_MOST_FAILURES_TOLD]
 
 
@@ -88,6 +88,6 @@ def send(
 
 
 def example_body(index: int, count: int, *, seed: int) -> RequestBody:
-    """Give a request with an example of the pipeline that is answered however late."""
+    """Return a request with an example of the pipeline that is answered however late."""
     example = ExampleReference(index=index, seed=seed, count=count)
     return RequestBody(example=example, late=Late.SERVE)

@@ -39,7 +39,7 @@ _WAITS_TO_START = "import sys, circinus.api.keeper.service as s; sys.stdin.read(
 def running_service(
     infrastructure: Callable[[], Infrastructure], clock: Clock, method: Method | None = None
 ) -> Iterator[Client]:
-    """Give a client of a service that runs until the block is left; the clock times its start.
+    """Return a client of a service that runs until the block is left; the clock times its start.
 
     It imports what it needs while its infrastructure is worked out. Without a method it plans,
     schedules and dispatches as the environment says. Raises ServiceFailed if it does not answer

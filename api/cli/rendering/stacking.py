@@ -43,7 +43,7 @@ class Stacking(Table):
         yield from Table.__rich_console__(drawn, console, options)
 
     def _whole(self, console: Console, options: ConsoleOptions) -> int:
-        """Give the width of the table with no line broken."""
+        """Return the width of the table with no line broken."""
         return Measurement.get(console, options.update_width(_ANY), self).maximum
 
     def _without(self, gone: int) -> Stacking:
@@ -67,7 +67,7 @@ class Stacking(Table):
 
 
 def _shared(spare: int, least: Sequence[int], most: Sequence[int]) -> Sequence[int]:
-    """Give widths from the least to the most; columns that lack little get that first."""
+    """Return widths from the least to the most; columns that lack little get that first."""
     widths = list(least)
     for i in sorted(range(len(widths)), key=lambda i: most[i] - least[i]):
         widths[i] += min(most[i] - least[i], spare)
@@ -76,7 +76,7 @@ def _shared(spare: int, least: Sequence[int], most: Sequence[int]) -> Sequence[i
 
 
 def _widths(column: Column) -> tuple[int, int]:
-    """Give the width of a column that just breaks no word and no figure, and that of its lines."""
+    """Return the least width of a column that breaks no word or figure, and that of its lines."""
     cells, header = [str(cell) for cell in column.cells], str(column.header)
     lines = [line for text in (*cells, header) for line in text.splitlines()]
     whole = [word for line in lines for word in line.split()]

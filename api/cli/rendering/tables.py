@@ -35,7 +35,7 @@ _PHASE_STYLES = {
 def table(
     title: str | None, *columns: str, right: Collection[int] = (), rows: Iterable[Cells]
 ) -> Stacking:
-    """Give a table in house style; `right` are the columns of figures.
+    """Return a table in house style; `right` are the columns of figures.
 
     Text in cells is no markup on the consoles of `screen`.
     """
@@ -54,7 +54,7 @@ def plans_table(
     chosen: str | None = None,
     most: int | None = None,
 ) -> RenderableType:
-    """Give the plans, cheapest first, then where each runs and how it is configured.
+    """Return the plans, cheapest first, then where each runs and how it is configured.
 
     The chosen one is marked. Unless `most` is None, no more than so many are shown besides it, and
     only its configuration, or the first one's.
@@ -97,7 +97,7 @@ def _plan_rows(plan: PlanView, name: str) -> Iterator[Sequence[str]]:
 
 
 def _ahead_notes(plan: PlanView) -> Iterator[str]:
-    """Give what the two lines of a plan mean, and how many examples would show the second."""
+    """Yield what the two lines of a plan mean, and how many examples would show the second."""
     if plan.future is None:
         return
     yield "  First line: on the examples. Second: on future inputs of the same source, corrected"
@@ -107,7 +107,7 @@ def _ahead_notes(plan: PlanView) -> Iterator[str]:
 
 
 def shortfall_text(shortfall: ShortfallView) -> RenderableType:
-    """Give what binds and what comes closest."""
+    """Return what binds and what comes closest."""
     closest, binding = shortfall.closest, ", ".join(shortfall.binding)
     named = [Text(f"Binding: {binding}", style="bold")] if binding else []
     nearest = [] if closest is None else [plans_table([closest], title="Closest measured plan")]
@@ -115,7 +115,7 @@ def shortfall_text(shortfall: ShortfallView) -> RenderableType:
 
 
 def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
-    """Give why a plan is what it is: its operators, and what was ruled out."""
+    """Yield why a plan is what it is: its operators, and what was ruled out."""
     plan = found.plan
     yield (
         f"{plan.id}: {formats.where(plan)}, {formats.cost(plan)}, "
@@ -148,7 +148,7 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
 
 
 def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
-    """Give what a change of circumstances would do."""
+    """Yield what a change of circumstances would do."""
     yield found.words
     if found.break_even is not None:
         yield found.break_even.words
@@ -161,7 +161,7 @@ def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
 def queries_table(
     queries: Sequence[QueryView], ahead: Mapping[str, int] | None = None
 ) -> RenderableType:
-    """Give queries, newest first, a line each where they are wide enough.
+    """Return queries, newest first, a line each where they are wide enough.
 
     `ahead`: how many are planned before those that are queued.
     """
@@ -190,7 +190,7 @@ def queries_table(
 
 
 def _plan_so_far(query: QueryView, ahead: int | None) -> str:
-    """Give the plan that was chosen, else the best so far, else the place in the queue."""
+    """Return the plan that was chosen, else the best so far, else the place in the queue."""
     if query.phase is QueryPhase.QUEUED and ahead is not None:
         return formats.place(ahead)
     best = None if query.progress is None else query.progress.best
@@ -202,7 +202,7 @@ def _phase_text(phase: QueryPhase) -> Text:
 
 
 def query_text(query: QueryView) -> RenderableType:
-    """Give everything about one query."""
+    """Return everything about one query."""
     request, search = query.request, query.search
     told: list[tuple[str, RenderableType | None]] = [
         ("phase", _phase_text(query.phase)),
@@ -242,7 +242,7 @@ class BestSeen:
         self.words = ""
 
     def note(self, progress: ProgressView) -> str:
-        """Give the best plan in words; one that no longer holds is not told as never found."""
+        """Return the best plan in words; one that no longer holds is not told as never found."""
         if (plan := progress.best) is not None:
             accuracy = f"{formats.fraction(plan.accuracy.value)}{plan.accuracy.over}"
             latency = formats.seconds(plan.latency_s.value)
@@ -254,7 +254,7 @@ class BestSeen:
 
 
 def progress_line(query: QueryView, seen: BestSeen | None = None) -> str:
-    """Give phase, spend, time left and the best plan so far in one line."""
+    """Return phase, spend, time left and the best plan so far in one line."""
     if query.progress is None:
         return query.phase.value
     words = progress_words(query.progress, seen)
@@ -262,7 +262,7 @@ def progress_line(query: QueryView, seen: BestSeen | None = None) -> str:
 
 
 def _search_words(search: SearchView) -> str:
-    """Give since when and why it is searched on, and how far that is or how it ended."""
+    """Return since when and why it is searched on, and how far that is or how it ended."""
     words = f"since {formats.moment(search.since)}: {search.why}"
     if search.ended_at is not None:
         return f"{words}; no plan found by {formats.moment(search.ended_at)}: {search.ended}"
@@ -272,7 +272,7 @@ def _search_words(search: SearchView) -> str:
 
 
 def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
-    """Give how far planning is in one line; `seen` by somebody who had lines before."""
+    """Return how far planning is in one line; `seen` by somebody who had lines before."""
     left_s = formats.left_s(progress)
     best = (seen or BestSeen()).note(progress)
     left = "" if left_s is None else f", {left_s:.1f} s left"
@@ -285,19 +285,19 @@ def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
 
 
 def machines_of(tier: TierView | TierUse) -> str:
-    """Give how many machines a tier has."""
+    """Return how many machines a tier has."""
     return f"{tier.machines} each" if tier.dedicated else str(tier.machines)
 
 
 def marks_of(tier: TierView | TierUse) -> str:
-    """Give what is special about a tier."""
+    """Return what is special about a tier."""
     return ", ".join(name for name in ("dedicated", "emulated") if getattr(tier, name))
 
 
 def schedule_table(
     schedule: ScheduleView, names: Mapping[str, str] | None = None
 ) -> RenderableType:
-    """Give who runs where, how full the tiers are, and who waits; `names`: of queries, by id."""
+    """Return who runs where, how full the tiers are, and who waits; `names`: of queries, by id."""
     called = names or {}
     parts: list[RenderableType] = ["Nothing scheduled."]
     if schedule.assignments:
@@ -333,7 +333,7 @@ def schedule_table(
 
 
 def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
-    """Give who had to make way for whom, and when."""
+    """Return who had to make way for whom, and when."""
     return [
         entry.sentence if entry.at is None else f"{formats.moment(entry.at)}: {entry.sentence}"
         for entry in displaced
@@ -341,7 +341,7 @@ def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
 
 
 def deployment_table(deployment: DeploymentView) -> RenderableType:
-    """Give the instances of a deployment and what its requests took."""
+    """Return the instances of a deployment and what its requests took."""
     rows = (
         (
             _tier_of(instance),

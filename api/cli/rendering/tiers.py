@@ -13,7 +13,7 @@ from circinus.pipelines.infrastructure import Infrastructure, Tier
 
 
 def tiers_table(infrastructure: InfrastructureView) -> RenderableType:
-    """Give the tiers of an infrastructure, with their speed and price, and what is called."""
+    """Return the tiers of an infrastructure, with their speed and price, and what is called."""
     title = f"Infrastructure {infrastructure.name}, requests arrive at {infrastructure.origin}"
     rows = (row for tier in infrastructure.tiers for row in _tier_rows(tier))
     made = table(title, "tier", "machines", "speed", "price", "", right=[1, 2, 3], rows=rows)
@@ -47,7 +47,7 @@ def _gpus(of: TierView | MachineTypeView) -> str:
 
 
 def links_table(infrastructure: InfrastructureView) -> RenderableType:
-    """Give the links of an infrastructure as they are imitated."""
+    """Return the links of an infrastructure as they are imitated."""
     rows = (
         (
             ", ".join(link.between),
@@ -61,7 +61,7 @@ def links_table(infrastructure: InfrastructureView) -> RenderableType:
 
 
 def calibration_table(infrastructure: Infrastructure) -> RenderableType:
-    """Give the measured speed factors of every tier, with their spread."""
+    """Return the measured speed factors of every tier, with their spread."""
     columns = ("tier", "class", "factor", "spread", "share", "date")
     pools = (pool for tier in infrastructure.tiers for pool in tier.pools.items())
     rows = (row for name, pool in pools for row in _speeds(name, pool))

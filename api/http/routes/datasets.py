@@ -59,7 +59,7 @@ def every(service: ServiceOf) -> DatasetList:
 
 @router.get(DATASET, responses=problems(404))
 def one(dataset_id: str, service: ServiceOf) -> DatasetView:
-    """Give a data set: its size, its inputs, who uses it."""
+    """Return a data set: its size, its inputs, who uses it."""
     kept = service.parts.datasets
     return told(kept, kept.get(dataset_id))[0]
 

@@ -31,7 +31,7 @@ async def every(
     asked: Annotated[EventsRequest, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Give what happened after an event, or, without one, the latest; of the whole service.
+    """Return what happened after an event, or, without one, the latest; of the whole service.
 
     With `Accept: text/event-stream` a stream that goes on, from now on unless told otherwise: each
     frame has the event's id, its kind and the event as JSON. `Last-Event-ID` goes before `after`.
@@ -55,7 +55,7 @@ async def of_query(
     asked: Annotated[EventsRequest, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Give what happened to a query, from its beginning unless told otherwise.
+    """Return what happened to a query, from its beginning unless told otherwise.
 
     With `Accept: text/event-stream` a stream that goes on, as that of the whole service.
     """

@@ -14,11 +14,11 @@ class IdConvertor(Convertor[str]):
     regex = r"[^/:\x00]+"
 
     def convert(self, value: str) -> str:
-        """Give it as it is."""
+        """Return it as it is."""
         return value
 
     def to_string(self, value: str) -> str:
-        """Give it as it is."""
+        """Return it as it is."""
         return value
 
 

@@ -28,7 +28,7 @@ _POOL = f"{QUERY}/pool"
 
 @router.get(_POOL, responses=problems(404))
 def pool(query_id: str, service: ServiceOf) -> PoolView:
-    """Give the pool of a query, whether it has it, and what is missing if not."""
+    """Return the pool of a query, whether it has it, and what is missing if not."""
     return pool_now(service.parts, service.parts.store.query(query_id))
 
 

@@ -83,7 +83,7 @@ def page(
 async def query(
     query_id: str, service: ServiceOf, shown: ShownBy, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """Give a query: its phase, best plan so far, spend, deployment; who made way for whom.
+    """Return a query: its phase, best plan so far, spend, deployment; who made way for whom.
 
     Cheap to poll: with the ETag of the last answer as If-None-Match the answer is an empty 304
     until there is something else to tell.
@@ -120,13 +120,13 @@ def _shown(record: StoredQuery, service: Service) -> QueryView:
     tags=["plans"],
 )
 def plans(query_id: str, shown: ShownBy, if_none_match: IfNoneMatch = None) -> Response:
-    """Give the Pareto set of a query, cheapest first; empty until planning ended."""
+    """Return the Pareto set of a query, cheapest first; empty until planning ended."""
     return tagged(shown.plans(query_id), if_none_match)
 
 
 @router.get(PLAN, tags=["plans"], responses=problems(404))
 def plan(plan_id: str, service: ServiceOf) -> PlanView:
-    """Give a plan; where several queries found the same one, as the newest of them sees it.
+    """Return a plan; where several queries found the same one, as the newest of them sees it.
 
     Also one that was `superseded`, until its query is replanned once more.
     """
@@ -139,19 +139,19 @@ def plan(plan_id: str, service: ServiceOf) -> PlanView:
 
 @router.get(f"{PLAN}/explanation", tags=["questions"], responses=problems(404))
 def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
-    """Give why a plan is what it is, as the newest query that found it sees it."""
+    """Return why a plan is what it is, as the newest query that found it sees it."""
     return service.answers.explain(service.parts.store.plan(plan_id))
 
 
 @router.post(f"{QUERY}:whatif", tags=["questions"], responses=problems(404, 409))
 def what_if(query_id: str, body: WhatIfBody, service: ServiceOf) -> WhatIfView:
-    """Give what other circumstances would do to a query; nothing is changed or measured."""
+    """Return what other circumstances would do to a query; nothing is changed or measured."""
     return service.answers.what_if(query_id, body)
 
 
 @router.post(f"{QUERY}:replan", tags=["questions"], responses=problems(404, 409))
 def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
-    """Give the query with other objectives or data, planned again with what is known."""
+    """Return the query with other objectives or data, planned again with what is known."""
     record = service.parts.store.query(query_id)
     return _shown(replan_for_change(service.parts, record, body), service)
 
@@ -165,7 +165,7 @@ def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
 async def deployment(
     query_id: str, service: ServiceOf, shown: ShownBy, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """Give how the deployment of a query fares."""
+    """Return how the deployment of a query fares."""
     record = (await asyncio.to_thread(shown.query, query_id)).record
     status = await service.deployer.status(query_id)
     observed = service.observed.get(query_id)
@@ -175,7 +175,7 @@ async def deployment(
 
 @router.get("/objectives", tags=["deployments"])
 async def objectives(service: ServiceOf) -> ObjectiveList:
-    """Give how each query that is served fares by its requests: all at once, for who watches."""
+    """Return how each query that is served fares by its requests: all at once, for who watches."""
     found = sorted(service.observed.items())
     return ObjectiveList(items=[objectives_view(query_id, each) for query_id, each in found])
 

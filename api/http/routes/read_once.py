@@ -15,7 +15,7 @@ class ReadOnce(APIRoute):
     """A route whose requests have been read."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Give FastAPI's own handler, on such a request."""
+        """Return FastAPI's own handler, on such a request."""
         handle = super().get_route_handler()
 
         async def read(request: Request) -> Response:

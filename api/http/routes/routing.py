@@ -42,7 +42,7 @@ async def put(name: str, body: RouteInput, service: ServiceOf) -> RouteView:
 
 @router.get(ROUTE, responses=problems(404))
 async def one(name: str, service: ServiceOf) -> RouteView:
-    """Give a route: its mode and why, each unit's traffic weight, workers and what it lacks."""
+    """Return a route: its mode and why, each unit's traffic weight, workers and what it lacks."""
     return await route_view(service.parts, service.deployer, name)
 
 

@@ -57,7 +57,7 @@ class ShownSchedule:
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
     def read(self) -> tuple[int, ScheduleView, bytes]:
-        """Give the schedule's revision, the schedule, and its JSON."""
+        """Return the schedule's revision, the schedule, and its JSON."""
         with self._one_at_a_time:
             revision, in_force = self.service.parts.store.schedules.read()
             if self._made is None or self._made[0] != revision:
@@ -66,7 +66,7 @@ class ShownSchedule:
             return self._made
 
     async def observed(self) -> ScheduleView:
-        """Give the schedule with what requests of each query got lately."""
+        """Return the schedule with what requests of each query got lately."""
         _, view, _ = await asyncio.to_thread(self.read)
         lately = await self.service.deployer.lately()
         told = [
@@ -150,7 +150,7 @@ async def schedule(
     observed: Annotated[bool, Query(strict=False)] = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Give who is admitted, with which plan, on which machines, and how good that is.
+    """Return who is admitted, with which plan, on which machines, and how good that is.
 
     Cheap to poll: it is worked out once for each schedule, and with the ETag of the last answer
     as If-None-Match the answer is an empty 304 until there is another schedule. With `observed`
@@ -165,7 +165,7 @@ async def schedule(
 
 @router.post("/v1/schedule:preview", tags=["schedule"])
 def preview(body: PreviewBody, service: ServiceOf) -> ScheduleView:
-    """Give the schedule that a change would lead to; nothing is changed."""
+    """Return the schedule that a change would lead to; nothing is changed."""
     found, how_good = previewed(service.parts, body)
     infrastructure = with_machines(service.parts.capacity.now(), body.machines)
     return schedule_view(found, infrastructure, how_good)
@@ -173,13 +173,13 @@ def preview(body: PreviewBody, service: ServiceOf) -> ScheduleView:
 
 @router.get("/v1/schedule/problem", tags=["schedule"])
 def problem(service: ServiceOf) -> dict[str, object]:
-    """Give the live queries with their plans, and the machines, for `circinus study ilp`."""
+    """Return the live queries with their plans, and the machines, for `circinus study ilp`."""
     return problem_to_dict(live_problem(service.parts))
 
 
 @router.get("/v1/pipelines", tags=["catalogue"])
 def pipelines(service: ServiceOf) -> PipelineList:
-    """Give the registered pipelines with their operators and knobs, and what keeps one away."""
+    """Return the registered pipelines with their operators and knobs, and what keeps one away."""
     catalogue = service.parts.catalogue
     return PipelineList(
         items=[pipeline_view(one) for one in listed(catalogue.names, catalogue.pipeline)]
@@ -188,7 +188,7 @@ def pipelines(service: ServiceOf) -> PipelineList:
 
 @router.get("/v1/infrastructure", tags=["catalogue"])
 def infrastructure(service: ServiceOf) -> InfrastructureView:
-    """Give the tiers, machines and links as they are now."""
+    """Return the tiers, machines and links as they are now."""
     return infrastructure_view(service.parts.capacity.now())
 
 
@@ -200,7 +200,7 @@ def set_machines(body: MachinesBody, service: ServiceOf) -> InfrastructureView:
 
 @router.get("/v1/emulation", tags=["catalogue"])
 async def emulation(service: ServiceOf) -> InfrastructureView:
-    """Give the infrastructure with the links that this computer imitates."""
+    """Return the infrastructure with the links that this computer imitates."""
     return infrastructure_view(service.emulation.now)
 
 
@@ -212,13 +212,13 @@ async def set_emulation(body: EmulationBody, service: ServiceOf) -> Infrastructu
 
 @router.get("/v1/method", tags=["catalogue"])
 def method(service: ServiceOf) -> MethodView:
-    """Give how queries are planned that do not say, and what schedules and dispatches."""
+    """Return how queries are planned that do not say, and what schedules and dispatches."""
     return method_view(service.parts.settings.chosen_method)
 
 
 @router.get("/metrics", response_class=Response, tags=["service"], responses={200: _TEXT})
 async def metrics(service: ServiceOf) -> Response:
-    """Give what queues of deployments and units of routes do, in Prometheus' text format."""
+    """Return what queues of deployments and units of routes do, in Prometheus' text format."""
     deployer = service.deployer
     routes = {n: r for n, r in (await deployer.routes()).items() if not isinstance(r, str)}
     text = exposition(await deployer.figures(), await deployer.lately(), routes)

@@ -16,7 +16,7 @@ _FOR_EVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
 
 @router.get(STATIC + "{name}")
 def asset(name: str, v: Annotated[str, Query(max_length=40)] = "") -> Response:
-    """Give a file; NotFound if there is none of that name."""
+    """Return a file; NotFound if there is none of that name."""
     if name not in static_files():
         raise NotFound("file", name)
     content, version = static_files()[name]

@@ -24,7 +24,7 @@ class JudgedTrial:
 def candidates(
     trials: Sequence[TrialView], plans: Sequence[PlanView], slo: SloRequest, chosen: str | None
 ) -> Sequence[JudgedTrial]:
-    """Give the candidates, the best first: plans of the front, other plans, then the nearest."""
+    """Return the candidates, the best first: plans of the front, other plans, then the nearest."""
     numbers: dict[str, int] = {}
     for number, plan in enumerate(plans, start=1):  # a configuration may have several
         numbers.setdefault(_key(plan.configuration), number)

@@ -37,7 +37,7 @@ class CapacityField:
 
 
 def typed(fields: Iterable[CapacityField], form: Mapping[str, str]) -> list[CapacityField]:
-    """Give fields with what a form has of them."""
+    """Return fields with what a form has of them."""
     return [
         replace(
             each,
@@ -49,12 +49,12 @@ def typed(fields: Iterable[CapacityField], form: Mapping[str, str]) -> list[Capa
 
 
 def marked(fields: Iterable[CapacityField], faults: Sequence[Fault]) -> list[CapacityField]:
-    """Give fields with what is wrong with each."""
+    """Return fields with what is wrong with each."""
     return [replace(each, faults=[f for f in faults if f.field == each.name]) for each in fields]
 
 
 def machine_fields(capacity: Capacity) -> list[CapacityField]:
-    """Give a field for each shared tier, or for each type of its machines."""
+    """Return a field for each shared tier, or for each type of its machines."""
     now, stated = _pools(capacity.now()), _pools(capacity.stated)
     return [
         CapacityField(
@@ -69,7 +69,7 @@ def machine_fields(capacity: Capacity) -> list[CapacityField]:
 
 
 def machines_in(fields: Sequence[CapacityField]) -> dict[str, int | None]:
-    """Give the changes that were typed, see `Capacity.set_machines`; InvalidInput where wrong."""
+    """Return the typed changes, see `Capacity.set_machines`; InvalidInput where wrong."""
     changes = {
         each.name.removeprefix(_MACHINES): _number(each.value) if each.value else None
         for each in fields
@@ -79,7 +79,7 @@ def machines_in(fields: Sequence[CapacityField]) -> dict[str, int | None]:
 
 
 def taken(changes: Mapping[str, int | None], capacity: Capacity) -> dict[str, tuple[int, int]]:
-    """Give where machines are taken away: name -> how many there are, and would be."""
+    """Return where machines are taken away: name -> how many there are, and would be."""
     now, stated = _pools(capacity.now()), _pools(capacity.stated)
     then = {
         name: stated[name].machines if count is None else count
@@ -94,18 +94,18 @@ def taken(changes: Mapping[str, int | None], capacity: Capacity) -> dict[str, tu
 
 
 def resolved(changes: Mapping[str, int | None], capacity: Capacity) -> dict[str, int]:
-    """Give changes with the number that is stated where they say so."""
+    """Return changes with the number that is stated where they say so."""
     stated = _pools(capacity.stated)
     return {n: stated[n].machines if count is None else count for n, count in changes.items()}
 
 
 def link_fields(imitated: Infrastructure) -> list[CapacityField]:
-    """Give fields for the bandwidth and the delay of every emulated link."""
+    """Return fields for the bandwidth and the delay of every emulated link."""
     return [field for link in _emulated(imitated) for field in _fields_of(link)]
 
 
 def links_in(fields: Sequence[CapacityField], imitated: Infrastructure) -> EmulationBody | None:
-    """Give the links that were touched as they are wanted; None: none was.
+    """Return the links that were touched as they are wanted; None: none was.
 
     InvalidInput with all faults, each at its field.
     """
@@ -154,7 +154,7 @@ def _pools(infrastructure: Infrastructure) -> dict[str, Tier]:
 
 
 def _number(text: str) -> object:
-    """Give a number that was typed; text that is none stays text, for a schema to refuse."""
+    """Return a number that was typed; text that is none stays text, for a schema to refuse."""
     for kind in (int, float):
         try:
             return kind(text)

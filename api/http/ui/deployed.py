@@ -39,12 +39,12 @@ class Correction:
 
 @router.get(f"/ui{QUERY}/deployment")
 async def part(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
-    """Give the part of a query's page; NotFound if there is none of that id."""
+    """Return the part of a query's page; NotFound if there is none of that id."""
     return page("_deployment.html", await deployed(service, shown, query_id))
 
 
 async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict[str, object]:
-    """Give what `_deployment.html` shows; NotFound if there is no query of that id.
+    """Return what `_deployment.html` shows; NotFound if there is no query of that id.
 
     For use within the service's event loop.
     """

@@ -22,7 +22,7 @@ _MOST_FIELDS = 500
 
 
 def all_events(service: Service) -> str:
-    """Give the path of all events from now on; ask for it before anything that a page shows."""
+    """Return the path of all events from now on; ask for it before anything that a page shows."""
     return f"{ALL_EVENTS}?after={service.parts.store.events.latest()}"
 
 
@@ -34,7 +34,7 @@ def framed(
     section: str = "",
     events: str = ALL_EVENTS,
 ) -> HTMLResponse:
-    """Give a page that extends `live.html`: with the navigation, listening to a stream of events.
+    """Return a page that extends `live.html`: with navigation and a stream of events.
 
     `section` is where it is in `pages.SECTIONS`; an empty path of `events` is none.
     """

@@ -62,7 +62,7 @@ class HappeningsAsked:
     after: int = 0  # the oldest after it; 0: the newest
 
     def at(self, path: str = EVENTS, **other: object) -> str:
-        """Give the path of a page with something else, from its newest event on."""
+        """Return the path of a page with something else, from its newest event on."""
         told = {"kind": self.kind, "query": self.query, **other}
         given = urlencode({name: value for name, value in told.items() if value})
         return f"{path}?{given}" if given else path
@@ -79,7 +79,7 @@ Asked = Annotated[HappeningsAsked, Depends(_asked)]
 
 @router.get(EVENTS)
 def every(service: ServiceOf, asked: Asked) -> HTMLResponse:
-    """Give the page of what happened in the whole service; an unknown kind is none."""
+    """Return the page of what happened in the whole service; an unknown kind is none."""
     since = all_events(service)
     told = happenings(service.parts.store.events, asked)
     return framed("happenings.html", service, told, section="Events", events=since)
@@ -87,25 +87,25 @@ def every(service: ServiceOf, asked: Asked) -> HTMLResponse:
 
 @router.get(_PART)
 def part(service: ServiceOf, asked: Asked) -> HTMLResponse:
-    """Give the part of the page that changes by itself."""
+    """Return the part of the page that changes by itself."""
     return page("_happenings.html", happenings(service.parts.store.events, asked))
 
 
 @router.get(f"/ui{QUERY}/events")
 def of_query(query_id: str, service: ServiceOf) -> HTMLResponse:
-    """Give the part of a query's page with what happened to it; NotFound if there is none."""
+    """Return the part of a query's page with what happened to it; NotFound if there is none."""
     service.parts.store.state(query_id)
     return page("_happenings.html", happenings_of(service.parts.store.events, query_id))
 
 
 def happenings_of(log: EventLog, query_id: str) -> dict[str, object]:
-    """Give what `_happenings.html` shows of one query, in its page."""
+    """Return what `_happenings.html` shows of one query, in its page."""
     part = f"/ui/queries/{quote(query_id)}/events"
     return happenings(log, HappeningsAsked(query=query_id)) | {"whole": False, "part": part}
 
 
 def happenings(log: EventLog, asked: HappeningsAsked) -> dict[str, object]:
-    """Give what `_happenings.html` shows, in the page of events."""
+    """Return what `_happenings.html` shows, in the page of events."""
     kinds, query_id = _KINDS.get(asked.kind, _KINDS[""]), asked.query.strip() or None
     most = SHOWN + 1  # one more tells whether there is a page after this one
     if asked.after:

@@ -37,13 +37,13 @@ _SEE_OTHER, _REFUSED = 303, 422
 def infrastructure(
     service: ServiceOf, done: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
-    """Give the page; `done` is what was changed."""
+    """Return the page; `done` is what was changed."""
     return _page(service, done=_DONE.get(done, ""))
 
 
 @router.get(f"{_PATH}/now")
 def part(service: ServiceOf) -> Response:
-    """Give the part of the page that changes by itself."""
+    """Return the part of the page that changes by itself."""
     return page("_infrastructure.html", _shown(service))
 
 
@@ -91,7 +91,7 @@ def _page(
     faults: Sequence[Fault] = (),
     done: str = "",
 ) -> Response:
-    """Give the page; with fields as they were typed, where they were."""
+    """Return the page; with fields as they were typed, where they were."""
     known = [*(machines or ()), *(links or ())]
     told = {
         **_shown(service),
@@ -121,7 +121,7 @@ def _shown(service: Service) -> dict[str, object]:
 
 
 def _then(service: Service, changes: Mapping[str, int | None]) -> ScheduleView:
-    """Give the schedule that changes would lead to."""
+    """Return the schedule that changes would lead to."""
     capacity: Capacity = service.parts.capacity
     body = PreviewBody(machines=forms.resolved(changes, capacity))
     found, how_good = preview(service.parts, body)

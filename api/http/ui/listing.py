@@ -24,7 +24,7 @@ _Phase = Annotated[str, Query(max_length=20)]
 def listing(
     service: ServiceOf, shown: ShownBy, phase: _Phase = "", cursor: _Cursor = ""
 ) -> HTMLResponse:
-    """Give the page; an unknown phase is none."""
+    """Return the page; an unknown phase is none."""
     events = all_events(service)
     told = _told(shown, phase, cursor)
     return framed("listing.html", service, told, section="Queries", events=events)
@@ -32,7 +32,7 @@ def listing(
 
 @router.get("/ui/queries")
 def part(shown: ShownBy, phase: _Phase = "", cursor: _Cursor = "") -> HTMLResponse:
-    """Give the part of the page that changes by itself."""
+    """Return the part of the page that changes by itself."""
     return page("_listing.html", _told(shown, phase, cursor))
 
 

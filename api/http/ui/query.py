@@ -59,7 +59,7 @@ class _Seen:
 async def query(
     query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = ""
 ) -> HTMLResponse:
-    """Give the page; NotFound if there is no query of that id."""
+    """Return the page; NotFound if there is no query of that id."""
 
     def read() -> tuple[int, dict[str, object]]:
         since = service.parts.store.events.latest()  # before what is shown is read
@@ -81,7 +81,7 @@ async def query(
 
 @router.get(f"{QUERY}/summary")
 def summary(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
-    """Give where it is, what it paid, and what went wrong."""
+    """Return where it is, what it paid, and what went wrong."""
     return page("_summary.html", _summary(_Seen.of(service, shown, query_id)))
 
 
@@ -98,7 +98,7 @@ def _summary(seen: _Seen) -> dict[str, object]:
 
 @router.get(f"{QUERY}/front")
 def front(query_id: str, service: ServiceOf, shown: ShownBy, every: bool = False) -> HTMLResponse:
-    """Give the search, the front and the candidates."""
+    """Return the search, the front and the candidates."""
     seen = _Seen.of(service, shown, query_id)
     return page("_front.html", _front(seen, every=every))
 
@@ -122,7 +122,7 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
 
 @router.get(f"{QUERY}/plan")
 def plan(query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = "") -> HTMLResponse:
-    """Give a plan's timeline and explanation; without an id of the chosen one, or the cheapest."""
+    """Return a plan's timeline and explanation; without an id, of the chosen or cheapest one."""
     return page("_plan.html", _plan(_Seen.of(service, shown, query_id), plan))
 
 
@@ -153,7 +153,7 @@ def _groups(seen: _Seen) -> Sequence[Group]:
 
 @router.get(f"{QUERY}/whatif")
 def answered(query_id: str, request: Request, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
-    """Give what the sliders would do: the answer to a script, else a page with both."""
+    """Return what the sliders would do: the answer to a script, else a page with both."""
     seen = _Seen.of(service, shown, query_id)
     at = moved(_groups(seen), dict(request.query_params))
     told: Mapping[str, object] = {

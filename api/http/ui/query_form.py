@@ -44,7 +44,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 def document_of(form: Mapping[str, str], **data: object) -> dict[str, object]:
-    """Give what a form says as query files do, with more on its data; what is empty is left out.
+    """Return what a form says as query files do, with more on its data; what is empty is left out.
 
     What should be a number and is none stays text, for whoever checks the document to say so.
     """
@@ -69,7 +69,7 @@ def _number(text: str) -> object:
 
 
 def key_of(shown: str, text: str) -> str:
-    """Give the idempotency key of what is sent from a page that was `shown` once.
+    """Return the idempotency key of what is sent from a page that was `shown` once.
 
     A second click is the same query; something else, sent from the same page, is another.
     """
@@ -77,7 +77,7 @@ def key_of(shown: str, text: str) -> str:
 
 
 def by_field(faults: Sequence[Fault], fields: Collection[str]) -> dict[str, list[Fault]]:
-    """Give the faults of each field that a page has."""
+    """Return the faults of each field that a page has."""
     told: dict[str, list[Fault]] = {}
     for fault in faults:
         if fault.field in fields:

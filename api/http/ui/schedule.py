@@ -20,14 +20,14 @@ _NARROW = 360  # pixels of the drawing on a phone
 
 @router.get("/ui/schedule")
 async def schedule(service: ServiceOf, shown: ScheduleOf) -> HTMLResponse:
-    """Give the page."""
+    """Return the page."""
     told = await _told(shown)
     return await asyncio.to_thread(framed, "schedule.html", service, told, section="Schedule")
 
 
 @router.get("/ui/schedule/now")
 async def part(shown: ScheduleOf) -> HTMLResponse:
-    """Give the part of the page that changes by itself."""
+    """Return the part of the page that changes by itself."""
     return await asyncio.to_thread(page, "_schedule.html", await _told(shown))
 
 

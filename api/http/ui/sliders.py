@@ -58,7 +58,7 @@ class Group:
 
 
 def groups(slo: Slo, infrastructure: Infrastructure) -> Sequence[Group]:
-    """Give the sliders of a query: of its objectives, of each tier, of the links."""
+    """Return the sliders of a query: of its objectives, of each tier, of the links."""
     links = [
         _times(
             f"bandwidth.{'-'.join(link.between)}",
@@ -117,7 +117,7 @@ def _times(name: str, label: str, now: str) -> Slider:
 
 
 def moved(them: Sequence[Group], form: Mapping[str, str]) -> Sequence[Group]:
-    """Give the sliders where a form says they are; InvalidInput if one is at no number."""
+    """Return the sliders where a form says they are; InvalidInput if one is at no number."""
 
     def at(slider: Slider) -> Slider:
         text = form.get(slider.name)
@@ -134,7 +134,7 @@ def _number(name: str, text: str) -> float:
 
 
 def what_if_of(them: Sequence[Group]) -> WhatIfBody:
-    """Give what the sliders ask; InvalidInput if one is at what no figure can be."""
+    """Return what the sliders ask; InvalidInput if one is at what no figure can be."""
     told: dict[str, object] = {}
     for slider in (each for group in them for each in group.sliders if each.change):
         kind, _, name = slider.name.partition(".")
@@ -148,7 +148,7 @@ def what_if_of(them: Sequence[Group]) -> WhatIfBody:
 
 
 def objectives_of(them: Sequence[Group]) -> ObjectiveChange:
-    """Give the part of it that concerns the query alone; errors as `what_if_of`."""
+    """Return the part of it that concerns the query alone; errors as `what_if_of`."""
     body = what_if_of(them)
     return ObjectiveChange(
         accuracy=body.accuracy,

@@ -76,7 +76,7 @@ slo: {{accuracy: 0.8, latency_s: 0.5}}
 
 @router.get(PATH)
 def blank(service: ServiceOf, way: Annotated[str, Query(max_length=10)] = "form") -> Response:
-    """Give the page as nobody has filled it in; `way` is `form` or `yaml`."""
+    """Return the page as nobody has filled it in; `way` is `form` or `yaml`."""
     return _shown(service, {**_AT_FIRST, "way": way})
 
 
@@ -95,7 +95,7 @@ def submit(service: ServiceOf, form: Form) -> Response:
 
 
 def _asked(service: Service, form: Mapping[str, str]) -> QueryRequest:
-    """Give the query that a form asks for, its data handed over; InvalidInput by the fields."""
+    """Return the query that a form asks for, its data handed over; InvalidInput by the fields."""
     if form.get("way") == YAML:
         return query_of(parse_document(form.get(YAML, "").encode(), field=YAML))
     if form.get("source") != LINES:

@@ -18,7 +18,7 @@ PAGE = 500
 def in_pages(
     listed: Callable[..., Object], path: str, page: int = PAGE, /, **query: str
 ) -> Object:
-    """Give the whole list of a collection, with the version to watch from; raises as `listed`.
+    """Return the whole list of a collection, with the version to watch from; raises as `listed`.
 
     `listed` is that of `Cluster`, or one that tries again.
     """

@@ -18,13 +18,13 @@ Amounts = defaultdict[str, Decimal]
 
 
 def amounts_of(given: Mapping[str, str] | None) -> Amounts:
-    """Give quantities as numbers."""
+    """Return quantities as numbers."""
     told = (given or {}).items()
     return defaultdict(Decimal, {name: quantity(str(value)) for name, value in told})
 
 
 def requested(pod: Object) -> Amounts:
-    """Give what a pod of this spec asks for; its place among the pods of the node comes last."""
+    """Return what a pod of this spec asks for; its place among the pods of the node comes last."""
     sidecars, starting = amounts_of({}), amounts_of({})
     for container in pod.get("initContainers") or []:
         own = _of_container(container)

@@ -16,12 +16,12 @@ _EQUAL, _EXISTS = "Equal", "Exists"
 
 
 def tolerates(taints: Iterable[Object], tolerations: Iterable[Object]) -> bool:
-    """Give whether pods with these tolerations may run, and stay, on a node with these taints."""
+    """Return whether pods with these tolerations may run and stay on a node with these taints."""
     return not untolerated(taints, tolerations)
 
 
 def untolerated(taints: Iterable[Object], tolerations: Iterable[Object]) -> tuple[str, ...]:
-    """Give the taints that keep such pods away or drive them out, as kubectl writes them."""
+    """Return the taints that keep such pods away or drive them out, as kubectl writes them."""
     known = list(tolerations)
     return tuple(
         told_of(taint)
@@ -31,7 +31,7 @@ def untolerated(taints: Iterable[Object], tolerations: Iterable[Object]) -> tupl
 
 
 def told_of(taint: Object) -> str:
-    """Give a taint as kubectl writes it: `key=value:effect`, or `key:effect`."""
+    """Return a taint as kubectl writes it: `key=value:effect`, or `key:effect`."""
     value = taint.get("value")
     return f"{taint.get('key')}{f'={value}' if value else ''}:{taint.get('effect')}"
 

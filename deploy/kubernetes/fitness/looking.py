@@ -16,7 +16,7 @@ Look = Callable[[Cluster, ClusterNeeds], Iterator[ClusterCheck]]
 
 
 def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[ClusterCheck]:
-    """Give what was found of each need; a server that does not answer is the only finding then.
+    """Yield what was found of each need; a server that does not answer is the only finding then.
 
     `wanted` is the definition of PipelineQuery of this release. Reads only.
     """

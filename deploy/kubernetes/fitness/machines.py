@@ -26,7 +26,7 @@ def machines(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
 
 
 def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[ClusterCheck]:
-    """Give the same of nodes. Pure."""
+    """Yield the same of nodes. Pure."""
     stated = needs.tiers
     if stated is None:
         stated = dict.fromkeys(sorted({tier for node in nodes if (tier := _tier(node))}), 1)

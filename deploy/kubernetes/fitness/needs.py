@@ -72,12 +72,12 @@ class ClusterNeeds:
 
 
 def runs_as_pod() -> bool:
-    """Give whether this process has the account of a pod, as what is installed has."""
+    """Return whether this process has the account of a pod, as what is installed has."""
     return Path(SERVICE_TOKEN_FILENAME).exists()
 
 
 def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
-    """Give what is needed with these values of the chart, which has defaults for what is left out.
+    """Return what the chart needs with these values, and its defaults for those left out.
 
     InvalidInput if a value that is looked at here breaks a rule; helm checks the others.
     """
@@ -109,7 +109,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
 
 
 def _at(values: Values, path: str, default: Any, *more: type) -> Any:  # noqa: ANN401 - of YAML
-    """Give what is at a dotted path, of the default's kind or more; where nothing is, that."""
+    """Return what is at a dotted path, of the default's kind or more; where nothing is, that."""
     found: Any = values
     for name in path.split("."):
         if not isinstance(found, Mapping):

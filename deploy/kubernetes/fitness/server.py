@@ -171,7 +171,7 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
 
 
 def _as_stored(wanted: Object) -> Object:
-    """Give a definition as a server gives it back: without the priority of columns, where zero."""
+    """Return a definition as a server returns it: columns of priority zero have none."""
     versions = [
         {
             **version,

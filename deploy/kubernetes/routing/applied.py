@@ -41,7 +41,7 @@ _WATCH, _WRITE = ("list", "watch"), ("get", "create", "patch")
 
 
 def path_of_routed(document: Object) -> str:
-    """Give the path of an object of a route."""
+    """Return the path of an object of a route."""
     version, plural = _PLURALS[document["kind"]]
     namespace = document["metadata"].get("namespace")
     where = "" if namespace is None else f"/namespaces/{namespace}"
@@ -51,7 +51,7 @@ def path_of_routed(document: Object) -> str:
 def route_permissions(
     route: ClusterRoute, kinds: Iterable[str]
 ) -> dict[str, tuple[Permission, ...]]:
-    """Give namespace -> what an account needs there to write objects of kinds, and to follow."""
+    """Return namespace -> what an account needs there to write objects of kinds, and to follow."""
     needed = [
         Permission(
             _PLURALS[kind][0].partition("/")[0],
@@ -95,7 +95,7 @@ class RouteWriter:
         return self.cluster.apply(path, document, force=self.force, manager=MANAGER)
 
     def regime_of(self, document: Object) -> str | None:
-        """Give the regime that an object in the cluster tells of; None: there is none."""
+        """Return the regime that an object in the cluster tells of; None: there is none."""
         found = self.cluster.get(path_of_routed(document))
         return None if found is None else (found["metadata"].get("annotations") or {}).get(REGIME)
 
@@ -107,6 +107,6 @@ class RouteWriter:
 
 
 def listed_by_name(cluster: Cluster, path: str, **query: str) -> dict[str, Object]:
-    """Give a collection by name, once."""
+    """Return a collection by name, once."""
     items = in_pages(cluster.listed, path, **query)["items"]
     return {item["metadata"]["name"]: item for item in items}

@@ -55,12 +55,12 @@ class UnitSeen:
 
 
 def waiting_pods(pods: Iterable[Object]) -> list[Object]:
-    """Give the pods that a scheduler has found no node for, and that do not end."""
+    """Return the pods that a scheduler has found no node for, and that do not end."""
     return [pod for pod in pods if not _ends(pod) and _unscheduled(pod) is not None]
 
 
 def units_seen(route: ClusterRoute, seen: ClusterSeen, at_s: float) -> dict[str, UnitSeen]:
-    """Give what a cluster gives of each unit, at a time of the clock of `waiting_since`."""
+    """Return what a cluster gives of each unit, at a time of the clock of `waiting_since`."""
     return {unit.name: _unit_seen(route, unit, seen, at_s) for unit in route.route.units}
 
 
@@ -97,7 +97,7 @@ def _lack(
     seen: ClusterSeen,
     before_s: float,
 ) -> tuple[str, float]:
-    """Give why no more can be had than runs, empty: more can be; and since when a pod waits."""
+    """Return why no more can be had than runs, empty: more can be; and since when a pod waits."""
     refused = failure_of(deployment)
     if refused is not None:
         return refused[1], inf
@@ -171,7 +171,7 @@ def _is_claim_of(event: Object, pool: str) -> bool:
 
 
 def _time(thing: Object) -> str:
-    """Give when an event was last told, or another object made: to be compared as text."""
+    """Return when an event was last told, or another object made: to be compared as text."""
     metadata = thing["metadata"]
     told = thing.get("lastTimestamp") or thing.get("eventTime")
     return str(told or metadata.get("creationTimestamp") or "")[:_SECONDS]

@@ -115,7 +115,7 @@ class RouteFollower:
 
     @property
     def collections(self) -> dict[str, tuple[str, str]]:
-        """Give what is watched: path and selector of fields, by what it is called here."""
+        """Return what is watched: path and selector of fields, by what it is called here."""
         namespace = self.route.namespace
         found = {
             "deployments": (collection_of("Deployment", namespace), ""),
@@ -221,7 +221,7 @@ class RouteFollower:
         return units_seen(self.route, self._seen(heard, now), now)
 
     def _verified(self, units: Mapping[str, UnitSeen]) -> UnitVerdicts | None:
-        """Give what is known of units' outputs; the route goes on without those that disagree."""
+        """Return the checks of units' outputs; units that disagree leave the route."""
         if self._verifier is None:
             return None
         found = self._verifier.see({name: unit.templates for name, unit in units.items()})
@@ -257,7 +257,7 @@ class RouteFollower:
         units: Mapping[str, UnitSeen],
         verdicts: UnitVerdicts | None,
     ) -> RouteDirection:
-        """Give where requests go; the reason is that of the moment in which a regime began."""
+        """Return where requests go; the reason is that of the moment in which a regime began."""
         ready = {name: unit.ready for name, unit in units.items()}
         state, before = self._router.state, self._direction
         kept = {} if before is None else before.weights

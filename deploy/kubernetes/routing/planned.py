@@ -18,13 +18,13 @@ from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
 def objects_of(
     route: ClusterRoute, direction: RouteDirection, *traffics: RouteTraffic
 ) -> list[Object]:
-    """Give all objects of a route, that which sends requests first; pods for all `traffics`."""
+    """Return all objects of a route, that which sends requests first; pods for all `traffics`."""
     floors = floors_of(route, *(traffic.numbers for traffic in traffics))
     return [front_of(route, direction), *node_pools_of(route), *scalers_of(route, floors)]
 
 
 def planned(route: ClusterRoute, at_s: float) -> list[Object]:
-    """Give the objects of a route whose units all run as far as the route says; asks no cluster.
+    """Return the objects of a route whose units all run as far as the route says; asks no cluster.
 
     `at_s` is in seconds since the epoch.
     """

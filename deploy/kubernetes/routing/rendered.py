@@ -47,7 +47,7 @@ class RouteDirection:
 
 
 def whole_weights(weights: Mapping[str, float], total: int) -> dict[str, int]:
-    """Give whole numbers in the proportion of traffic weights, by largest remainder.
+    """Return whole numbers in the proportion of traffic weights, by largest remainder.
 
     They sum to `total`, each within one of its part; all are 0 if no weight is above 0.
     """
@@ -63,7 +63,7 @@ def whole_weights(weights: Mapping[str, float], total: int) -> dict[str, int]:
 
 
 def labels_of_route(route: ClusterRoute, unit: str | None = None) -> dict[str, str]:
-    """Give the labels of an object of a route, or of a unit of it."""
+    """Return the labels of an object of a route, or of a unit of it."""
     return {
         names.NAME: MANAGER,
         names.OF_QUERY: route.route.name,
@@ -76,7 +76,7 @@ def labels_of_route(route: ClusterRoute, unit: str | None = None) -> dict[str, s
 
 
 def front_of(route: ClusterRoute, direction: RouteDirection) -> Object:
-    """Give the object that sends a route's requests to its units."""
+    """Return the object that sends a route's requests to its units."""
     weights = {u.name: direction.weights.get(u.name, 0.0) for u in route.route.units}
     if isinstance(route.front, GatewayFront):
         return _http_route(route, route.front, direction, whole_weights(weights, _OF_GATEWAY))

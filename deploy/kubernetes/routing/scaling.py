@@ -31,7 +31,7 @@ _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
 def floors_of(route: ClusterRoute, *wanted: Mapping[str, int]) -> dict[str, int]:
-    """Give unit -> the fewest pods: the most of what regimes want, within what can be had.
+    """Return unit -> the fewest pods: the most of what regimes want, within what can be had.
 
     Of a unit that is too slow for the route there are none, and nothing scales it.
     """
@@ -43,19 +43,19 @@ def floors_of(route: ClusterRoute, *wanted: Mapping[str, int]) -> dict[str, int]
 
 
 def scalers_of(route: ClusterRoute, floors: Mapping[str, int]) -> list[Object]:
-    """Give the autoscalers, where Prometheus or a metric is named: KEDA's, or Kubernetes' own."""
+    """Return the autoscalers, if Prometheus or a metric is named: KEDA's or Kubernetes' own."""
     units = [unit for unit in route.route.quick if unit.available != 0]
     found = (_scaler(route, unit, floors.get(unit.name, 0)) for unit in units)
     return [each for each in found if each is not None]
 
 
 def node_pools_of(route: ClusterRoute) -> list[Object]:
-    """Give the pools of nodes that have a node class; those without one are the user's."""
+    """Return the pools of nodes that have a node class; those without one are the user's."""
     return [found for unit in route.route.units if (found := _node_pool(route, unit)) is not None]
 
 
 def most_pods(route: ClusterRoute, unit: DeploymentUnit, least: int) -> int:
-    """Give the most pods: what can be had, or what would serve the demand alone, at least one."""
+    """Return the most pods: what can be had, or would serve the demand alone, at least one."""
     alone = ceil(route.route.demand_per_s / (BUSY * unit.most_per_s))
     return max(alone if unit.available is None else unit.available, least, 1)
 

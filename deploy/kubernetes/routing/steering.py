@@ -19,7 +19,7 @@ _ROUNDING = 1e-9  # of the demand
 def steered(
     route: EndpointRoute, traffic: RouteTraffic, ready: Mapping[str, int]
 ) -> dict[str, float]:
-    """Give traffic weights that sum to 1, those of the regime where all that it wants is ready.
+    """Return traffic weights that sum to 1, those of the regime where all that it wants is ready.
 
     Where all that is ready is too little, they are by what it can take; where nothing is, those
     of the regime: whatever comes up first is to be found. Empty: no unit at all could serve.
@@ -47,7 +47,7 @@ def verified_weights(
     agree: Collection[str],
     before: Mapping[str, float],
 ) -> dict[str, float]:
-    """Give traffic weights where only units whose outputs agree may take any; they sum to 1.
+    """Return traffic weights where only units whose outputs agree may take any; they sum to 1.
 
     Where none of these is ready, they are as before, but of units that the route leaves out: what
     is back is not kept from answering by probes, if nobody else can. Empty: no unit may take any.

@@ -82,7 +82,7 @@ class UnitTarget:
 
 
 def service_url(namespace: str, service: str, port: int, path: str) -> str:
-    """Give where a Service answers a route's requests, for what is in the cluster."""
+    """Return where a Service answers a route's requests, for what is in the cluster."""
     return f"http://{service}.{namespace}:{port}{path}"
 
 
@@ -118,16 +118,16 @@ class ClusterRoute:
 
     @property
     def router(self) -> RegimeRouter:
-        """Give what decides over it, at the beginning."""
+        """Return what decides over it, at the beginning."""
         return RegimeRouter(route=self.route, method=self.method, settings=self.regimes)
 
     def object_name(self, unit: DeploymentUnit) -> str:
-        """Give the name of the objects of a unit."""
+        """Return the name of the objects of a unit."""
         return f"{self.route.name}-{unit.name}"
 
     @property
     def urls(self) -> dict[str, str]:
-        """Give unit -> where its Service answers requests of the route, in the cluster."""
+        """Return unit -> where its Service answers requests of the route, in the cluster."""
         where = {unit.name: self.targets[unit.name] for unit in self.route.units}
         return {
             name: service_url(self.namespace, at.service, at.port, self.path)

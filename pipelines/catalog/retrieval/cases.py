@@ -50,7 +50,7 @@ Names = Mapping[str, Sequence[str]]
 
 @lru_cache(maxsize=PARTS)
 def names_of(seed: int) -> Names:
-    """Give the names that a seed draws from."""
+    """Return the names that a seed draws from."""
     each = {
         kind: [head + tail for head, tail in product(of["heads"].split(), of["tails"].split())]
         for kind, of in _WORDINGS["names"].items()
@@ -69,7 +69,7 @@ SHORTEST_MISSPELT = 5
 
 
 def draw_case(rng: np.random.Generator, names: Names) -> Example:
-    """Give a question for an attribute of an entity; a document has the answer as it stands."""
+    """Return a question for an attribute of an entity; a document has the answer as it stands."""
     kind = _one(rng, tuple(ATTRIBUTES))
     asked = _name(rng, names, kind)
     attribute = _one(rng, ATTRIBUTES[kind])

@@ -32,7 +32,7 @@ class Chunker(Step):
     titled: bool = False
 
     def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
-        """Give the question with the passages."""
+        """Return the question with the passages."""
         request = checked_request(input, "documents")
         return request.handing_on(chunked(request.texts, self.size, titled=self.titled))
 
@@ -44,7 +44,7 @@ class Retriever(Step):
     k: int = 3
 
     def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
-        """Give the question with the passages found, best first."""
+        """Return the question with the passages found, best first."""
         request = checked_request(input, "passages")
         ranking = RETRIEVERS[self.method]
         return request.handing_on(retrieved(request.question, request.texts, ranking, self.k))
@@ -56,7 +56,7 @@ class Reranker(Step):
     method: str
 
     def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
-        """Give the question with the best passages, best first."""
+        """Return the question with the best passages, best first."""
         request = checked_request(input, "passages")
         return request.handing_on(RERANKERS[self.method](request.question, request.texts))
 
@@ -67,13 +67,13 @@ class Reader(Step):
     method: str
 
     def invoke(self, input: Payload, config: Config = None, **kwargs: object) -> Payload:
-        """Give the answer, a text."""
+        """Return the answer, a text."""
         request = checked_request(input, "passages")
         return READERS[self.method](request.question, request.texts)
 
 
 def chain() -> Runnable[Payload, Payload]:
-    """Give the chain; ids: `size` and `titled`, `k` and `retrieval`, `reranking`, `reading`."""
+    """Return the chain; ids: `size` and `titled`, `k` and `retrieval`, `reranking`, `reading`."""
     chunker = Chunker().configurable_fields(
         size=ConfigurableField(id="size"), titled=ConfigurableField(id="titled")
     )
@@ -90,7 +90,7 @@ def chain() -> Runnable[Payload, Payload]:
 
 
 def _choice(id_: str, methods: Iterable[str], made: Callable[[str], Step]) -> Step:
-    """Give a step with one alternative for each method, the first by default."""
+    """Return a step with one alternative for each method, the first by default."""
     default, *others = methods
     alternatives: dict[str, Any] = {name: made(name) for name in others}  # told by `**`
     return made(default).configurable_alternatives(

@@ -61,7 +61,7 @@ def _features(value: Payload) -> FloatArray:
 
 
 def f1(output: Payload, expected: Payload) -> float:
-    """Give the F1 of words, in [0, 1], as for SQuAD (Rajpurkar et al. 2016, section 6.1).
+    """Return the F1 of words, in [0, 1], as for SQuAD (Rajpurkar et al. 2016, section 6.1).
 
     Case, punctuation and articles do not count. Without a common word it is 0. InvalidInput if
     either is no text or too long, or the expected answer has no word.

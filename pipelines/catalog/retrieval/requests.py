@@ -28,12 +28,12 @@ class Request:
     texts: tuple[str, ...]  # documents or passages of them, at least one, each with a word
 
     def handing_on(self, passages: Sequence[str]) -> Payload:
-        """Give the question with the passages, as steps hand it on."""
+        """Return the question with the passages, as steps hand it on."""
         return {"question": self.question, "passages": list(passages)}
 
 
 def checked_request(value: Payload, key: str) -> Request:
-    """Give a question with the texts under that key; InvalidInput if one is empty or too large."""
+    """Return a question with its texts by that key; InvalidInput if one is empty or too large."""
     rule = f"must be a dict of question and {key}"
     if not (isinstance(value, dict) and value.keys() == {"question", key}):
         raise InvalidInput.of("request", rule, _described(value))
@@ -71,7 +71,7 @@ LONGEST_TITLE = 100  # characters of it that a passage repeats
 
 
 def chunked(documents: Sequence[str], size: int, *, titled: bool) -> list[str]:
-    """Give the passages of `size` sentences, the last of a document shorter.
+    """Return the passages of `size` sentences, the last of a document shorter.
 
     Half of a passage is in the next one too (none when it has one sentence), so that what two
     sentences say together is in one passage. A document is a title, a line break and the rest. If

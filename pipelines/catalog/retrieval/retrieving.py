@@ -32,7 +32,7 @@ BUCKETS = 2**16  # hash buckets for letter sequences; few of a request's share o
 
 
 def retrieved(question: str, passages: Sequence[str], score: Ranking, k: int) -> list[str]:
-    """Give the `k` best passages, best first, the earlier of two equals first; all when fewer."""
+    """Return the `k` best passages, best first, the earlier of two equals first; all if fewer."""
     return _best(passages, score(question, passages), k)
 
 
@@ -124,13 +124,13 @@ def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
 
 
 def emphasis(terms: Sequence[str], question: str) -> Floats:  # (n_terms,)
-    """Give the weight of each term: names say whom a question is about, and count more."""
+    """Return the weight of each term: names say whom a question is about, and count more."""
     names = names_in(question)
     return np.array([NAME_WEIGHT if term in names else 1.0 for term in terms])
 
 
 def likeness(terms: Sequence[str], words: Sequence[str]) -> Matrix:  # (n_terms, n_words)
-    """Give how alike terms and words are, in [0, 1].
+    """Return how alike terms and words are, in [0, 1].
 
     For spelling, 1 - insertions and deletions over both lengths, 0 below `LEAST_SIMILARITY`. Words
     that a thesaurus has together are alike to `MEANING`. There is at least one term and one word.

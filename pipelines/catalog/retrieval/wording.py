@@ -31,7 +31,7 @@ _STOP_WORDS = frozenset(
 
 
 def sentences_of(text: str) -> list[str]:
-    """Give the sentences of a text, those without a word left out."""
+    """Return the sentences of a text, those without a word left out."""
     return [part for part in _SENTENCE_END.split(text) if has_word(part)]
 
 
@@ -41,23 +41,23 @@ def has_word(text: str) -> bool:
 
 
 def words_of(text: str) -> list[str]:
-    """Give the words of a text in lower case, numbers among them."""
+    """Return the words of a text in lower case, numbers among them."""
     return _WORD.findall(text.lower())
 
 
 def terms_of(question: str) -> list[str]:
-    """Give the words of a question that say what it is about, each once; all when none does."""
+    """Return the words of a question that say what it is about, each once; all when none does."""
     words = list(dict.fromkeys(words_of(question)))
     return [word for word in words if word not in _STOP_WORDS] or words
 
 
 def names_in(question: str) -> frozenset[str]:
-    """Give the capitalised words of a question but the first, in lower case."""
+    """Return the capitalised words of a question but the first, in lower case."""
     return frozenset(word.lower() for word in _WORD.findall(question)[1:] if word[0].isupper())
 
 
 def weights_of(terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """Give how much each term tells texts apart: the logarithm of how rarely texts have it.
+    """Return how much each term tells texts apart: the logarithm of how rarely texts have it.
 
     Inverse document frequency, smoothed so that a term in no text or in all has a finite weight
     `> 0` (Manning, Raghavan and Schuetze 2008, section 6.2.1). Texts are their words.
@@ -97,12 +97,12 @@ class Span:
 
 
 def kind_asked(question: str) -> SpanKind:
-    """Give what a question asks for; a person when nothing in it says."""
+    """Return what a question asks for; a person when nothing in it says."""
     return next((kind for kind, asked in _ASKED if asked.search(question)), SpanKind.PERSON)
 
 
 def spans_of(text: str, kind: SpanKind, question: str) -> list[Span]:
-    """Give the spans of a kind, in order, without those that share a word with the question."""
+    """Return the spans of a kind, in order, without those that share a word with the question."""
     known = set(words_of(question))
     spans, before, first = [], 0, 0
     for found in _PATTERNS[kind].finditer(text):

@@ -43,7 +43,7 @@ def route(tmp_path: Path) -> Path:
 
 
 def measured(*arguments: str, code: int = 0) -> Result:
-    """Give what a ramp said; left out where this machine was too busy to send on time."""
+    """Return what a ramp said; left out where this machine was too busy to send on time."""
     done = invoke("breakpoint", *arguments)
     if "ms late: none counts" in " ".join((done.stdout + done.stderr).split()):
         pytest.skip("this machine sent every step too late")

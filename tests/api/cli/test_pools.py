@@ -25,7 +25,7 @@ def latency(tmp_path: Path) -> str:
 
 
 def choose(latency: str, *words: str) -> tuple[int, str]:
-    """Give exit code and output."""
+    """Return exit code and output."""
     told = ["--latency", latency, "--model", "toy", "--qos-ms", "1200", "--requests", "300"]
     done = invoke("pool", "choose", *told, *words)
     return done.exit_code, done.stdout + done.stderr

@@ -27,7 +27,7 @@ def route(tmp_path: Path, /, **changes: object) -> str:
 
 
 def with_available(**available: int) -> list[dict[str, object]]:
-    """Give the units, of some of which so many can be had."""
+    """Return the units, of some of which so many can be had."""
     return [
         {name: getattr(unit, name) for name in _OF_UNIT}
         | {"latency_s": unit.latency_s}

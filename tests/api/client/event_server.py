@@ -13,7 +13,7 @@ AT = "2026-01-01T00:00:00Z"
 
 
 def event(serial: int, kind: str = "query.progress", query_id: str | None = "q-1") -> str:
-    """Give an event as its JSON; U+2028 ends a line for Python, not for the protocol."""
+    """Return an event as its JSON; U+2028 ends a line for Python, not for the protocol."""
     told = {
         "id": serial,
         "at": AT,

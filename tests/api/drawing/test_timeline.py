@@ -34,7 +34,7 @@ def drawn(*parts: OperatorPart, bound_s: float | None = None) -> Element:
 
 
 def bars(root: Element) -> list[tuple[float, float, float]]:
-    """Give left end, right end and height of each bar."""
+    """Return left end, right end and height of each bar."""
     found = [each.find(f"{SVG}rect") for each in of_class(root, "operator")]
     figures = [[float(r.get(n, "")) for n in ("x", "width", "y")] for r in found if r is not None]
     return [(x, x + width, y) for x, width, y in figures]

@@ -52,7 +52,7 @@ def trial(
 
 
 def parsed(svg: str) -> Element:
-    """Give the root of a drawing, which must keep to what every drawing keeps to."""
+    """Return the root of a drawing, which must keep to what every drawing keeps to."""
     root = fromstring(svg)
     assert root.tag == f"{SVG}svg"
     assert root.get("role") in ("img", "group")

@@ -30,7 +30,7 @@ AT_ONCE_S = 2.0
 async def followed(
     folder: Path, *, leaves_s: float = 30.0, clock: Clock | None = None
 ) -> AsyncIterator[Followed]:
-    """Give what serves a query `q`, for followers."""
+    """Return what serves a query `q`, for followers."""
     async with serving(folder, {"q": desired("echo")}) as orchestrator:
         found = Followed(orchestrator, clock or SystemClock(), leaves_s=leaves_s)
         orchestrator.followers = found

@@ -70,7 +70,7 @@ class FakeCluster(Cluster):
             self._gone(key)
 
     def status(self, name: str, namespace: str = "ns") -> dict[str, Any]:
-        """Give the status of an object."""
+        """Return the status of an object."""
         found: dict[str, Any] = self.objects[f"{namespace}/{name}"].get("status", {})
         return found
 
@@ -130,7 +130,7 @@ class FakeCluster(Cluster):
         return dict(body)
 
     def reasons(self, name: str) -> list[str]:
-        """Give what was told of an object."""
+        """Return what was told of an object."""
         return [reason for of, reason in self.events if of == name]
 
     def _store(self, kind: str, key: str, found: Object) -> Object:

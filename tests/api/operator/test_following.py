@@ -31,7 +31,7 @@ NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
 
 
 def read(service: FakeService) -> QueryBook:
-    """Give what the service says now."""
+    """Return what the service says now."""
     book = QueryBook(service=service)
     book.read()
     return book

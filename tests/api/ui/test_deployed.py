@@ -52,7 +52,7 @@ def scores(client: TestClient, *scores: float) -> None:
 
 
 def row(page: str, name: str) -> list[str]:
-    """Give what stands in the row of an objective: asked, predicted, observed, state."""
+    """Return what stands in the row of an objective: asked, predicted, observed, state."""
     found = re.search(rf'<th scope="row">{name}</th>(.*?)</tr>', page, re.DOTALL)
     assert found is not None, page
     cells = re.findall(r"<td[^>]*>(.*?)</td>", found[1], re.DOTALL)

@@ -32,7 +32,7 @@ def sent(client: TestClient, **change: str) -> Answered:
 
 
 def wrong_at(page: str, field: str) -> str:
-    """Give what a page says of a field, to eyes and to screen readers alike."""
+    """Return what a page says of a field, to eyes and to screen readers alike."""
     assert re.search(rf'name="{re.escape(field)}"[^>]*aria-invalid="true"', page), page
     assert re.search(rf'aria-describedby="[^"]*wrong-{re.escape(field)}"', page)
     found = re.search(rf'id="wrong-{re.escape(field)}">(.*?)</span>', page, re.DOTALL)

@@ -72,7 +72,7 @@ class GpuNode:
         self.left = [self.configuration.replicas] * self.configuration.physical
 
     def admit(self, resource: str, number: int, env: Mapping[str, str]) -> Client:
-        """Give what a container gets that asks for so many; NotAdmittedError: nothing."""
+        """Return what a container gets that asks for so many; NotAdmittedError: nothing."""
         has = self.configuration
         if resource != has.resource or number > sum(self.left):
             raise NotAdmittedError(f"Insufficient {resource}")

@@ -110,7 +110,7 @@ def follower(
     route: ClusterRoute | None = None,
     urls: Mapping[str, str] | None = None,
 ) -> RouteFollower:
-    """Give one; with URLs of the units, it verifies them."""
+    """Return one; with URLs of the units, it verifies them."""
     usual = cluster_route(prometheus=PROMETHEUS, regimes=RegimeSettings(settle_s=SETTLE_S))
     return RouteFollower(
         cluster=cluster,
@@ -366,7 +366,7 @@ def verifying(cluster: KeepingCluster, cheap: str, dear: str) -> RouteFollower:
 
 
 def settled(here: RouteFollower, words: str = "not verified yet") -> RouteSteered:
-    """Give what it comes to once of no unit it says these words at the end."""
+    """Return what it comes to once of no unit it says these words at the end."""
     began = time.monotonic()
     steered, _ = here.step()
     while any(why.endswith(words) for why in steered.unverified.values()):

@@ -62,7 +62,7 @@ class Case:
 
 
 class Library(BaseRetriever):
-    """Gives the k texts that share most words with the question."""
+    """Returns the k texts that share most words with the question."""
 
     k: int = 2
 

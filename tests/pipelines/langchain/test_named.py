@@ -38,7 +38,7 @@ Load = Callable[..., Pipeline]
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Give what loads from a module of this text."""
+    """Yield what loads from a module of this text."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def loaded(text: str, attribute: str = "chain") -> Pipeline:

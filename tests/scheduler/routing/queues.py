@@ -45,12 +45,12 @@ def step(
 
 
 def breaks_exponential(service_s: float, latency_s: float) -> float:
-    """Give at which rate 5 % of M/M/1 take longer: exp(-(mu - lambda) t) = 0.05."""
+    """Return at which rate 5 % of M/M/1 take longer: exp(-(mu - lambda) t) = 0.05."""
     return 1 / service_s - log(20) / latency_s
 
 
 def breaks_constant(service_s: float, latency_s: float) -> float:
-    """Give at which rate 5 % of M/D/1 take longer, by bisection of its closed form."""
+    """Return at which rate 5 % of M/D/1 take longer, by bisection of its closed form."""
     low, high = 0.0, 1 / service_s
     for _ in range(50):
         rate = (low + high) / 2
@@ -60,7 +60,7 @@ def breaks_constant(service_s: float, latency_s: float) -> float:
 
 
 def _waits_at_most(rate: float, service_s: float, wait_s: float) -> float:
-    """Give the part that waits no longer (Erlang, 1909)."""
+    """Return the part that waits no longer (Erlang, 1909)."""
     total = 1.0 * exp(rate * wait_s)
     for k in range(1, floor(wait_s / service_s) + 1):
         early = rate * (wait_s - k * service_s)

@@ -178,7 +178,7 @@ def test_the_closed_form_of_constant_service_is_that_of_a_long_run() -> None:
 
 
 def _exact(breaks_at: float) -> Callable[[float], RampStep]:
-    """Give steps that know: latency is over its limit above a rate, without doubt."""
+    """Return steps that know: latency is over its limit above a rate, without doubt."""
 
     def step(per_s: float) -> RampStep:
         made = RampStepSeen(

@@ -38,7 +38,7 @@ GONE = replace(LOST, changes=LOST.changes[:1])  # and never back
 def watched(
     scenario: RouteScenario, router: Router, bucket_s: float
 ) -> tuple[RoutedRun, RouteSeries]:
-    """Give what comes of it and its series."""
+    """Return what comes of it and its series."""
     recorder = RouteRecorder(
         units=tuple(unit.name for unit in scenario.route.units),
         bucket_s=bucket_s,

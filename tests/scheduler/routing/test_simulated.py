@@ -41,7 +41,7 @@ LOST = replace(
 
 
 def run_of(scenario: RouteScenario, router: Router, seed: int = 0) -> RoutedRun:
-    """Give what comes of it with a seed."""
+    """Return what comes of it with a seed."""
     return simulated(scenario, router, np.random.default_rng(seed))
 
 
