@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.query import DataSource, QueryRequest
+from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.dataset import Dataset, load_folder, load_json_lines
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import read_file
@@ -14,6 +16,9 @@ from circinus.pipelines.infrastructure_file import infrastructure_from_dict, wit
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.presets import PRESETS
 from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
+from circinus.pipelines.suggested import with_suggested
+
+_LEAST_USD_PER_MILLION = 0.001  # the cheapest that genai-prices lists is 0.003
 
 
 def query_of(document: object) -> QueryRequest:
@@ -60,3 +65,33 @@ def read_document(path: Path) -> dict[str, object]:
     """Return the mapping of a YAML file; InvalidInput unless it is one strict document."""
     field = f"file {path.name}"
     return parse_document(read_file(path, field, LARGEST_FILE_BYTES), field=field)
+
+
+def completed(
+    infrastructure: Infrastructure, pipeline: Pipeline, clock: Clock | None = None
+) -> tuple[Infrastructure, tuple[str, ...]]:
+    """Return the infrastructure with what a pipeline calls, and what is to be told of it.
+
+    InvalidInput if it lacks an endpoint whose price nobody lists, see `pipelines.suggested`.
+    """
+    called = [name for operator in pipeline.graph.operators for name in operator.endpoints]
+    today = datetime.fromtimestamp((clock or SystemClock()).timestamp(), UTC).date().isoformat()
+    whole, notes = with_suggested(infrastructure, called, pipeline.suggested, today)
+    return whole, (*notes, *_odd_prices(whole))
+
+
+def _odd_prices(infrastructure: Infrastructure) -> list[str]:
+    """Return what looks like a slip in prices: one left out beside others, one of a token."""
+    shared = [tier for tier in infrastructure.tiers if not (tier.dedicated or tier.endpoints)]
+    priced = any(tier.price_usd_per_hour for tier in shared)
+    free = [tier.name for tier in shared if not tier.price_usd_per_hour and priced]
+    small = [
+        f"endpoint {one.name}: {name} is {value:g} a million, below any listed price: it must be "
+        "per million tokens, not per token"
+        for tier in infrastructure.tiers
+        for one in tier.endpoints
+        for name in ("input_usd_per_million", "output_usd_per_million")
+        if 0 < (value := getattr(one.price, name)) < _LEAST_USD_PER_MILLION
+    ]
+    words = "price_usd_per_hour is 0 or left out (default 0), so plans there cost nothing"
+    return [*(f"tier {name}: {words}" for name in free), *small]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from circinus.api.query_file import read_document
+from circinus.api.schemas.faults import faults_of
+from circinus.api.settings import Settings
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.pipeline import Pipeline
@@ -62,6 +68,44 @@ class RegisteredPipelines:
         if name not in self.names:
             raise InvalidInput.of("pipeline", "must be registered", name)
         return self.extra.get(name, name)
+
+
+def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
+    """Return the settings, None: from the environment; InvalidInput if an option breaks a rule."""
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise InvalidInput(faults_of(error, model=Settings)) from error
+
+
+def reference_here(name: str) -> str:
+    """Return where a pipeline is that CIRCINUS_EXTRA_PIPELINES registers; else the name itself."""
+    extra = settings_with().extra_pipelines
+    if not extra or ":" in name:
+        return name
+    import_from_here()
+    return RegisteredPipelines.of(extra).extra.get(name, name)
+
+
+def import_from_here() -> None:
+    """Let modules of the current folder be imported, as `python -m` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def pipeline_here(reference: str) -> Pipeline:
+    """Return the pipeline of a registered name, or of `module:attribute`, here or installed.
+
+    Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs.
+    """
+    reference = reference_here(reference)
+    if ":" in reference:
+        import_from_here()
+    pipeline = load_pipeline(reference, allow_import=True)
+    pipeline.require_available()
+    return pipeline
 
 
 def read_quotas(text: str) -> dict[str, float]:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import RenderableType
 from typer import Argument, Option
 
-from circinus.api import formats
+from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import pipeline_here, reference_here
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Follow, Screen
 from circinus.api.query_file import read_document
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import DeploymentUnitInput, RouteInput
 from circinus.api.settings import Settings
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Follow, Screen
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import read_file

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import is_dataclass
 from enum import IntEnum
 from functools import wraps
-from types import FrameType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
 from circinus.api.cli.options import connect
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client, Refused
 from circinus.api.store.failures import DatabaseFailed
+from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 
@@ -106,16 +104,6 @@ def leave(code: ExitCode) -> None:
     """End the command with a code that is no error, by typer.Exit unless it is OK."""
     if code is not ExitCode.OK:
         raise typer.Exit(int(code))
-
-
-@contextmanager
-def on_signal(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Let a signal call a handler while the block runs."""
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 def _leave(screen: Screen, error: BaseException, *, debug: bool) -> None:

@@ -6,14 +6,15 @@ from typing import Annotated, Literal
 
 from typer import Option, echo
 
+from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.deploying import PlanSource, plan_of
-from circinus.api.cli.options import InfrastructureName, pipeline_here, reference_here
-from circinus.api.cli.screen import Screen
+from circinus.api.cli.options import InfrastructureName
 from circinus.api.client import Client
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.plan_file import PlanFile
 from circinus.api.schemas.plans import to_plan
 from circinus.api.schemas.query import SloRequest
+from circinus.api.text.screen import Screen
 from circinus.deploy.compose.rendering import (
     ComposeSettings,
     addresses,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from circinus.api.cli.screen import Screen
+from circinus.api.text.screen import Screen
 
 _SECRET = "Secret to be filled in:"
 

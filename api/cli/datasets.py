@@ -7,10 +7,9 @@ from typing import Annotated
 
 from typer import Argument
 
-from circinus.api import formats
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen
 
 DatasetId = Annotated[str, Argument(metavar="ID", help="Id of a data set.")]
 

@@ -18,13 +18,10 @@ from typing import Annotated, Literal
 import platformdirs
 from rich.text import Text
 
-from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.deploying import ClusterOptions
 from circinus.api.cli.machine import is_prepared
 from circinus.api.cli.options import Token, Url, connect
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen
 from circinus.api.operator.definition import definition
 from circinus.api.query_file import read_document
 from circinus.api.schemas.planning import method_view
@@ -33,6 +30,8 @@ from circinus.api.store.engine import connect as open_database
 from circinus.api.store.engine import require_known
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.store import Store
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.registry import ListedPipeline, listed, registered
 

@@ -20,18 +20,17 @@ import yaml
 from rich.console import RenderableType
 from typer import Argument, Option
 
-from circinus.api import formats
 from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_infrastructure
-from circinus.api.bootstrap.registry import RegisteredPipelines
-from circinus.api.cli.options import PIPELINE_HELP, all_here, pairs, pipeline_here
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.rendering.tiers import calibration_table
-from circinus.api.cli.screen import Screen
+from circinus.api.bootstrap.registry import RegisteredPipelines, pipeline_here
+from circinus.api.cli.options import PIPELINE_HELP, all_here, pairs
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.service import OperatorView, PipelineView, pipeline_view
 from circinus.api.settings import Settings
 from circinus.api.store.history import SqlHistory, open_history
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen
+from circinus.api.text.tiers import calibration_table
 from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import ValidationError
 from typer import Argument, Option
 
-from circinus.api.bootstrap.registry import RegisteredPipelines
-from circinus.api.cli.screen import Screen
+from circinus.api.bootstrap.registry import import_from_here
 from circinus.api.client import Client, Retries
-from circinus.api.schemas.faults import faults_of
 from circinus.api.schemas.routes import VerifyInput
-from circinus.api.settings import DEFAULT_URL, Settings
+from circinus.api.settings import DEFAULT_URL
+from circinus.api.text.screen import Screen
 from circinus.deploy.methods import METHODS
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import read_json_lines
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.files import opened
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.registry import listed, load_metric, load_pipeline, registered
+from circinus.pipelines.registry import listed, load_metric, registered
 
 if TYPE_CHECKING:  # what sends probes is for who asks for it
     from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
@@ -59,43 +55,6 @@ def connect(url: Url = DEFAULT_URL, token: Token = None) -> Client:
     return Client(url, token=token, retries=_RETRIES)
 
 
-def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
-    """Return the settings, None: from the environment; InvalidInput if an option breaks a rule."""
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=Settings)) from error
-
-
-def reference_here(name: str) -> str:
-    """Return where a pipeline is that CIRCINUS_EXTRA_PIPELINES registers; else the name itself."""
-    extra = settings_with().extra_pipelines
-    if not extra or ":" in name:
-        return name
-    _import_from_here()
-    return RegisteredPipelines.of(extra).extra.get(name, name)
-
-
-def _import_from_here() -> None:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-
-
-def pipeline_here(reference: str) -> Pipeline:
-    """Return the pipeline of a registered name, or of `module:attribute`, here or installed.
-
-    Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs.
-    """
-    reference = reference_here(reference)
-    if ":" in reference:
-        _import_from_here()
-    pipeline = load_pipeline(reference, allow_import=True)
-    pipeline.require_available()
-    return pipeline
-
-
 def probes_here(file: Path, metric: str | None, asked: VerifyInput) -> EndpointProbes:
     """Return the probes of a file, as many as a route asks for, and their metric.
 
@@ -107,7 +66,7 @@ def probes_here(file: Path, metric: str | None, asked: VerifyInput) -> EndpointP
     with opened(file, "--probes") as lines:
         examples = read_json_lines(lines, f"--probes {file.name}").examples
     if metric is not None:
-        _import_from_here()
+        import_from_here()
     return EndpointProbes(
         examples=examples[: asked.probes],
         tolerance=asked.tolerance,

@@ -10,17 +10,16 @@ from typing import Annotated, NamedTuple
 from rich.console import RenderableType
 from typer import Option
 
-from circinus.api import formats
 from circinus.api.bootstrap import planning
 from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.bootstrap.registry import pipeline_here, reference_here, settings_with
 from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.cli import options
-from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.labelling import JudgedQuery, LabelDesk
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Follow, Screen
-from circinus.api.cli.told import MaybeWhat, Sets, Told, What, completed, query_told
+from circinus.api.cli.told import MaybeWhat, Sets, Told, What, query_told
 from circinus.api.query_file import (
+    completed,
     load_data,
     query_of,
     query_schema,
@@ -31,6 +30,8 @@ from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import progress_view, shortfall_view
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.settings import FORMS, Settings
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Follow, Screen, on_signal
 from circinus.api.use_cases.affordable import require_affordable
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
@@ -77,7 +78,7 @@ def validate(
             document={"valid": True, "infrastructure": tiers.name, "tiers": names},
         )
         return
-    asked = _asked(query_told(file, sets), tiers, options.settings_with())
+    asked = _asked(query_told(file, sets), tiers, settings_with())
     request, tiers, pipeline = asked.request, asked.tiers, asked.pipeline
     require_affordable(asked.query, tiers, pipeline)
     size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
@@ -127,7 +128,7 @@ def plan(
 
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
-    settings = options.settings_with()
+    settings = settings_with()
     asked = _asked(query_told(file, sets), read_infrastructure(infrastructure), settings, method)
     request, tiers, pipeline, query, dataset, *_ = asked
     choice = settings.executor_with(executor, executor_workers)
@@ -223,11 +224,11 @@ def _asked(
         named = {"method": method_of(method, "--method").name}
         changed = (request.planning or PlanningRequest()).model_copy(update=named)
         request = request.model_copy(update={"planning": changed})
-    pipeline = options.pipeline_here(request.pipeline)
+    pipeline = pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
     tiers, notes = completed(tiers, pipeline)
     dataset = load_data(request.data, pipeline, base=asked.base)
-    reference = options.reference_here(request.pipeline)
+    reference = reference_here(request.pipeline)
     return _Asked(request, tiers, pipeline, query, dataset, reference, notes)
 
 

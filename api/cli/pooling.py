@@ -6,11 +6,11 @@ from typing import Annotated
 
 from typer import Argument
 
-from circinus.api import formats
 from circinus.api.cli.options import QueryId, pairs
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.pooling import PoolView
+from circinus.api.text import formats
+from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import InvalidInput
 
 _FORM = "TIER/TYPE=N"

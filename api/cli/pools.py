@@ -9,14 +9,14 @@ from rich.console import RenderableType
 from typer import Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.pools import (
     PoolChoiceView,
     PoolOfferView,
     QueryPoolView,
 )
+from circinus.api.text import tables
+from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.pipelines.files import read_file

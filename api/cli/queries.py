@@ -11,17 +11,16 @@ import yaml
 from rich.console import RenderableType
 from typer import Argument, Option, echo
 
-from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import Cold, QueryFile, QueryId, pairs
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen, json_text
 from circinus.api.client import Client, Refused
 from circinus.api.phases import QueryPhase
 from circinus.api.query_file import query_of, read_document
 from circinus.api.schemas.explanation import ReplanBody, ReplanData, WhatIfBody
 from circinus.api.schemas.progress import QueryView
 from circinus.api.schemas.query import DataSource
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen, json_text
 from circinus.pipelines.errors import InvalidInput
 
 _FORM = "0.8x, +2, -2 or 5"

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import RenderableType
 from typer import Argument, Option, echo
 
-from circinus.api import formats
-from circinus.api.cli.command import ExitCode, leave, on_signal
+from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MetricName, probes_here
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_document
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen, on_signal
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 

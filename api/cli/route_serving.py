@@ -9,16 +9,15 @@ from typing import Annotated
 from rich.console import RenderableType
 from typer import Argument, Option
 
-from circinus.api import formats
-from circinus.api.cli.rendering import tables
 from circinus.api.cli.route_cluster import FollowOptions, cluster_file, follow_in_cluster
-from circinus.api.cli.screen import Screen
 from circinus.api.cli.serving import given_input
 from circinus.api.client import Client
 from circinus.api.query_file import read_document
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput, RouteView, UnitStatusView
 from circinus.api.schemas.service import RequestBody
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen
 
 RouteName = Annotated[str, Argument(metavar="NAME", help="Name of a route.")]
 _COLUMNS = ("unit", "weight", "part now", "workers", "can be had", "sent", "score", "")

@@ -7,14 +7,13 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MetricName, pairs, probes_here
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_document
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput, VerifiedUnitView
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 
 _COLUMNS = ("unit", "score", "reference", "difference", "agrees", "failed")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from circinus.api import formats
+from circinus.api.bootstrap.registry import settings_with
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import MethodName, settings_with
-from circinus.api.cli.screen import Screen
+from circinus.api.cli.options import MethodName
 from circinus.api.client import Client
 from circinus.api.event_log import start_event_log
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.planning import method_view
+from circinus.api.text import formats
+from circinus.api.text.screen import Screen
 from circinus.deploy.methods import method_of
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
@@ -34,7 +35,7 @@ def demo(
     ] = False,
 ) -> None:
     """Plan, deploy and serve queries that compete, while a link thins and machines go."""
-    from circinus.api.cli.demo.run import run  # only when asked to
+    from circinus.api.demo.run import run  # only when asked to
 
     chosen = None if method is None else method_of(method, "--method")
     console = screen.err if screen.as_json else screen.out

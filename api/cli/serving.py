@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from circinus.api import formats
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import QueryId, pairs
 from circinus.api.cli.queries import show_phase
-from circinus.api.cli.rendering import tables, tiers
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, Late, RequestBody
 from circinus.api.settings import DEFAULT_URL
+from circinus.api.text import formats, tables, tiers
+from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.images import SERVICE_IMAGE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import LARGEST_DATASET
@@ -156,7 +155,7 @@ def verify(
         )
         screen.document(benchmark_job(settings))
         return
-    from circinus.api.cli.demo.report import comparison, verified  # scipy behind it
+    from circinus.api.demo.report import comparison, verified  # scipy behind it
 
     def told(_query_id: str, done: int) -> None:
         if done % max(1, requests // 10) == 0:

@@ -11,17 +11,17 @@ import typer
 from threadpoolctl import threadpool_limits
 from typer import Argument, Option
 
-from circinus.api import formats
 from circinus.api.bootstrap.execution import opened_executor
+from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import command
-from circinus.api.cli.options import pipeline_here, reference_here
-from circinus.api.cli.screen import Screen
 from circinus.api.cli.study_pool import pool
 from circinus.api.cli.study_routing import routing
 from circinus.api.cli.study_scheduling import dispatch, ilp, live, pool_change, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
+from circinus.api.text import formats
+from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import InvalidInput

@@ -14,7 +14,7 @@ from typing import Annotated
 from typer import Option
 
 from circinus.api.cli.options import numbers
-from circinus.api.cli.screen import Screen
+from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.files import read_file
 from circinus.scheduler.pool.pools import PoolSpace

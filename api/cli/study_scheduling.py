@@ -12,9 +12,9 @@ from typing import Annotated
 from typer import Option
 
 from circinus.api.cli.options import numbers
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import Screen
 from circinus.api.query_file import read_infrastructure
+from circinus.api.text import tables
+from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.clock import ProcessorClock
 from circinus.pipelines.errors import InvalidInput

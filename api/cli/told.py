@@ -10,20 +10,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from circinus.api.cli import options
+from circinus.api.bootstrap.registry import pipeline_here
 from circinus.api.query_file import read_document
-from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.strict_yaml import parse_document
-from circinus.pipelines.suggested import with_suggested
 
 _METAVAR = "FILE|MODULE:CHAIN"
 _HELP = "Query file (YAML), or a pipeline or LangChain chain as module:attribute."
@@ -38,7 +33,6 @@ Sets = Annotated[
     ),
 ]
 _SET_RULE = "must be NAME=VALUE, as slo.accuracy=0.8"
-_LEAST_USD_PER_MILLION = 0.001  # the cheapest that genai-prices lists is 0.003
 _SOURCES = ("examples", "folder", "jsonl", "dataset")
 
 
@@ -60,36 +54,6 @@ def query_told(what: str, sets: Sequence[str] | None) -> Told:
     for text in sets or ():
         document = _with(document, text)
     return found._replace(document=_with_all_examples(document))
-
-
-def completed(
-    infrastructure: Infrastructure, pipeline: Pipeline, clock: Clock | None = None
-) -> tuple[Infrastructure, tuple[str, ...]]:
-    """Return the infrastructure with what a pipeline calls, and what is to be told of it.
-
-    InvalidInput if it lacks an endpoint whose price nobody lists, see `pipelines.suggested`.
-    """
-    called = [name for operator in pipeline.graph.operators for name in operator.endpoints]
-    today = datetime.fromtimestamp((clock or SystemClock()).timestamp(), UTC).date().isoformat()
-    whole, notes = with_suggested(infrastructure, called, pipeline.suggested, today)
-    return whole, (*notes, *_odd_prices(whole))
-
-
-def _odd_prices(infrastructure: Infrastructure) -> list[str]:
-    """Return what looks like a slip in prices: one left out beside others, one of a token."""
-    shared = [tier for tier in infrastructure.tiers if not (tier.dedicated or tier.endpoints)]
-    priced = any(tier.price_usd_per_hour for tier in shared)
-    free = [tier.name for tier in shared if not tier.price_usd_per_hour and priced]
-    small = [
-        f"endpoint {one.name}: {name} is {value:g} a million, below any listed price: it must be "
-        "per million tokens, not per token"
-        for tier in infrastructure.tiers
-        for one in tier.endpoints
-        for name in ("input_usd_per_million", "output_usd_per_million")
-        if 0 < (value := getattr(one.price, name)) < _LEAST_USD_PER_MILLION
-    ]
-    words = "price_usd_per_hour is 0 or left out (default 0), so plans there cost nothing"
-    return [*(f"tier {name}: {words}" for name in free), *small]
 
 
 def _with(document: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -116,5 +80,5 @@ def _with_all_examples(document: dict[str, Any]) -> dict[str, Any]:
     is_told = not isinstance(data, Mapping) or any(name in data for name in _SOURCES)
     if is_told or not isinstance(reference, str) or ":" not in reference:
         return document
-    count = options.pipeline_here(reference).example_count
+    count = pipeline_here(reference).example_count
     return document if count is None else {**document, "data": {**data, "examples": count}}

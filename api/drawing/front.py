@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from circinus.api import formats
 from circinus.api.drawing.marks import cross, dot, marks
 from circinus.api.drawing.plot import PlotArea
 from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
+from circinus.api.text import formats
 from circinus.studies.report.charts import Axis, linear
 
 _SIZE = (600, 396)

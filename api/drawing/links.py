@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from circinus.api import formats
 from circinus.api.drawing.svg import drawing, element, fitted, of_tier, title, words
 from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.service import InfrastructureView, LinkView, TierView
+from circinus.api.text import formats
 
 _WIDE, _HIGH, _STEP = 236.0, 46.0, 92.0
 _BEYOND = 22.0  # pixels between links that pass tiers by

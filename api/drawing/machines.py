@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from circinus.api import formats
 from circinus.api.drawing.svg import drawing, element, fitted, of_tier, title, words, wrapped
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
 from circinus.api.schemas.service import InfrastructureView, MachineTypeView, TierView
+from circinus.api.text import formats
 
 MOST_DRAWN = 400
 """Machines of a pool that are drawn; of more, those in use go first, and words tell the rest."""

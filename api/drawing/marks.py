@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from circinus.api import formats
 from circinus.api.drawing.svg import ACCENT, GREY, element, title
 from circinus.api.schemas.progress import TrialView
+from circinus.api.text import formats
 from circinus.planner.search.trials import TrialState
 
 _TELLING = 250

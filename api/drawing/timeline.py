@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from circinus.api import formats
 from circinus.api.drawing.svg import drawing, element, fitted, of_tier, title, words
 from circinus.api.schemas.explanation import ExplanationView
 from circinus.api.schemas.plans import PlanView
+from circinus.api.text import formats
 from circinus.planner.answers.explaining import OperatorPart
 from circinus.studies.report.charts import Axis, linear
 

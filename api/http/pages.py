@@ -14,8 +14,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from circinus.api import formats
 from circinus.api.phases import QueryPhase
+from circinus.api.text import formats
 
 _ROOM = Path(__file__).with_name("ui")
 STATIC = "/ui/static/"

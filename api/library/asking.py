@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from circinus.api.cli.options import pipeline_here, reference_here
-from circinus.api.cli.told import completed
+from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.library.examples import Data, dataset_of, source_of
-from circinus.api.query_file import query_of, read_infrastructure
+from circinus.api.query_file import completed, query_of, read_infrastructure
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.settings import Settings
 from circinus.pipelines import checks

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from circinus.api import formats
 from circinus.api.drawing.front import front_svg
 from circinus.api.drawing.search import search_svg
 from circinus.api.library.asking import Handed, Plannable
@@ -23,6 +22,7 @@ from circinus.api.schemas.explanation import WhatIfBody
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.plans import EstimateView, plan_view
 from circinus.api.schemas.progress import ShortfallView, TrialView, shortfall_view
+from circinus.api.text import formats
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure

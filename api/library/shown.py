@@ -11,12 +11,11 @@ from shutil import get_terminal_size
 
 from rich.console import Console, RenderableType
 
-from circinus.api import formats
-from circinus.api.cli.rendering import tables
-from circinus.api.cli.screen import PIPED_WIDTH
 from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ShortfallView
+from circinus.api.text import formats, tables
+from circinus.api.text.screen import PIPED_WIDTH
 
 _COLUMNS = ("plan", "accuracy", "latency", "cost", "SLOs", "where", "configuration")
 _MOST = 10

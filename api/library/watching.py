@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from circinus.api.cli.command import on_signal
-from circinus.api.cli.rendering.tables import progress_words
 from circinus.api.schemas.progress import TrialView, progress_view, trial_view
+from circinus.api.text.screen import on_signal
+from circinus.api.text.tables import progress_words
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.slo import Slo

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from circinus.api import formats
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.plans import plan_view
 from circinus.api.store.records import Replan
 from circinus.api.store.store import Store
+from circinus.api.text import formats
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.infrastructure import Infrastructure, Link, Tier

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from circinus.api.cli.rendering.tiers import tiers_table
 from circinus.api.query_file import read_infrastructure
 from circinus.api.schemas.schedule import PreviewBody
 from circinus.api.schemas.service import infrastructure_view
 from circinus.api.store.store import Store
+from circinus.api.text.tiers import tiers_table
 from circinus.api.use_cases.scheduling import live_problem, preview
 from circinus.api.use_cases.views import schedule_view
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus

@@ -10,13 +10,13 @@ from math import inf
 import pytest
 from rich.console import Console
 
-from circinus.api import formats
-from circinus.api.cli.rendering.tables import plans_table
 from circinus.api.query_file import query_of
 from circinus.api.schemas.explanation import ObjectiveChange
 from circinus.api.schemas.plans import PlanView, plan_view, to_plan
 from circinus.api.schemas.query import to_query
 from circinus.api.store.documents import from_document, to_document
+from circinus.api.text import formats
+from circinus.api.text.tables import plans_table
 from circinus.api.use_cases.changes import changed_query
 from circinus.pipelines.endpoints import Endpoint, Usage
 from circinus.pipelines.errors import InvalidInput

@@ -11,12 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 from rich.console import Console
 
-from circinus.api.cli.rendering.tiers import tiers_table
 from circinus.api.control.service import Service
 from circinus.api.drawing.links import links_svg
 from circinus.api.http.app import application_of
 from circinus.api.schemas.explanation import WhatIfBody
 from circinus.api.schemas.service import infrastructure_view
+from circinus.api.text.tiers import tiers_table
 from circinus.api.use_cases.capacity import with_machines
 from circinus.api.use_cases.changes import changed_infrastructure
 from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits

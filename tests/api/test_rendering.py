@@ -9,18 +9,6 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console, RenderableType
 
-from circinus.api import formats
-from circinus.api.cli.rendering.tables import (
-    BestSeen,
-    deployment_table,
-    plans_table,
-    progress_line,
-    queries_table,
-    query_text,
-    schedule_table,
-    shortfall_text,
-)
-from circinus.api.cli.screen import Follow
 from circinus.api.phases import QueryPhase
 from circinus.api.query_file import query_of
 from circinus.api.schemas.planning import planning_view
@@ -34,6 +22,18 @@ from circinus.api.schemas.schedule import (
     WaitingView,
 )
 from circinus.api.schemas.service import DeploymentView, InstanceView, ObservedView
+from circinus.api.text import formats
+from circinus.api.text.screen import Follow
+from circinus.api.text.tables import (
+    BestSeen,
+    deployment_table,
+    plans_table,
+    progress_line,
+    queries_table,
+    query_text,
+    schedule_table,
+    shortfall_text,
+)
 from circinus.deploy.methods import PUBLISHED
 from circinus.pipelines.query import PlanningMethod
 from circinus.pipelines.slo import Estimate, SloState

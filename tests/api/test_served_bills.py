@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from circinus.api import formats
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.http.data_plane import reply_of
@@ -17,6 +16,7 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.billed import ServedBillView, served_bill_view
 from circinus.api.schemas.service import InstanceView
 from circinus.api.store.store import Store
+from circinus.api.text import formats
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.pipelines.endpoints import CallPrice, Endpoint, Usage

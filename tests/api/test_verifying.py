@@ -14,14 +14,14 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
-from circinus.api.cli.demo.report import Report, problems_of
-from circinus.api.cli.demo.report import verified as verify
-from circinus.api.cli.demo.sending import ObservedTraffic
-from circinus.api.cli.screen import json_text
 from circinus.api.client import Client
 from circinus.api.control.service import Service
+from circinus.api.demo.report import Report, problems_of
+from circinus.api.demo.report import verified as verify
+from circinus.api.demo.sending import ObservedTraffic
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
+from circinus.api.text.screen import json_text
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput

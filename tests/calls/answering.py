@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from circinus.api.cli.demo.sending import example_body
 from circinus.api.client import Client
+from circinus.api.demo.sending import example_body
 from circinus.api.schemas.plans import PlanView
 from tests.calls.server import ModelServer
 from tests.e2e.service_process import ROOT, ServiceProcess

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from circinus.api.cli.demo.sending import example_body
 from circinus.api.client import Client
+from circinus.api.demo.sending import example_body
 from circinus.pipelines.endpoints import RateLimits
 from circinus.pipelines.errors import CircinusError
 from tests.calls.answering import FOLDER, QUERY, answering, served

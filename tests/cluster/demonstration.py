@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from circinus.api.cli.demo.report import comparison, verified
 from circinus.api.client import Client
+from circinus.api.demo.report import comparison, verified
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.clock import SystemClock

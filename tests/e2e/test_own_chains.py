@@ -15,8 +15,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from circinus.api.cli.demo.report import verified
 from circinus.api.client import Client
+from circinus.api.demo.report import verified
 from circinus.pipelines.clock import SystemClock
 from tests.e2e.own_chains import CASES, QUALITY, Case
 from tests.e2e.service_process import ROOT, ServiceProcess

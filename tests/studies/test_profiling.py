@@ -10,7 +10,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from circinus.api.cli.screen import json_text
+from circinus.api.text.screen import json_text
 from circinus.deploy.planning import sampling_of, stopping_rule
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.graph import PipelineGraph

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from circinus.api import formats
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import SloRequest
+from circinus.api.text import formats
 from circinus.planner.search.trials import TrialState
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from circinus.api import formats
 from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
 from circinus.api.schemas.faults import checked
+from circinus.api.text import formats
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.slo import ANY_LATENCY_S, Slo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.api.cli.demo.cases import CASES, CONTESTED, THINNED, DemoCase, demo_infrastructure
+from circinus.api.demo.cases import CASES, CONTESTED, THINNED, DemoCase, demo_infrastructure
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.query import to_query
 from circinus.pipelines.query import fitted

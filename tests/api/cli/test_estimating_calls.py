@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api import formats
+from circinus.api.text import formats
 from circinus.planner.search.bill import Bill, CallsCost, Cost, Forecast
 from tests.api.cli.commands import adder_query, invoke
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import circinus
 from circinus.api.cli.command import command
-from circinus.api.cli.screen import Screen
+from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import Unavailable
 from tests.api.cli.commands import invoke
 

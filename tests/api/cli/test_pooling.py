@@ -10,8 +10,8 @@ import pytest
 
 from circinus.api.cli.deploying import plan_of
 from circinus.api.cli.pooling import apply, drop, show
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
+from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import InvalidInput
 from tests.api.client.event_server import AT
 from tests.api.malformed import query

@@ -9,8 +9,8 @@ import typer
 
 from circinus.api.cli.command import ExitCode
 from circinus.api.cli.queries import status
-from circinus.api.cli.screen import Screen
 from circinus.api.client import Client
+from circinus.api.text.screen import Screen
 from tests.api.client.event_server import AT, EventServer, telling
 from tests.api.malformed import query
 

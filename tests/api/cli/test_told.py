@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.cli.told import completed, query_told
+from circinus.api.cli.told import query_told
+from circinus.api.query_file import completed
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.errors import InvalidInput

@@ -10,15 +10,14 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from circinus.api import formats
-from circinus.api.cli.demo.changes import MissingMachines, ThinnedLink
-from circinus.api.cli.demo.sending import CONFIDENCE, ObservedTraffic, Told, send
-from circinus.api.cli.rendering import tables
 from circinus.api.client import Client
+from circinus.api.demo.changes import MissingMachines, ThinnedLink
+from circinus.api.demo.sending import CONFIDENCE, ObservedTraffic, Told, send
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import OutlookView, PlanView
 from circinus.api.schemas.progress import QueryView
+from circinus.api.text import formats, tables
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, SloState

@@ -8,8 +8,6 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from circinus.api import formats
-from circinus.api.cli.rendering.stacking import Stacking
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
@@ -20,6 +18,8 @@ from circinus.api.schemas.service import (
     InstanceView,
     TierView,
 )
+from circinus.api.text import formats
+from circinus.api.text.stacking import Stacking
 
 Cells = Sequence[RenderableType]
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from circinus.api.cli.demo.cases import (
+from circinus.api.client import Client
+from circinus.api.demo.cases import (
     CONTESTED,
     EXAMPLES,
     HELD_OUT_SEED,
     THIN_MBIT_PER_S,
     THINNED,
 )
-from circinus.api.cli.demo.sending import example_body
-from circinus.api.client import Client
+from circinus.api.demo.sending import example_body
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.plans import PlanView

@@ -20,10 +20,9 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from circinus.api import formats
 from circinus.api.bootstrap.execution import CalibrationSampling, calibrated_infrastructure
-from circinus.api.cli.command import on_signal
-from circinus.api.cli.demo.cases import (
+from circinus.api.client import Client
+from circinus.api.demo.cases import (
     CASES,
     CONTESTED,
     DRIFTING,
@@ -37,23 +36,22 @@ from circinus.api.cli.demo.cases import (
     DemoCase,
     demo_infrastructure,
 )
-from circinus.api.cli.demo.changes import (
+from circinus.api.demo.changes import (
     MissingMachines,
     ThinnedLink,
     take_machines,
     thin_link,
 )
-from circinus.api.cli.demo.report import Report, ServedQuery, comparison, problems_of
-from circinus.api.cli.demo.sending import example_body, send
-from circinus.api.cli.demo.service import running_service
-from circinus.api.cli.rendering import tables, tiers
-from circinus.api.cli.screen import Follow
-from circinus.api.client import Client
+from circinus.api.demo.report import Report, ServedQuery, comparison, problems_of
+from circinus.api.demo.sending import example_body, send
+from circinus.api.demo.service import running_service
 from circinus.api.phases import SETTLED, QueryPhase
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.schemas.service import RequestReply
+from circinus.api.text import formats, tables, tiers
+from circinus.api.text.screen import Follow, on_signal
 from circinus.deploy.methods import Method
 from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines.clock import Clock, SystemClock

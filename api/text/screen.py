@@ -1,4 +1,4 @@
-"""Where a command writes: results to stdout, everything about their making to stderr.
+"""What somebody at a terminal sees: results on stdout, everything about their making on stderr.
 
 A result is a table for people, or with `--json` one JSON document. Nothing that came from a user
 or a file is read as markup, and escape codes appear on a terminal only.
@@ -7,12 +7,14 @@ or a file is read as markup, and escape codes appear on a terminal only.
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
 from threading import Event, Lock, Thread
+from types import FrameType
 from typing import TextIO
 
 import typer
@@ -78,6 +80,16 @@ class Screen:
     def follow(self) -> Follow:
         """Return lines for people that are kept up to date beside the result."""
         return Follow(self.err, quiet=self.as_json)
+
+
+@contextmanager
+def on_signal(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Let a signal call a handler while the block runs."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def json_text(document: object) -> str:

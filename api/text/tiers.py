@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 
-from circinus.api import formats
-from circinus.api.cli.rendering.tables import Cells, machines_of, marks_of, table
 from circinus.api.schemas.service import InfrastructureView, MachineTypeView, TierView
+from circinus.api.text import formats
+from circinus.api.text.tables import Cells, machines_of, marks_of, table
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 
 

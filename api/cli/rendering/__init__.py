@@ -1,1 +1,0 @@
-"""Views as people read them: tables, lines and live progress, none wider than 100 columns."""

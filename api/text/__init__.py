@@ -1,0 +1,1 @@
+"""Figures, tables and lines for people, alike in command line, library, demo, pages, pictures."""
