@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from circinus.api.bootstrap.pods import make_cluster_launcher
-from circinus.api.bootstrap.spending import calling_here, calls_endpoints
+from circinus.api.bootstrap.calls import calling_here, calls_endpoints, planning_gate
+from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
-from circinus.deploy.profiling.asking import CallingSide
 from circinus.deploy.profiling.calibration import CalibrationSettings, Workload, all_calibrated
+from circinus.deploy.profiling.calls import CallingSide
+from circinus.deploy.profiling.checking import checked
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
@@ -29,10 +30,13 @@ from circinus.pipelines import checks
 from circinus.pipelines.calling import LeaveGate, OpenGate
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.infrastructure import Infrastructure, Tier
 from circinus.pipelines.needs import package, require
 from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.query import Query
+from circinus.planner.search.result import Observer, PlanningResult
 from circinus.profiler.execution import Executor, InProcess
 
 _CALIBRATION_STREAM = 2
@@ -166,6 +170,8 @@ async def _measured(
         started: Launcher
         in_pods = configured.target == "kubernetes"
         if in_pods:
+            from circinus.api.bootstrap.orchestrators import make_cluster_launcher
+
             started = pods = make_cluster_launcher(configured)
             last.callback(pods.ready.stop)
         else:
@@ -176,3 +182,46 @@ async def _measured(
         return await all_calibrated(
             tiers, workload, launcher, clock, settings, one_computer=not in_pods
         )
+
+
+def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a default
+    query: Query,
+    infrastructure: Infrastructure,
+    pipeline: Pipeline,
+    dataset: Dataset,
+    *,
+    observer: Observer | None = None,
+    reference: str = "",
+    executor: ExecutorChoice | None = None,
+    kept: Kept | None = None,
+) -> PlanningResult:
+    """Return the plans of a query on a pipeline, or why there are none.
+
+    Operators run in a process of their own, which is ended when they hang or eat memory: a fresh
+    one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one
+    where there is none, so that a pipeline made in a notebook or a shell can be planned. The
+    executor is as `Settings` say when it is left out. The observer hears of progress and may
+    cancel; `kept` is of earlier planning. InvalidInput if the parts do not fit together, or a
+    pipeline that was read off a chain does not give what the chain gives.
+    """
+    settings = Settings()
+    cancelled = (lambda: False) if observer is None else observer.cancelled
+    shown = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
+    kept = replace(kept or Kept(), draws=shown.draws)
+    choice = executor or settings.executor_choice
+    logs = settings.worker_logs
+    with (
+        planning_gate(query, infrastructure, pipeline, kept.ledger) as gate,
+        opened_executor(choice, reference, pipeline, infrastructure, logs, gate.leave) as runs,
+    ):
+        result = plan_query(
+            query,
+            infrastructure,
+            pipeline,
+            dataset,
+            observer,
+            kept=kept,
+            executor=runs,
+            gate=gate,
+        )
+    return replace(result, remarks=tuple(dict.fromkeys((*shown.remarks, *result.remarks))))

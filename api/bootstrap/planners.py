@@ -11,7 +11,7 @@ from circinus.api.settings import Settings
 from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.fresh_process import started
 from circinus.deploy.profiling.reaper import kill_group
-from circinus.deploy.workers.settings import own_environment
+from circinus.deploy.workers.process import own_environment
 
 _MODULE = "circinus.api.control.planning_worker"
 

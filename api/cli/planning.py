@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from typer import Option
 
 from circinus.api.bootstrap import planning
+from circinus.api.bootstrap.calls import planning_gate
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.registry import pipeline_here, reference_here, settings_with
-from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.labelling import JudgedQuery, LabelDesk

@@ -60,7 +60,7 @@ def serve(
     token is CIRCINUS_TOKEN. The service logs events to stderr, one JSON object a line.
     """
     # The whole service: only when asked to
-    from circinus.api.bootstrap.serving import require_fit
+    from circinus.api.bootstrap.parts import require_fit
     from circinus.api.keeper.service import serve as run
 
     settings = settings_with(

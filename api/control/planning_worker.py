@@ -22,17 +22,17 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Event, Thread
 
+from circinus.api.bootstrap.calls import planning_gate
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.parts import make_planning_parts
 from circinus.api.bootstrap.planning import (
     Kept,
     Remembered,
+    SharedRuns,
     pipeline_fingerprint,
     plan_query,
     planning_fingerprints,
 )
-from circinus.api.bootstrap.shared_runs import SharedRuns
-from circinus.api.bootstrap.spending import planning_gate
 from circinus.api.control.patience import DatabasePatience, PatientJournal, PatientLedger
 from circinus.api.control.pulse import Pulse
 from circinus.api.event_log import event, start_event_log, trouble

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from circinus.api.bootstrap.choosing import PoolChooser
+from circinus.api.bootstrap.orchestrators import make_discovery
+from circinus.api.bootstrap.parts import make_examples
 from circinus.api.bootstrap.planners import spawn_with
-from circinus.api.bootstrap.serving import make_discovery, make_examples
 from circinus.api.control.objective_watcher import LOOK_S, ObjectiveWatcher
 from circinus.api.control.pool_follower import PoolFollower
 from circinus.api.control.readiness import Readiness

@@ -20,7 +20,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from circinus.api.bootstrap.following import make_follower
+from circinus.api.bootstrap.orchestrators import make_follower
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits
@@ -29,7 +29,7 @@ from circinus.api.keeper.follow import ServiceFollower
 from circinus.api.keeper.proxy import Proxy, Upstream
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.following import ToldLauncher
-from circinus.deploy.workers.settings import PRIVATE
+from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError
 

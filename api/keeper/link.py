@@ -30,7 +30,7 @@ from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
 from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
-from circinus.deploy.workers.settings import own_environment
+from circinus.deploy.workers.process import own_environment
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.infrastructure import Infrastructure

@@ -44,7 +44,7 @@ from circinus.deploy.runtime.instances import (
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
-from circinus.deploy.workers.settings import PRIVATE
+from circinus.deploy.workers.process import PRIVATE
 from circinus.deploy.workers.shares import enforcement_for
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable

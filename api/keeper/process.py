@@ -20,9 +20,8 @@ from pathlib import Path
 
 import uvloop
 
-from circinus.api.bootstrap.calling import call_gate
+from circinus.api.bootstrap.orchestrators import call_gate, make_orchestrator
 from circinus.api.bootstrap.planning import installed_version
-from circinus.api.bootstrap.serving import make_orchestrator
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.all_dispatchers import AllDispatchers
@@ -34,7 +33,7 @@ from circinus.api.keeper.proxy import Proxy, Upstream
 from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.workers.settings import PRIVATE
+from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 

@@ -17,8 +17,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from circinus.api.bootstrap.private import tighten
-from circinus.api.bootstrap.serving import opened_parts
+from circinus.api.bootstrap.parts import opened_parts, tighten
 from circinus.api.event_log import start_event_log
 from circinus.api.http.app import create_app
 from circinus.api.http.routes.service import end_streams
@@ -28,7 +27,7 @@ from circinus.api.schemas.faults import faults_of
 from circinus.api.settings import Settings, allow_descriptors, pin_numeric_threads
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.deploy.workers.settings import PRIVATE
+from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from circinus.api.drawing.front import front_svg
 from circinus.api.drawing.search import search_svg
-from circinus.api.library.asking import Handed, Plannable
-from circinus.api.library.findings import PlannedFindings, read_findings, text_of
-from circinus.api.library.shown import (
+from circinus.api.library.display import (
     FoundExplanation,
     FoundPlan,
     FoundWhatIf,
@@ -18,6 +16,8 @@ from circinus.api.library.shown import (
     result_html,
     result_text,
 )
+from circinus.api.library.findings import PlannedFindings, read_findings, text_of
+from circinus.api.library.inputs import Handed, Plannable
 from circinus.api.schemas.explanation import WhatIfBody
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.plans import EstimateView, plan_view

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, ParamSpec
 
+from circinus.api.bootstrap.execution import plan_here
 from circinus.api.bootstrap.planning import (
     Kept,
     Remembered,
@@ -20,12 +21,10 @@ from circinus.api.bootstrap.planning import (
     planning_fingerprints,
     remembered,
 )
-from circinus.api.bootstrap.planning_here import plan_here
-from circinus.api.library.asking import AskedHere, Plannable, Scored, asked_for, handed_over
-from circinus.api.library.examples import Data
+from circinus.api.library.display import Watching, bar, interruptible
 from circinus.api.library.findings import PlannedFindings
+from circinus.api.library.inputs import AskedHere, Data, Plannable, Scored, asked_for, handed_over
 from circinus.api.library.planned import Planned
-from circinus.api.library.watching import Watching, bar, interruptible
 from circinus.api.settings import Settings
 from circinus.api.store.journal import Checkpoint
 from circinus.api.store.ledger_lines import SUFFIX, FileLedger

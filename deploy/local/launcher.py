@@ -11,27 +11,100 @@ import contextlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import tempfile
 import weakref
 from asyncio.subprocess import PIPE, Process
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 from circinus.deploy.local.cgroups import Cgroup, Cgroups
-from circinus.deploy.local.logs import WorkerLogs, tail
-from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
+from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec, RunningInstance
 from circinus.deploy.workers.client import Health, answers
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.options import WorkerOptions
-from circinus.deploy.workers.process import OUT_OF_MEMORY
-from circinus.deploy.workers.settings import worker_environment
+from circinus.deploy.workers.process import OUT_OF_MEMORY, worker_environment
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, address_of, socket_of
 from circinus.deploy.workers.watched import watched
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 2**16
+_NAME = 200  # characters
+
+
+@dataclass(slots=True, eq=False)
+class WorkerLogs:
+    """A folder of logs. Used within one event loop."""
+
+    folder: Path  # made when missing
+    file_bytes: int = 8 * 2**20  # from which a file is cut
+    all_bytes: int = 256 * 2**20  # of all files; those of workers that run are left alone
+    look_s: float = 1.0  # between two looks at a file
+    _open: set[Path] = field(default_factory=set, init=False)
+
+    def open(self, key: InstanceKey, serial: str) -> Path:
+        """Return the file for the log of a worker, once there is room for it."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room()
+        words = (key.query_id, key.tier, str(key.replica), str(os.getpid()), serial)
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(words))
+        log = self.folder / f"{name[-_NAME:]}.log"
+        self._open.add(log)
+        return log
+
+    def close(self, log: Path) -> None:
+        """Say that nobody writes to a log any more."""
+        self._open.discard(log)
+
+    async def bound(self, log: Path) -> None:
+        """Keep a log that is written to from growing, until cancelled."""
+        while True:
+            await asyncio.sleep(self.look_s)
+            with contextlib.suppress(OSError):
+                if log.stat().st_size > self.file_bytes:
+                    await asyncio.to_thread(self._cut, log)
+
+    def _cut(self, log: Path) -> None:
+        with log.open("rb+") as written:
+            written.seek(-self.file_bytes // 2, os.SEEK_END)
+            latest = written.read(self.file_bytes)
+            written.truncate(0)  # who writes appends: it goes on at the new end
+        before = log.with_suffix(".log.1")
+        before.unlink(missing_ok=True)
+        with os.fdopen(os.open(before, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as half:
+            half.write(latest)
+
+    def _make_room(self) -> None:
+        """Remove the oldest logs of workers that ended, while all together are too large."""
+        found = []
+        for log in self.folder.glob("*.log*"):
+            with contextlib.suppress(OSError):  # another keeper removes some, too
+                found.append((log.stat().st_mtime, log.stat().st_size, log))
+        total = sum(size for _, size, _ in found)
+        for _, size, log in sorted(found):
+            if total <= self.all_bytes:
+                return
+            if log.with_suffix("") not in self._open and log not in self._open:
+                log.unlink(missing_ok=True)
+                total -= size
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of a log."""
+    try:
+        with log.open("rb") as written:
+            written.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+            lines = written.read().decode(errors="replace").splitlines(keepends=True)
+    except OSError as error:
+        return f"(no log: {error})"
+    return "".join(deque(lines, maxlen=_TAIL_LINES)).rstrip()
+
 
 _GRACE_S = 3.0
 _LOOK_S, _HEALTH_S = 1.0, 5.0

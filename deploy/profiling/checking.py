@@ -16,7 +16,7 @@ from typing import Any, cast
 from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.profiling.warm import STARTER, WarmProcess
-from circinus.deploy.workers.settings import without_secrets
+from circinus.deploy.workers.process import without_secrets
 from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.connections import runs_operators_alone
 from circinus.pipelines.dataset import Example

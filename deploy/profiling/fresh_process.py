@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.reaper import kill_group
-from circinus.deploy.workers.settings import worker_environment
+from circinus.deploy.workers.process import worker_environment
 from circinus.deploy.workers.watched import watched
 from circinus.pipelines.payload import Payload, decode, encode
 

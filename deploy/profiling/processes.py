@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from circinus.deploy.profiling.asking import (
+from circinus.deploy.profiling.calls import (
     Answered,
     AskingGate,
     CallingSide,
@@ -36,8 +36,14 @@ from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
 from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.profiling.warm import STARTER
-from circinus.deploy.workers.process import busy_s, forget_peak, limit_memory, peak_bytes
-from circinus.deploy.workers.settings import operator_environment, without_secrets
+from circinus.deploy.workers.process import (
+    busy_s,
+    forget_peak,
+    limit_memory,
+    operator_environment,
+    peak_bytes,
+    without_secrets,
+)
 from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.configuration import Configuration

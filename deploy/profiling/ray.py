@@ -16,7 +16,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from circinus.deploy.profiling.pool import Died, WorkerPool, WorkerRun
 from circinus.deploy.profiling.processes import Answering, read_answer, request
-from circinus.deploy.workers.settings import without_secrets
+from circinus.deploy.workers.process import without_secrets
 from circinus.profiler.execution import Completed, FailedRun
 
 

@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol
 
 from circinus.deploy.runtime.served_bill import ServedBill, used_together
 from circinus.deploy.runtime.tier_queue import TierQueue
+from circinus.deploy.workers.calling import from_wire
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import CallFailed, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
-from circinus.deploy.workers.usage import from_wire
 from circinus.pipelines import checks
 from circinus.pipelines.calling import Leave, most_of, time_limit_s
 from circinus.pipelines.clock import Clock

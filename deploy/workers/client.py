@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from circinus.deploy.workers.calling import from_wire
 from circinus.deploy.workers.errors import CallFailed, DeadlineExceeded, InstanceLost
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
@@ -26,7 +27,6 @@ from circinus.deploy.workers.transport import (
     open_channel,
     too_large,
 )
-from circinus.deploy.workers.usage import from_wire
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode

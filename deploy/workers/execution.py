@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import inf
 
 from circinus.deploy.workers.batching import Batches
-from circinus.deploy.workers.calling import Attempt, Attempts
+from circinus.deploy.workers.calling import Attempt, Attempts, to_wire
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.shares import Pace, ProcessorSeconds, ShareMeter
-from circinus.deploy.workers.usage import to_wire
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.endpoints import Usage

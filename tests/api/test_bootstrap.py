@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.bootstrap.planning import Kept, plan_query
-from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.schemas.plans import plan_view, to_plan
 from circinus.api.settings import Settings
 from circinus.api.store.documents import from_document, to_document

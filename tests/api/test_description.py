@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
-from circinus.api.bootstrap.serving import opened_parts
+from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.http.app import application, create_app
 from circinus.api.schemas.explanation import ReplanBody
 from circinus.api.schemas.faults import checked

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from circinus.api.bootstrap.planning_here import plan_here
+from circinus.api.bootstrap.execution import plan_here
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.infrastructure import Infrastructure

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pytest
 from fastapi.testclient import TestClient
 
-from circinus.api.bootstrap.serving import opened_parts
+from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.http.app import create_app
 from circinus.api.settings import Settings
 from tests.api.fakes import FakeDeployer

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.bootstrap.planners import StartedPlanner, spawn_with
-from circinus.api.bootstrap.serving import opened_parts
 from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings

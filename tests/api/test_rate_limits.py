@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.bootstrap.rate_limits import rate_gate
+from circinus.api.bootstrap.calls import rate_gate
 from circinus.api.store.leases import StoreLeases
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage

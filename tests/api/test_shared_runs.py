@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.bootstrap.shared_runs import SharedRuns
+from circinus.api.bootstrap.planning import SharedRuns
 from circinus.api.control.planning_worker import plan_next
 from circinus.api.store.records import NewQuery
 from circinus.api.use_cases.parts import ServiceParts

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from circinus.deploy.profiling.asking import CallingSide
+from circinus.deploy.profiling.calls import CallingSide
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool
 from circinus.pipelines.calling import OpenGate

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from circinus.api.bootstrap.execution import plan_here
 from circinus.api.bootstrap.planning import Kept, plan_query
-from circinus.api.bootstrap.planning_here import plan_here
 from circinus.api.settings import ExecutorChoice, ExecutorKind
 from circinus.api.store.ledger_lines import FileLedger
 from circinus.pipelines.endpoints import CallPrice, Endpoint

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.deploy.profiling.asking import CallingSide, endpoints_of
+from circinus.deploy.profiling.calls import CallingSide, endpoints_of
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.pipelines.clock import SystemClock
@@ -141,7 +141,7 @@ def test_endpoints_reach_a_worker_as_they_are() -> None:
 def test_keys_of_endpoints_reach_operators_and_our_own_secrets_do_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from circinus.deploy.workers.settings import operator_environment
+    from circinus.deploy.workers.process import operator_environment
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     monkeypatch.setenv("CIRCINUS_TOKEN", "ours")

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from circinus.deploy.workers.batching import Batches
-from circinus.deploy.workers.calling import Attempts
+from circinus.deploy.workers.calling import Attempts, from_wire, to_wire
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.execution import INPUT, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.shares import Pace, ProcessorSeconds
-from circinus.deploy.workers.usage import from_wire, to_wire
 from circinus.pipelines.calling import report_usage
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import ConfigurationSpace

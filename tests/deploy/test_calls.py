@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from circinus.deploy.runtime.calls import AttemptedCall, Callee, Calls, Made
 from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
+from circinus.deploy.workers.calling import to_wire
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import CallFailed, InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
-from circinus.deploy.workers.usage import to_wire
 from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.configuration import ConfigurationSpace

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from circinus.deploy.profiling.example_files import ExampleFiles
-from circinus.deploy.profiling.examples import ExampleSet
+from circinus.deploy.profiling.examples import ExampleFiles, ExampleSet
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.payload import content_hash
 

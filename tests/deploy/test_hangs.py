@@ -11,8 +11,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from circinus.deploy.workers.hangs import CallPatience, CallWatch, WatchedHealth
 from circinus.deploy.workers.proto.worker_pb2 import RunRequest
+from circinus.deploy.workers.server import CallPatience, CallWatch, WatchedHealth
 from circinus.pipelines.clock import ManualClock
 
 RUN = RunRequest(operators=["read", "write"])

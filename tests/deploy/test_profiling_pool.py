@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from circinus.deploy.profiling import processes, warm
-from circinus.deploy.profiling.asking import Answered
+from circinus.deploy.profiling.calls import Answered
 from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerRun
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool

@@ -27,8 +27,8 @@ from circinus.deploy.local.cgroups import available
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost
 from circinus.deploy.workers.execution import INPUT
+from circinus.deploy.workers.process import worker_environment
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
-from circinus.deploy.workers.settings import worker_environment
 from circinus.deploy.workers.transport import TlsFiles, socket_of
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.payload import decode, encode

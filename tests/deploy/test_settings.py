@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from circinus.deploy.workers.settings import without_secrets, worker_environment
+from circinus.deploy.workers.process import without_secrets, worker_environment
 
 
 def test_workers_get_one_numeric_thread_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from circinus.deploy.workers.settings import worker_environment
+from circinus.deploy.workers.process import worker_environment
 from circinus.deploy.workers.watched import watched
 
 HANGS = """

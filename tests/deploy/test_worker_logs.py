@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.deploy.local.logs import WorkerLogs, tail
+from circinus.deploy.local.launcher import WorkerLogs, tail
 from circinus.deploy.runtime.instances import InstanceKey
 
 KEY = InstanceKey("q-1", "cloud", "p-1", 0)

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from circinus.api.library.asking import handed_over
+from circinus.api.library.inputs import handed_over
 from circinus.api.query_file import query_of, read_document, read_infrastructure
 from circinus.api.schemas.query import to_query
 from circinus.api.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from circinus import Dataset, Example, InvalidInput, Knob, Operator, OperatorSpec, Pipeline
-from circinus.api.library.examples import Data, dataset_of
+from circinus.api.library.inputs import Data, dataset_of
 from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import MOST_FAULTS
 from circinus.pipelines.langchain.values import pack

@@ -1,7 +1,13 @@
-"""What planning a query may spend on calls: one ledger and one gate for all that call for it."""
+"""The rate limits of endpoints, shared by all on a database: who plans and who serves.
+
+What planning a query may spend on calls: one ledger and one gate for all that call for it.
+"""
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,19 +15,64 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from circinus.api.bootstrap.rate_limits import rate_gate
+from circinus.api.store.engine import connect
+from circinus.api.store.leases import StoreLeases
 from circinus.api.use_cases.affordable import require_affordable
 from circinus.pipelines.calling import EndpointCaller, LeaveGate
-from circinus.pipelines.clock import Clock
+from circinus.pipelines.clock import Clock, SystemClock
+from circinus.pipelines.endpoints import RateLimits
 from circinus.pipelines.gates import all_of
 from circinus.pipelines.infrastructure import Infrastructure
 from circinus.pipelines.pipeline import Pipeline
 from circinus.pipelines.query import Query
-from circinus.profiler.rate_gate import RateGate
+from circinus.profiler.leases import MemoryLeases
+from circinus.profiler.rate_gate import RateAdmission, RateGate
 from circinus.profiler.spending import Ledger, MemoryLedger, SpendingGate
 
 if TYPE_CHECKING:
     from circinus.planner.search.bill import CallsCost
+
+
+def limits_of(infrastructure: Infrastructure) -> dict[str, RateLimits]:
+    """Return the limits of the endpoints that have any, by name."""
+    endpoints = infrastructure.endpoints
+    return {each.name: each.limits for each in endpoints if each.limits != RateLimits()}
+
+
+@contextmanager
+def rate_admission(
+    infrastructure: Infrastructure, database_url: str | None, role: str
+) -> Iterator[RateAdmission]:
+    """Return what keeps within the limits of endpoints, with all others on a migrated database.
+
+    Without one it is for this process alone. `role` says what the process does, in the names of
+    those that hold leases.
+    """
+    clock, limits = SystemClock(), limits_of(infrastructure)
+    engine = connect(database_url) if database_url and limits else None
+    try:
+        yield RateAdmission(
+            limits=limits,
+            leases=MemoryLeases(clock) if engine is None else StoreLeases(engine),
+            clock=clock,
+            holder=f"{role} {socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}",
+        )
+    finally:
+        if engine is not None:
+            engine.dispose()
+
+
+@contextmanager
+def rate_gate(infrastructure: Infrastructure, database_url: str | None) -> Iterator[RateGate]:
+    """Return the same for who calls from threads; what it has of limits is given back at the end.
+
+    It is told when to stop by `stop_when`; money comes behind it, see `all_of`.
+    """
+    with (
+        rate_admission(infrastructure, database_url, "planning") as admission,
+        RateGate(admission) as gate,
+    ):
+        yield gate
 
 
 def spending_of(
