@@ -1,9 +1,11 @@
-"""The service from outside, its verbs once for blocking and for asynchronous callers.
+"""The service from outside, for blocking and for asynchronous programs.
 
-`calls` says what is sent, `exchange` how often and what its answer means, `clients` sends it.
+`connection` sends a call, `queries` and `service` have one for each route, `awaited` and
+`blocking` are the clients.
 """
 
-from circinus.api.client.clients import AsyncClient, Client
-from circinus.api.client.exchange import Refused, Retries
+from circinus.api.client.awaited import AsyncClient
+from circinus.api.client.blocking import Client
+from circinus.api.client.connection import Refused, Retries
 
 __all__ = ["AsyncClient", "Client", "Refused", "Retries"]

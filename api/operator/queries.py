@@ -6,13 +6,11 @@ change cost an empty answer each (they are asked for by their ETag), and little 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 
-from circinus.api.client import Client, Refused, calls
-from circinus.api.client.calls import Call
+from circinus.api.client import Client, Refused
 from circinus.api.operator.observed import observed_facts
 from circinus.api.operator.scaling import scale_facts
 from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
@@ -149,16 +147,9 @@ class QueryBook:
     def _listed(self) -> Iterator[KnownQuery]:
         cursor, more = None, True
         while more:
-            asked = calls.page(limit=_PAGE, cursor=cursor, unfinished=True)
-            page: Call[_Page] = Call(
-                method=asked.method,
-                path=asked.path,
-                params=asked.params,
-                repeat=asked.repeat,
-                read=self._page,
-            )
-            found, cursor = self.service.carry_out(_only(page))
-            yield from found
+            params = {"limit": str(_PAGE), "cursor": cursor, "unfinished": "true"}
+            queries, cursor = self.service.call("GET", "/v1/queries", self._page, params=params)
+            yield from queries
             more = cursor is not None
 
     def _page(self, text: bytes) -> _Page:
@@ -177,11 +168,6 @@ def _moved(before: ObjectivesView | None, now: ObjectivesView | None) -> bool:
     told = observed_facts(None, before)
     scales = [scale_facts(each.query_id, each) for each in (before, now)]
     return observed_facts(told, now) is not told or scales[0] != scales[1]
-
-
-def _only(call: Call[_Page]) -> Generator[Call[Any], Any, _Page]:
-    answer: _Page = yield call
-    return answer
 
 
 def _by_uid(queries: Iterator[KnownQuery]) -> dict[str, tuple[KnownQuery, ...]]:

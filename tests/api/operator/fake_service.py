@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, Unpack
+from typing import Unpack
 
 from circinus.api.client import Client, Refused
-from circinus.api.client.calls import Call
-from circinus.api.client.exchange import Talk
-from circinus.api.client.verbs import QueryFields, QueryInput
+from circinus.api.client.awaited import QueryFilter
+from circinus.api.client.connection import Answer, CallOptions
+from circinus.api.client.submission import QueryFields, QueryInput
 from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
@@ -84,39 +84,33 @@ class FakeService(Client):
             raise Refused(ProblemDetails(title="Not found", status=404, detail="query must exist"))
         return self.queries[query_id]
 
-    def all_queries(
-        self,
-        *,
-        phase: str | None = None,
-        tenant: str | None = None,
-        key_prefix: str | None = None,
-        unfinished: bool = False,
-    ) -> Iterator[QueryView]:
-        self._answer(f"list {key_prefix}")
+    def all_queries(self, **chosen: Unpack[QueryFilter]) -> Generator[QueryView]:
+        prefix = chosen.get("key_prefix")
+        self._answer(f"list {prefix}")
         for query in reversed(self.queries.values()):
-            if (query.idempotency_key or "").startswith(key_prefix or ""):
+            if (query.idempotency_key or "").startswith(prefix or ""):
                 yield query
 
-    def carry_out(self, talk: Talk[Any]) -> Any:  # noqa: ANN401 - the talk's own
+    def call(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[bytes], Answer],
+        **options: Unpack[CallOptions],
+    ) -> Answer:
         """Answer a list of queries as the service does: page by page, newest first."""
-        call = next(talk)
-        assert isinstance(call, Call)
-        assert call.path == "/v1/queries"
-        assert call.params["unfinished"] == "true"
+        assert (method, path) == ("GET", "/v1/queries")
+        params = options["params"]
+        assert params["unfinished"] == "true"
         self._answer("list unfinished")
         with self.lock:
             queries = [q for q in reversed(self.queries.values()) if q.phase in UNFINISHED]
-        limit, first = min(int(call.params["limit"]), self.page_size), 0
-        if (cursor := call.params.get("cursor")) is not None:
+        limit, first = min(int(params["limit"] or 0), self.page_size), 0
+        if (cursor := params["cursor"]) is not None:
             first = [q.id for q in queries].index(cursor) + 1
         items = queries[first : first + limit]
         more = items[-1].id if len(queries) > first + limit else None
-        page = QueryPage(items=items, next_cursor=more)
-        try:
-            talk.send(call.read(page.model_dump_json().encode()))
-        except StopIteration as end:
-            return end.value
-        raise AssertionError("one call is all that is asked")
+        return read(QueryPage(items=items, next_cursor=more).model_dump_json().encode())
 
     def plans(self, query_id: str) -> PlanList:
         self._answer(f"plans {query_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,15 +62,15 @@ def test_only_objects_whose_queries_changed_are_told() -> None:
 def test_what_is_submitted_while_the_service_is_read_is_not_lost() -> None:
     service = service_with("u-1/1", "u-1/2", page_size=1)
     book = QueryBook(service=service)
-    pages = service.carry_out
+    pages = service.call
 
-    def slow(talk: object) -> object:
+    def slow(*call: Any, **options: Any) -> object:  # noqa: ANN401 - handed on
         if len(service.queries) == 2:  # between two pages
             book.submit(query_of(SPEC), "u-1/3")
             book.stop(replace(known(service, "q-1"), phase=QueryPhase.QUEUED))
-        return pages(talk)  # type: ignore[arg-type]
+        return pages(*call, **options)
 
-    service.carry_out = slow  # type: ignore[method-assign]
+    service.call = slow  # type: ignore[method-assign,assignment]
     book.read()
     assert ids(book, "u-1") == ["q-3", "q-2"]
 

@@ -125,10 +125,12 @@ def test_a_query_is_waited_for_until_it_is_in_a_phase() -> None:
     with telling(EventServer(serials=[1], query=dict(VIEW))) as server:
 
         def settle() -> None:
+            while not server.asked:
+                time.sleep(0.01)
             server.query["phase"] = "infeasible"
             server.serials.append(2)
 
-        threading.Timer(0.1, settle).start()
+        threading.Thread(target=settle).start()
         with Client(server.url, retries=QUICK) as client:
             assert client.wait("q-1").phase is QueryPhase.INFEASIBLE
             assert client.wait("q-1", until={QueryPhase.INFEASIBLE}).id == "q-1"

@@ -1,4 +1,4 @@
-"""Every route has a verb in both clients; a query may be handed over in any form."""
+"""Every route has a method in both clients; one of them blocks, wherever it is used."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ import httpx
 import pytest
 
 from circinus.api.client import AsyncClient, Client
-from circinus.api.client.verbs import Verb, Verbs
+from circinus.api.client.blocking import Blocking
 from circinus.api.http.app import application
 from circinus.api.query_file import query_of
 from circinus.api.settings import Settings
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from tests.api.client.test_clients import VIEW
+from tests.api.client.event_server import EventServer, telling
+from tests.api.client.test_calls import VIEW
 from tests.api.malformed import as_yaml, query
 
 ROUTE = {
@@ -88,7 +91,7 @@ ARGUMENTS: Mapping[str, tuple[Any, ...]] = {
     "set_emulation": ({"links": [{"between": ["a", "b"], "bandwidth_mbit_per_s": 1}]},),
     "event_page": (),
 }
-TALKS = {"hand_over"}  # made of others
+MADE_OF_OTHERS = {"hand_over"}
 
 
 def operations() -> dict[str, re.Pattern[str]]:
@@ -132,7 +135,7 @@ def of_async_client(name: str, *arguments: object) -> httpx.Request:
 
 
 @pytest.mark.parametrize("asked", [of_client, of_async_client])
-def test_every_route_has_a_verb_in_both_clients(asked: Callable[..., httpx.Request]) -> None:
+def test_every_route_has_a_method_in_both_clients(asked: Callable[..., httpx.Request]) -> None:
     known, found = operations(), set()
     calls = [(name, *arguments) for name, arguments in ARGUMENTS.items()]
     for call in (*calls, ("event_page", "q-1")):
@@ -144,13 +147,13 @@ def test_every_route_has_a_verb_in_both_clients(asked: Callable[..., httpx.Reque
     assert known.keys() - found == set()
 
 
-def test_every_verb_was_tried_and_is_described() -> None:
-    verbs = {name for name, verb in vars(Verbs).items() if isinstance(verb, Verb)}
-    assert verbs == ARGUMENTS.keys() | TALKS
+def test_every_call_was_tried_and_is_described() -> None:
+    calls = {name for name, call in vars(Client).items() if isinstance(call, Blocking)}
+    assert calls == ARGUMENTS.keys() | MADE_OF_OTHERS
     client = Client("http://s")
-    for name in verbs:
+    for name in calls:
         method = getattr(client, name)
-        assert method.__name__ in (name, "submission")
+        assert method.__name__ == name
         assert inspect.getdoc(method)
         assert "self" not in inspect.signature(method).parameters
 
@@ -158,10 +161,60 @@ def test_every_verb_was_tried_and_is_described() -> None:
 def test_both_clients_have_the_same_methods() -> None:
     kinds = (Client, AsyncClient)
     blocking, awaited = ({n for n in dir(kind) if n[0] != "_"} for kind in kinds)
-    assert blocking == awaited
-    for name in ("all_queries", "events", "wait"):
+    assert blocking - {"base_url"} == awaited
+    for name in ("all_queries", "call", "events", "wait"):
         one, other = (inspect.signature(getattr(kind, name)) for kind in kinds)
         assert one.parameters == other.parameters
+
+
+# --- Where a program blocks ----------------------------------------------------------
+
+
+def answering(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json=VIEW | {"id": request.url.path.rpartition("/")[2]})
+
+
+def test_a_client_blocks_inside_a_running_event_loop_too() -> None:
+    async def ask() -> str:
+        with Client("http://s", transport=httpx.MockTransport(answering)) as client:
+            return client.query("q-1").id
+
+    assert asyncio.run(ask()) == "q-1"
+
+
+def test_threads_share_a_client() -> None:
+    with (
+        Client("http://s", transport=httpx.MockTransport(answering)) as client,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        names = [f"q-{i}" for i in range(64)]
+        assert [query.id for query in threads.map(client.query, names)] == names
+
+
+def test_a_forked_process_goes_on_with_its_own_connections() -> None:
+    with telling(EventServer(query=dict(VIEW))) as server, Client(server.url) as client:
+        assert client.query("q-1").id == "q-1"
+        forked = get_context("fork").Process(target=client.query, args=("q-1",))
+        forked.start()
+        forked.join(30)
+        assert forked.exitcode == 0
+        assert client.query("q-1").id == "q-1"
+    assert server.fetched == ["/v1/queries/q-1"] * 3
+
+
+def test_what_is_told_of_a_query_may_use_the_client() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        page = {"items": [], "latest": 3}
+        return httpx.Response(200, json=page if request.url.path.endswith("/events") else VIEW)
+
+    phases = []
+    with Client("http://s", transport=httpx.MockTransport(answer)) as client:
+        client.wait(
+            "q-1",
+            lambda query: client.query(query.id) == query,
+            told=lambda query: phases.append(client.query(query.id).phase),
+        )
+    assert phases == ["queued"]
 
 
 # --- A query in any form -------------------------------------------------------------

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from circinus.api.client import AsyncClient, Client, Retries
-from circinus.api.client.exchange import NO_RETRIES
+from circinus.api.client.connection import NO_RETRIES
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
-from tests.api.client.test_clients import VIEW
+from tests.api.client.test_calls import VIEW
 from tests.api.malformed import query
 
 HALF = Retries(chance=lambda: 0.0)  # pauses are half as long as they may be

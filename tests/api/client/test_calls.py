@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from circinus.api.client import Client, Refused
-from circinus.api.client.exchange import NO_RETRIES
+from circinus.api.client.connection import NO_RETRIES
 from circinus.api.query_file import query_of
 from circinus.api.schemas.service import RequestBody
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
