@@ -15,6 +15,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 DECISIONS = sorted(ROOT.glob("docs/adr/[0-9]*.md"))
+OWN = "docs/own-pipelines.md"
+LONGEST_LINE = 140
 SECTIONS = ["Context", "Decision", "Rejected", "Consequences", "How we will notice it was wrong"]
 
 
@@ -74,11 +76,24 @@ def test_every_command_is_in_the_pages() -> None:
     assert [name for name in commands() if not re.search(rf"{name}\b", text)] == []
 
 
-def test_every_command_in_the_readme_exists() -> None:
-    listed = re.findall(r"^\| `(circinus [a-z ]+[a-z])", read("README.md"), re.MULTILINE)
+def test_every_command_of_the_readme_and_the_tutorial_exists() -> None:
+    text = read("README.md", "docs/tutorial.md")
+    listed = re.findall(r"^    (?:[A-Z_]+=\S+ )?(circinus [a-z]+)", text, re.MULTILINE)
 
     assert len(listed) > 10
     assert set(listed) - set(commands()) == set()
+
+
+def test_the_readme_is_short_and_no_line_of_a_page_is_too_long() -> None:
+    assert len(read("README.md").splitlines()) <= 150
+    long = [
+        f"{relative(page)}:{number}"
+        for page in PAGES
+        if "adr" not in page.parts and page.name != "CHANGELOG.md"
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > LONGEST_LINE
+    ]
+    assert long == []
 
 
 def rows_of_the_command_line_page() -> list[tuple[str, list[str]]]:
@@ -137,7 +152,7 @@ def served_routes() -> set[str]:
 
 
 def documented_routes() -> set[str]:
-    found = re.findall(r"^\| `([A-Z]+) (/\S*)`", read("docs/http.md"), re.MULTILINE)
+    found = re.findall(r"^- `([A-Z]+) (/\S*)`", read("docs/http.md"), re.MULTILINE)
     return {f"{method} {anonymous(path)}" for method, path in found}
 
 
@@ -193,12 +208,12 @@ def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["shout.py", "cased.py"], ids=["declared", "from LangChain"])
-def test_a_pipeline_in_the_readme_runs(name: str, tmp_path: Path) -> None:
+def test_a_pipeline_of_the_page_runs(name: str, tmp_path: Path) -> None:
     from circinus.pipelines.configuration import ConfigurationSpace
     from circinus.pipelines.pipeline import Pipeline
 
     path = tmp_path / name
-    (source,) = (s for s in blocks("python", "README.md") if s.startswith(f"# {name}\n"))
+    (source,) = (s for s in blocks("python", OWN) if s.startswith(f"# {name}\n"))
     path.write_text(source, encoding="utf-8")
     pipeline = runpy.run_path(str(path))["pipeline"]
     assert isinstance(pipeline, Pipeline)
@@ -231,7 +246,7 @@ def test_the_page_for_operators_names_events_and_metrics_that_there_are() -> Non
         for folder in ("api", "deploy")
         for path in (ROOT / folder).rglob("*.py")
     )
-    rows = re.findall(r"^\| ((?:`[a-z]+\.[a-z_]+`(?:, )?)+) \|", page, re.MULTILINE)
+    rows = re.findall(r"^- ((?:`[a-z]+\.[a-z_]+`(?:, )?)+):", page, re.MULTILINE)
     events = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     assert len(events) > 8
     assert {name for name in events if f'"{name.removesuffix("_over")}"' not in code} == set()
@@ -268,7 +283,7 @@ def test_the_example_of_gpus_gives_the_share_that_is_told() -> None:
 def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_environment() -> None:
     from circinus.api.settings import Settings
 
-    documented = re.findall(r"^\| `(CIRCINUS_[A-Z_]+)`", read("docs/service.md"), re.MULTILINE)
+    documented = re.findall(r"^- `(CIRCINUS_[A-Z_]+)`", read("docs/service.md"), re.MULTILINE)
 
     assert sorted(documented) == sorted(f"CIRCINUS_{n.upper()}" for n in Settings.model_fields)
 
