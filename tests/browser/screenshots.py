@@ -14,6 +14,7 @@ from PIL import Image
 from tests.browser.chromium import DESKTOP, PHONE, Visit, browser, visiting
 
 _COLOURS = 128  # of a picture: a third of the bytes, and nobody sees it
+_TOP = 1010  # pixels of a query's page, for `overview.png`
 _LOOKS = {"wide": (DESKTOP, False), "phone": (PHONE, False), "dark": (DESKTOP, True)}
 
 
@@ -35,6 +36,8 @@ def take(origin: str, folder: Path) -> None:
             with visiting(started, origin, size, dark=dark) as visit:
                 for name, path in pages.items():
                     _take(visit, path, folder / f"{name}-{look}.png")
+    with Image.open(folder / "query-wide.png") as picture:
+        picture.crop((0, 0, picture.width, _TOP)).save(folder / "overview.png", optimize=True)
 
 
 def _take(visit: Visit, path: str, file: Path) -> None:

@@ -43,6 +43,7 @@ def typed(folder: Path, port: int, *command: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 def test_a_newcomer_gets_from_a_chain_to_an_answered_request(folder: Path) -> None:
     service = ServiceProcess(
         folder,
@@ -74,8 +75,8 @@ def test_a_newcomer_gets_from_a_chain_to_an_answered_request(folder: Path) -> No
                 query_id = re.findall(r"q-[0-9a-f]+", done.stdout)[0]
     finally:
         service.stop()
-    assert "team.team=parts" in outputs["plan"]
+    assert "team.matching=parts" in outputs["plan"]
     assert "infeasible" in outputs["plan impossible"]
     assert "billing" in outputs["request"]
     assert outputs["ask.py"] == "delivery\n"
-    assert {"doctor", "verify", "undeploy"} <= set(outputs)
+    assert {"verify", "undeploy"} <= set(outputs)
