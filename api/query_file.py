@@ -8,15 +8,15 @@ from pathlib import Path
 from circinus.api.schemas.faults import checked
 from circinus.api.schemas.query import DataSource, QueryRequest
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.dataset import Dataset, load_folder, load_json_lines
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, with_calls
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
-from circinus.pipelines.suggested import with_suggested
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.execution.suggested import with_suggested
+from circinus.pipelines.io.datasets import Dataset, load_folder, load_json_lines
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict, with_calls
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.io.strict import LARGEST_FILE_BYTES, parse_document
+from circinus.pipelines.model.infrastructure import Infrastructure
 
 _LEAST_USD_PER_MILLION = 0.001  # the cheapest that genai-prices lists is 0.003
 
@@ -72,7 +72,7 @@ def completed(
 ) -> tuple[Infrastructure, tuple[str, ...]]:
     """Return the infrastructure with what a pipeline calls, and what is to be told of it.
 
-    InvalidInput if it lacks an endpoint whose price nobody lists, see `pipelines.suggested`.
+    InvalidInput if it lacks an endpoint whose price nobody lists.
     """
     called = [name for operator in pipeline.graph.operators for name in operator.endpoints]
     today = datetime.fromtimestamp((clock or SystemClock()).timestamp(), UTC).date().isoformat()

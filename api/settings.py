@@ -23,7 +23,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import LARGEST_DATASET
+from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.problem import SCHEDULING_POLICIES
 

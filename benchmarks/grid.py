@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 
 _KNOBS = {"first": (7, 6), "second": (6,), "third": (8,)}  # operator -> values of its knobs
 CONFIGURATIONS = 7 * 6 * 6 * 8

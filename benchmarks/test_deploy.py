@@ -13,7 +13,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
-from circinus.pipelines.payload import encode
+from circinus.pipelines.model.payload import encode
 from tests.deploy.serving import desired, serving, within
 
 

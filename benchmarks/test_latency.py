@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import Work, compose
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.latency import Work, compose
+from circinus.pipelines.model.operators import OperatorSpec
 
 OPERATORS = 6
 INPUTS = 160

@@ -15,14 +15,14 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from circinus.api.bootstrap.planning import data_fingerprint, plan_query
 from circinus.deploy.methods import method_of
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 
 FEW, MANY = 25_000, 100_000
 MOST_RATIO = 5.0

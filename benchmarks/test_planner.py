@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.latency import Work
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.deployment.placement import placements
 from circinus.planner.deployment.prediction import condensed
 from circinus.planner.deployment.shares import tightened

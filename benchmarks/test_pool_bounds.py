@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
 from circinus.scheduler.pool.throughput_bound import throughput_bound
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds

@@ -19,7 +19,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from circinus.api.http.payload_json import payload_to_json
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
 from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, serving
 

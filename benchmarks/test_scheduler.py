@@ -7,8 +7,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 from scipy.optimize import linear_sum_assignment
 
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead

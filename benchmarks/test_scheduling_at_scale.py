@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import PlanArrays
 from circinus.scheduler.compiled.placement import Placement
 from circinus.scheduler.ilp.policy import Ilp

@@ -7,21 +7,27 @@ Nothing in them imports a name from here, so they may move without breaking anyo
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from circinus.pipelines.calling import report_usage
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, RateLimits, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.judge import Judge
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.retries import CallRetries
-from circinus.pipelines.set_metric import SetMetric
-from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
+from circinus.pipelines.execution.calling import report_usage
+from circinus.pipelines.execution.metrics import Judge, SetMetric
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import (
+    CallPrice,
+    CallRetries,
+    Endpoint,
+    EndpointCall,
+    RateLimits,
+    Usage,
+)
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Scaling
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic, Slo, SloState
+from circinus.pipelines.model.tiers import Tier
 
 if TYPE_CHECKING:
     from circinus.api.client import AsyncClient, Client

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from circinus.pipelines import checks
-from circinus.pipelines.query import PlanningMethod
+from circinus.pipelines.model.query import PlanningMethod
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.problem import SCHEDULING_POLICIES
 

@@ -14,12 +14,11 @@ from functools import partial
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.clock import Clock
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import Evaluator, FloatArray, StoppingRule
-from circinus.pipelines.query import PlanningMethod, Query
-from circinus.pipelines.waiting import Waits
+from circinus.pipelines.clock import Clock, Waits
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import Evaluator, FloatArray, StoppingRule
+from circinus.pipelines.model.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.plans.auditing import Audit

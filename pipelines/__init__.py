@@ -1,1 +1,1 @@
-"""What everybody in the project talks about; it imports nothing else of the project."""
+"""The shared vocabulary; it imports nothing else of the project."""

@@ -1,9 +1,18 @@
-"""Time as an argument: the one home of clocks and sleeping."""
+"""Time as an argument: the one home of clocks and sleeping.
+
+How long planning waited, and for what: for limits of endpoints, for workers to start.
+
+Waiting is no work: it counts for the time until the answer alone. Threads that wait at once for
+the same thing wait once.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Protocol
 
 
@@ -64,3 +73,68 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Move time on by `seconds`."""
         self.seconds += max(seconds, 0.0)
+
+
+_SHORTEST_S = 1.0  # that is worth a remark
+
+
+@dataclass(slots=True)
+class _Wait:
+    """What was waited for one thing."""
+
+    over_s: float = 0.0  # seconds of waits that are over
+    began: float = 0.0  # when the wait that is under way began
+    waiting: int = 0  # threads
+
+
+@dataclass(slots=True)
+class Waits:
+    """Adds up waits, of any thread."""
+
+    clock: Clock
+    _all: _Wait = field(default_factory=_Wait, init=False)
+    _each: dict[str, _Wait] = field(default_factory=dict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
+
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """Count the block as waiting for something, named as in "waited for ..."."""
+        self._change(what, 1)
+        try:
+            yield
+        finally:
+            self._change(what, -1)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds in which anybody waited for anything."""
+        with self._lock:
+            return self._of(self._all)
+
+    @property
+    def by_cause(self) -> Mapping[str, float]:
+        """Wall-clock seconds in which anybody waited, by what for."""
+        with self._lock:
+            return {what: self._of(wait) for what, wait in self._each.items()}
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what to know of planning that waited: nothing of short waits."""
+        return tuple(
+            f"waited {seconds:.1f} s for {what}, which is none of the latency, and limits nothing "
+            "but limits.response_s"
+            for what, seconds in self.by_cause.items()
+            if seconds >= _SHORTEST_S
+        )
+
+    def _change(self, what: str, by: int) -> None:
+        with self._lock:
+            now = self.clock.now()
+            for wait in (self._all, self._each.setdefault(what, _Wait())):
+                if by > 0 and not wait.waiting:
+                    wait.began = now
+                wait.waiting += by
+                if not wait.waiting:
+                    wait.over_s += now - wait.began
+
+    def _of(self, wait: _Wait) -> float:
+        return wait.over_s + (self.clock.now() - wait.began if wait.waiting else 0.0)

@@ -18,9 +18,9 @@ from operator import attrgetter
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from circinus.pipelines.needs import Need
-from circinus.pipelines.pipeline import Pipeline, Score
-from circinus.pipelines.set_metric import imported
+from circinus.pipelines.execution.metrics import imported
+from circinus.pipelines.execution.needs import Need
+from circinus.pipelines.execution.pipeline import Pipeline, Score
 
 GROUP = "circinus.pipelines"
 

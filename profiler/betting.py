@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, IntArray, Verdict
+from circinus.pipelines.model.profile import FloatArray, IntArray, Verdict
 from circinus.profiler.stopping import Signs, certain, check_scores, first_verdict
 
 _SIZES = np.geomspace(0.1, 4.0, 8)

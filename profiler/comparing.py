@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from circinus.pipelines.operators import Operator
+from circinus.pipelines.model.operators import Operator
 from circinus.profiler.execution import Completed
 
 _EVERY = 5

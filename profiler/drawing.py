@@ -26,7 +26,7 @@ from numpy.random import Generator
 from threadpoolctl import threadpool_limits
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 
 DEFAULT_STRATA = 10
 """K: divides the 50 inputs that the t-test asks for at least, with five draws of each stratum.

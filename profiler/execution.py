@@ -13,15 +13,15 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from circinus.pipelines.calling import EndpointCaller
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.connections import measured
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import KnobValue, Operator
-from circinus.pipelines.payload import Payload, content_hash, payload_bytes
-from circinus.pipelines.pipeline import run_operator
+from circinus.pipelines.execution.calling import EndpointCaller
+from circinus.pipelines.execution.connections import measured
+from circinus.pipelines.execution.pipeline import run_operator
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.operators import KnobValue, Operator
+from circinus.pipelines.model.payload import Payload, content_hash, payload_bytes
 from circinus.profiler.prefix_cache import CacheEntry
 
 

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.profile import (
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.profile import (
     USAGE_FIELDS,
     Failure,
     FloatArray,

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import SURE, Estimate
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import SURE, Estimate
 from circinus.profiler.betting import wealth
 
 _BELIEF, _WEIGHT = 1.0, 0.5

@@ -15,11 +15,11 @@ from math import ceil
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.payload import Payload, content_hash, decode
-from circinus.pipelines.profile import BoolArray, FloatArray, Profile
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.payload import Payload, content_hash, decode
+from circinus.pipelines.model.profile import BoolArray, FloatArray, Profile
+from circinus.pipelines.model.slo import Estimate
 from circinus.profiler.journal import Journal
 from circinus.profiler.judged import JudgedScores, bias, judged_accuracy
 

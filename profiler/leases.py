@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.endpoints import RateLimits
+from circinus.pipelines.model.endpoints import RateLimits
 
 _GRAINS = 120  # parts of a window, by which what was used up is put together: 0.8 % of waiting
 _SHORTEST_WAIT_S = 1e-3

@@ -15,8 +15,8 @@ from collections import deque
 from dataclasses import dataclass, field, fields
 from math import floor, inf
 
-from circinus.pipelines.endpoints import RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.leases import (
     NO_ALLOWANCE,
     Allowance,

@@ -15,16 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.calling import EndpointCaller
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.connections import remark_on
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.draws import DrawOrder, drawing_as
 from circinus.pipelines.errors import Stopped
-from circinus.pipelines.payload import content_hash, payload_bytes
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Failure, IntArray, Profile
-from circinus.pipelines.scatter import Scatter
+from circinus.pipelines.execution.calling import EndpointCaller
+from circinus.pipelines.execution.connections import remark_on
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.draws import DrawOrder, Scatter, drawing_as
+from circinus.pipelines.model.payload import content_hash, payload_bytes
+from circinus.pipelines.model.profile import Failure, IntArray, Profile
 from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Executor, handed_out
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair

@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.payload import Payload
 
 DEFAULT_LIMIT_BYTES = 256 * 2**20
 

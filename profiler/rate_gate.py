@@ -18,11 +18,10 @@ from itertools import count
 from math import inf
 from typing import Self
 
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.clock import Clock
-from circinus.pipelines.endpoints import NOTHING_USED, RateLimits, Usage
+from circinus.pipelines.clock import Clock, Waits
 from circinus.pipelines.errors import Stopped, Unavailable
-from circinus.pipelines.waiting import Waits
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import NOTHING_USED, RateLimits, Usage
 from circinus.profiler.leases import LeaseReport, Leases
 from circinus.profiler.limiting import Ask, Limiter
 

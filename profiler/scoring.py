@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import nan
 from typing import cast
 
-from circinus.pipelines.calling import EndpointCaller
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.judge import Judge
-from circinus.pipelines.payload import Payload, encode
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import UNPLANNABLE, Paid
+from circinus.pipelines.execution.calling import EndpointCaller
+from circinus.pipelines.execution.metrics import Judge
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.payload import Payload, encode
+from circinus.pipelines.model.profile import UNPLANNABLE, Paid
 from circinus.profiler.execution import FailedRun, handed_out, run_calling
 
 _NO_KNOBS = Configuration(())

@@ -30,15 +30,15 @@ from math import sqrt
 import numpy as np
 from scipy.special import stdtrit
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.draws import draws_of, means_of_inputs
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.payload import Payload, content_hash, decode
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import BoolArray, FloatArray, IntArray, Profile
-from circinus.pipelines.set_metric import OutOfRange, SetMetric
-from circinus.pipelines.slo import SURE
+from circinus.pipelines.execution.metrics import OutOfRange, SetMetric
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.draws import draws_of, means_of_inputs
+from circinus.pipelines.model.payload import Payload, content_hash, decode
+from circinus.pipelines.model.profile import BoolArray, FloatArray, IntArray, Profile
+from circinus.pipelines.model.slo import SURE
 from circinus.profiler.journal import Journal, MeasuredInput, Pair, profiles_of
 
 Recorded = tuple[Configuration, MeasuredInput]

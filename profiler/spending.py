@@ -22,10 +22,10 @@ from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from circinus.pipelines import checks
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import NOTHING_USED, Endpoint, Usage
 from circinus.pipelines.errors import Fault, InvalidInput, Stopped, Unaffordable
-from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import NOTHING_USED, Endpoint, Usage
+from circinus.pipelines.model.operators import OperatorSpec
 
 _LOOK_S = 0.1  # between two looks at whether it is over
 _SECONDS_PER_HOUR = 3600.0

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import special
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, Verdict
+from circinus.pipelines.model.profile import FloatArray, Verdict
 
 Signs = npt.NDArray[np.int8]  # 1: above, -1: below, 0: undecided
 

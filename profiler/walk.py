@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.calling import EndpointCaller
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
-from circinus.pipelines.judge import SCORING
-from circinus.pipelines.operators import Operator
-from circinus.pipelines.payload import Payload, content_hash
-from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of
-from circinus.pipelines.profile import Failure, Paid
+from circinus.pipelines.execution.calling import EndpointCaller
+from circinus.pipelines.execution.metrics import SCORING
+from circinus.pipelines.execution.pipeline import Pipeline, inputs_of, output_of
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.operators import Operator
+from circinus.pipelines.model.payload import Payload, content_hash
+from circinus.pipelines.model.profile import Failure, Paid
 from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Completed, Executor, FailedRun, compared
 from circinus.profiler.journal import MeasuredInput

@@ -18,9 +18,9 @@ from math import floor, isclose
 from typing import NamedTuple, Protocol
 
 from circinus.pipelines import checks
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
-from circinus.pipelines.query import HIGHEST_PRIORITY
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.query import HIGHEST_PRIORITY
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.ranges import Range
 
 PARTS = 1_000_000

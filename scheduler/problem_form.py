@@ -27,8 +27,8 @@ from typing import TypeVar
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import Candidate, PlanOption, Problem, Schedule
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
 
 
 def of_device(spec: OperatorSpec) -> OperatorSpec:

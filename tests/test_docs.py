@@ -210,8 +210,8 @@ def test_a_decision_has_its_sections_and_is_in_the_index(decision: Path) -> None
 
 @pytest.mark.parametrize("name", ["shout.py", "cased.py"], ids=["declared", "from LangChain"])
 def test_a_pipeline_of_the_page_runs(name: str, tmp_path: Path) -> None:
-    from circinus.pipelines.configuration import ConfigurationSpace
-    from circinus.pipelines.pipeline import Pipeline
+    from circinus.pipelines.execution.pipeline import Pipeline
+    from circinus.pipelines.model.configuration import ConfigurationSpace
 
     path = tmp_path / name
     (source,) = (s for s in blocks("python", OWN) if s.startswith(f"# {name}\n"))
@@ -258,7 +258,7 @@ def test_the_page_for_operators_names_events_and_metrics_that_there_are() -> Non
 
 
 def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> None:
-    from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+    from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
     source, _ = blocks("yaml", "docs/infrastructure.md")
     plant = infrastructure_from_dict(yaml.safe_load(source))
@@ -274,7 +274,7 @@ def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> Non
 
 
 def test_the_example_of_gpus_gives_the_share_that_is_told() -> None:
-    from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+    from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
     _, source = blocks("yaml", "docs/infrastructure.md")
     assert infrastructure_from_dict(yaml.safe_load(source)).tier("gpu").share_steps == (5,)
@@ -306,8 +306,8 @@ BUILT_IN = ("digits", "ocr", "retrieval", "speech", "tracking")
 def test_a_built_in_pipeline_has_a_query_in_the_examples(name: str) -> None:
     from circinus.api.query_file import query_of, read_document
     from circinus.api.schemas.query import to_query
-    from circinus.pipelines.presets import PRESETS
-    from circinus.pipelines.query import fitted
+    from circinus.pipelines.io.presets import PRESETS
+    from circinus.pipelines.model.query import fitted
     from circinus.pipelines.registry import load_pipeline
 
     request = query_of(read_document(ROOT / "examples" / f"{name}.yaml"))
@@ -317,7 +317,7 @@ def test_a_built_in_pipeline_has_a_query_in_the_examples(name: str) -> None:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_page_of_the_pipelines_tells_every_knob_with_its_values(name: str) -> None:
-    from circinus.pipelines.configuration import ConfigurationSpace
+    from circinus.pipelines.model.configuration import ConfigurationSpace
     from circinus.pipelines.registry import load_pipeline
 
     graph = load_pipeline(name).graph

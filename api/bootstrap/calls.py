@@ -18,13 +18,12 @@ import numpy as np
 from circinus.api.store.engine import connect
 from circinus.api.store.leases import StoreLeases
 from circinus.api.use_cases.affordable import require_affordable
-from circinus.pipelines.calling import EndpointCaller, LeaveGate
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.endpoints import RateLimits
-from circinus.pipelines.gates import all_of
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import Query
+from circinus.pipelines.execution.calling import EndpointCaller, LeaveGate, all_of
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.endpoints import RateLimits
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query
 from circinus.profiler.leases import MemoryLeases
 from circinus.profiler.rate_gate import RateAdmission, RateGate
 from circinus.profiler.spending import Ledger, MemoryLedger, SpendingGate

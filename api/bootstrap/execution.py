@@ -27,15 +27,16 @@ from circinus.deploy.runtime.instances import AttachedLauncher, Launcher, emulat
 from circinus.deploy.workers.process import busy_s
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
-from circinus.pipelines.calling import LeaveGate, OpenGate
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.needs import package, require
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import Query
+from circinus.pipelines.execution.calling import LeaveGate, OpenGate
+from circinus.pipelines.execution.needs import package, require
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.result import Observer, PlanningResult
 from circinus.profiler.execution import Executor, InProcess
 

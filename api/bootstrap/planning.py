@@ -28,14 +28,13 @@ from circinus.deploy.profiling.load import OtherLoad
 from circinus.deploy.profiling.pool import OperatorSettings, WorkerPool
 from circinus.deploy.workers.process import busy_s
 from circinus.pipelines import checks
-from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import content_hash
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import Query
-from circinus.pipelines.waiting import Waits
+from circinus.pipelines.clock import Clock, SystemClock, Waits
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import content_hash
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import Query
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.bill import CallsCost, Cost
 from circinus.planner.search.result import DRAWS, Observer, PlanningResult

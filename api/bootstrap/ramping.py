@@ -23,8 +23,8 @@ from circinus.deploy.runtime.ramping import (
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload
 
 _STREAM = 3
 _INPUTS = 16

@@ -14,7 +14,7 @@ from circinus.api.schemas.faults import faults_of
 from circinus.api.settings import Settings
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline, registered
 
 

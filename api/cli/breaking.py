@@ -22,7 +22,7 @@ from circinus.api.text import formats, tables
 from circinus.api.text.screen import Follow, Screen
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
+from circinus.pipelines.io.files import read_file
 
 if TYPE_CHECKING:  # what sends and judges is for who asks for it
     from circinus.api.bootstrap.ramping import Ramping

@@ -25,8 +25,8 @@ from circinus.deploy.compose.rendering import render as file_of
 from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import DesiredDeployment, instances_of
-from circinus.pipelines.infrastructure_file import infrastructure_to_dict
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.model.slo import LatencyStatistic
 
 
 def render(

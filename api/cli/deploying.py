@@ -22,7 +22,7 @@ from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Slice
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it

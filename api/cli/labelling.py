@@ -20,15 +20,15 @@ from circinus.api.schemas.query import MetricRequest, QueryRequest
 from circinus.api.settings import Settings
 from circinus.api.store.journal import Checkpoint
 from circinus.api.store.measurement_lines import FileJournal
-from circinus.pipelines.code_digest import code_digest
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_to_dict
-from circinus.pipelines.payload import Payload, content_hash
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.execution.code_digest import code_digest
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload, content_hash
+from circinus.pipelines.model.plan import Plan
 from circinus.planner.models.history import QueryRecord
 from circinus.profiler.labelling import Labelling, WantedLabel
 

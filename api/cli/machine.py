@@ -35,10 +35,11 @@ from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.infrastructure_file import infrastructure_to_dict
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.registry import listed
 
 # Compiled when it is first imported, and kept: a service that starts need not wait for it.

@@ -15,9 +15,9 @@ from circinus.api.settings import DEFAULT_URL
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import METHODS
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import read_json_lines
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import opened
+from circinus.pipelines.io.datasets import read_json_lines
+from circinus.pipelines.io.files import opened
 from circinus.pipelines.registry import listed, load_metric, registered
 
 if TYPE_CHECKING:  # what sends probes is for who asks for it

@@ -35,14 +35,14 @@ from circinus.api.text.screen import Follow, Screen, on_signal
 from circinus.api.use_cases.affordable import require_affordable
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import Query, fitted
-from circinus.pipelines.restrictions import words
-from circinus.pipelines.slo import HoldsFor
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query, fitted
+from circinus.pipelines.model.restrictions import words
+from circinus.pipelines.model.slo import HoldsFor
 from circinus.planner.models.ahead import accuracy_needed, doubt
 from circinus.planner.search import result as search
 

@@ -19,8 +19,8 @@ from circinus.api.text import tables
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
-from circinus.pipelines.files import read_file
-from circinus.pipelines.instance_types import parse_catalogue
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.instance_types import parse_catalogue
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 
 _MIXES = "kairos, ribbon, gaussian, or a file with a size per line"

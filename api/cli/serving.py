@@ -20,10 +20,10 @@ from circinus.api.text import formats, tables, tiers
 from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.images import SERVICE_IMAGE
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.strict_json import read_json
+from circinus.pipelines.io.datasets import LARGEST_DATASET
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.strict import read_json
 
 _LARGEST_INPUT = 2**26  # bytes; a service takes what its operator allows
 _LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"

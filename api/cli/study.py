@@ -23,11 +23,11 @@ from circinus.api.settings import Settings
 from circinus.api.text import formats
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.query import PlanningLimits
-from circinus.pipelines.slo import HoldsFor, LatencyStatistic
-from circinus.pipelines.trace import load_trace, save_trace
+from circinus.pipelines.io.datasets import LARGEST_DATASET
+from circinus.pipelines.io.trace import load_trace, save_trace
+from circinus.pipelines.model.query import PlanningLimits
+from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic
 from circinus.studies.planning import drift as drift_study
 from circinus.studies.planning import fresh as fresh_study
 from circinus.studies.planning import report

@@ -16,7 +16,7 @@ from typer import Option
 from circinus.api.cli.options import numbers
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
-from circinus.pipelines.files import read_file
+from circinus.pipelines.io.files import read_file
 from circinus.scheduler.pool.pools import PoolSpace
 from circinus.scheduler.pool.ribbon_trial import EarlyEnd
 from circinus.scheduler.simulation.loads import load_of

@@ -18,7 +18,7 @@ from typer import Argument, Option
 from circinus.api.bootstrap.registry import pipeline_here
 from circinus.api.query_file import read_document
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.strict_yaml import parse_document
+from circinus.pipelines.io.strict import parse_document
 
 _METAVAR = "FILE|MODULE:CHAIN"
 _HELP = "Query file (YAML), or a pipeline or LangChain chain as module:attribute."

@@ -33,7 +33,7 @@ from circinus.api.schemas.service import (
     RequestBody,
     RequestReply,
 )
-from circinus.pipelines.dataset_files import dataset_id, packed
+from circinus.pipelines.io.datasets import dataset_id, packed
 
 PAGE_SIZE = 100
 CHOOSING_S = 90.0  # of a pool: the service takes a minute at most, and one at a time

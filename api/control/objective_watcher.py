@@ -27,7 +27,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.requests import RequestWindows
 from circinus.api.use_cases.scheduling import ScaledTier, Served, Target
 from circinus.deploy.runtime.observed import SeenRequests
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 LOOK_S = 1.0
 _LOG = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from circinus.api.store.failures import DatabaseFailed
-from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Usage
 from circinus.profiler.journal import Journal, MeasuredInput
 from circinus.profiler.spending import Ledger, Spent
 

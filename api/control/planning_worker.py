@@ -51,10 +51,10 @@ from circinus.deploy.profiling.checking import checked
 from circinus.deploy.profiling.fresh_process import taken
 from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.plan import with_known_memory
-from circinus.pipelines.query import PlanningLimits
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.plan import with_known_memory
+from circinus.pipelines.model.query import PlanningLimits
 from circinus.planner.search.result import (
     PlanningOutcome,
     PlanningPhase,

@@ -23,8 +23,8 @@ from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Plan
 
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0

@@ -28,7 +28,7 @@ from circinus.api.use_cases.scheduling import (
     running_on,
 )
 from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Schedule, Slice
 from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.renumbering import numbering, renumbered

@@ -16,7 +16,7 @@ from threading import Thread
 
 from circinus.api.event_log import trouble
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 _LOG = logging.getLogger(__name__)
 

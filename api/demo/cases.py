@@ -19,10 +19,11 @@ from circinus.api.schemas.query import (
     SloRequest,
     TierChoice,
 )
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.restrictions import Stays
-from circinus.pipelines.slo import HoldsFor, LatencyStatistic
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.restrictions import Stays
+from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic
+from circinus.pipelines.model.tiers import Tier
 
 PIPELINE = "digits"
 PLANNING_SEED = 11  # of the inputs that are planned on

@@ -20,7 +20,7 @@ from circinus.api.schemas.progress import QueryView
 from circinus.api.text import formats, tables
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, SloState
+from circinus.pipelines.model.slo import ANY_LATENCY_S, LatencyStatistic, SloState
 
 LEAST_REQUESTS = 120
 

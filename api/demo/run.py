@@ -55,7 +55,7 @@ from circinus.api.text.screen import Follow, on_signal
 from circinus.deploy.methods import Method
 from circinus.deploy.profiling.calibration import CalibrationSettings
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.registry import load_pipeline
 
 _SETTLED_WITHIN_S = 300.0

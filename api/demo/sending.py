@@ -10,7 +10,7 @@ import numpy as np
 from circinus.api.client import Client
 from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.slo import Estimate, LatencyStatistic, SloState
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic, SloState
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
 from circinus.planner.models.estimates import latency_at_least, latency_estimate
 

@@ -18,8 +18,8 @@ from circinus.api.client import Client
 from circinus.deploy.methods import Method
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.model.infrastructure import Infrastructure
 
 _STARTS_WITHIN_S = 90.0
 _STOPS_WITHIN_S = 15.0

@@ -33,8 +33,8 @@ from circinus.api.use_cases.deployer import RequestServer
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload, plain_json
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload, plain_json
 
 _LONG = 2**14  # bytes of a body that others do not wait for in one go
 _LARGE = 2**20  # bytes of an output that is written beside the loop

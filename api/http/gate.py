@@ -36,7 +36,7 @@ from circinus.api.http.origins import require_host, require_loopback, require_sa
 from circinus.api.http.pages import STATIC
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from circinus.pipelines.strict_json import MOST_VALUES, read_json
+from circinus.pipelines.io.strict import MOST_VALUES, read_json
 
 OPEN = frozenset({"/healthz", "/readyz", LOGIN, LOGOUT})
 """Paths that need no token."""

@@ -20,7 +20,7 @@ import pybase64
 from pydantic import JsonValue
 
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.payload import AS_IT_IS, Payload
+from circinus.pipelines.model.payload import AS_IT_IS, Payload
 
 Key = TypeVar("Key", int, str)
 _JSON_AS_IT_IS = AS_IT_IS - {float}  # which may be none of JSON's

@@ -17,8 +17,8 @@ from circinus.deploy.runtime.observed import SeenRequests
 from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator, Recent
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from circinus.deploy.runtime.orchestrator import DeploymentStatus, Orchestrator,
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately, SpanCounts, added
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.slo import LatencyStatistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

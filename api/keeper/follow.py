@@ -30,7 +30,7 @@ from circinus.deploy.runtime.following import ToldLauncher
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
 _ASKS_S = 10.0  # longest that a question takes: it is held for half of it
 _CONNECTS_S = 2.0

@@ -35,8 +35,8 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.model.infrastructure import Infrastructure
 
 _HOLD_S = 5.0  # longest that a question waits for news
 _LOOK_S = 0.25  # between two looks at what serves; a plan that is replaced is looked at at once

@@ -33,8 +33,8 @@ from circinus.deploy.runtime.traffic import Lately
 from circinus.deploy.workers.process import own_environment
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload
 
 _ANSWERS_WITHIN_S = 10.0  # a keeper that is asked who it is
 _ENDS_WITHIN_S = 30.0

@@ -48,10 +48,10 @@ from circinus.deploy.workers.process import PRIVATE
 from circinus.deploy.workers.shares import enforcement_for
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
-from circinus.pipelines.files import read_file
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.strict import read_json
 from circinus.pipelines.registry import load_pipeline
-from circinus.pipelines.strict_json import read_json
 from circinus.scheduler.dispatch.policies import dispatch_policy
 
 _LARGEST_FILE = 2**22  # bytes

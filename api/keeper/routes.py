@@ -16,7 +16,7 @@ from circinus.deploy.runtime.probing import ProbeSettings
 from circinus.deploy.runtime.routed import RoutedEndpoint, RouteStatus
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.errors import CircinusError, Unavailable
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 _QUEUE_LIMIT = 1024  # of a unit: what waits while others start
 _SWAPS_S = 60.0  # that the workers of a route which runs something else now may take

@@ -28,8 +28,8 @@ from circinus.api.text import formats, tables
 from circinus.api.text.screen import PIPED_WIDTH, on_signal
 from circinus.api.text.tables import progress_words
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.search.result import PlanningPhase, PlanningProgress
 
 _COLUMNS = ("plan", "accuracy", "latency", "cost", "SLOs", "where", "configuration")

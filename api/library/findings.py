@@ -26,14 +26,17 @@ from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.measurement_lines import Found, MeasurementDocument
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import Query
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.infrastructure_file import (
+    infrastructure_from_dict,
+    infrastructure_to_dict,
+)
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import Query
 from circinus.planner.search.result import PlanningResult
 from circinus.profiler.drawing import Drawing
 

@@ -22,15 +22,15 @@ from circinus.api.query_file import completed, load_data, query_of, read_infrast
 from circinus.api.schemas.query import DataSource, QueryRequest, to_query
 from circinus.api.settings import Settings
 from circinus.pipelines import checks
-from circinus.pipelines.code_digest import code_digest
-from circinus.pipelines.dataset import LARGEST_DATASET, Dataset, Example
 from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload, payload_bytes
-from circinus.pipelines.pipeline import Pipeline, scored_over_set
-from circinus.pipelines.query import Query
-from circinus.pipelines.set_metric import SetMetric, set_metric
+from circinus.pipelines.execution.code_digest import code_digest
+from circinus.pipelines.execution.metrics import SetMetric, set_metric
+from circinus.pipelines.execution.pipeline import Pipeline, scored_over_set
+from circinus.pipelines.io.datasets import LARGEST_DATASET, Dataset, Example
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload, payload_bytes
+from circinus.pipelines.model.query import Query
 
 if TYPE_CHECKING:
     import pandas as pd

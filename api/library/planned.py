@@ -25,11 +25,11 @@ from circinus.api.schemas.progress import ShortfallView, TrialView, shortfall_vi
 from circinus.api.text import formats
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.needs import package, require
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.execution.needs import package, require
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.plan import Plan
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
 from circinus.planner.search.result import PlanningOutcome

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from circinus.api.schemas.base import View
 from circinus.deploy.runtime.served_bill import ServedBill
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.plan import Plan
 
 
 class UsageView(View):

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, JsonValue
 
 from circinus.api.schemas.base import Finite, Time, View
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.plan import Plan
 from circinus.planner.search.result import PlanningProgress
 
 LARGEST_ID = 2**63 - 1

@@ -12,7 +12,7 @@ from circinus.api.schemas.planning import PlanningView, planned_by_default
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ShortfallView
 from circinus.api.schemas.query import Seed
-from circinus.pipelines.dataset import LARGEST_DATASET
+from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.planner.answers.explaining import Alternative, OperatorPart, RuledOut
 
 NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,2})?"

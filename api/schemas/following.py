@@ -15,7 +15,7 @@ from circinus.api.schemas.plans import PlanView, plan_shown, to_plan
 from circinus.deploy.runtime.following import ServedDeployment
 from circinus.deploy.runtime.instances import DesiredDeployment, ExtraReplica
 from circinus.pipelines import checks
-from circinus.pipelines.graph import PipelineGraph
+from circinus.pipelines.model.graph import PipelineGraph
 
 FOLLOWED = "/v1/internal/deployments"
 """Where a dispatcher asks what serves; `since` what it knows, `applied` what it goes by."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from circinus.api.schemas.base import Input, View
 from circinus.deploy.methods import DEFAULT, METHODS, Method, method_of, parts_of
 from circinus.pipelines import checks
-from circinus.pipelines.query import SAMPLING, STOPPING, STRATEGIES, PlanningMethod
+from circinus.pipelines.model.query import SAMPLING, STOPPING, STRATEGIES, PlanningMethod
 
 
 def _among(names: Iterable[str]) -> Callable[[str], str]:

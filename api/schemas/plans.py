@@ -9,14 +9,14 @@ from pydantic import Field
 
 from circinus.api.schemas.base import Finite, View
 from circinus.api.schemas.billed import UsageView
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Deployment, Outlook, Plan, PlanCalls
-from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.plan import Deployment, Outlook, Plan, PlanCalls
+from circinus.pipelines.model.slo import Estimate, HoldsFor, Slo, SloState
 from circinus.planner.models.ahead import would_show
 
 

@@ -14,10 +14,10 @@ from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import DisplacedView
 from circinus.api.schemas.service import DeploymentView
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
 from circinus.planner.search.result import PlanningProgress, PlanningSummary, Shortfall

@@ -40,11 +40,11 @@ from circinus.api.schemas.numbers import (
 from circinus.api.schemas.planning import PlanningRequest, to_planning
 from circinus.deploy.methods import DEFAULT, Method
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.query import HIGHEST_PRIORITY, OnFailure, PlanningLimits, Query
-from circinus.pipelines.restrictions import Stays
-from circinus.pipelines.slo import ANY_LATENCY_S, HoldsFor, LatencyStatistic
+from circinus.pipelines.io.datasets import LARGEST_DATASET
+from circinus.pipelines.model.query import HIGHEST_PRIORITY, OnFailure, PlanningLimits, Query
+from circinus.pipelines.model.restrictions import Stays
+from circinus.pipelines.model.slo import ANY_LATENCY_S, HoldsFor, LatencyStatistic
 
 LARGEST_SEED = 2**63 - 1
 """Seeds fit into a signed 64-bit column."""

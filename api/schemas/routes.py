@@ -12,7 +12,7 @@ from circinus.api.schemas.numbers import WHOLE, bounds
 from circinus.api.schemas.route_cluster import RouteKubernetesInput, UnitKubernetesInput
 from circinus.api.schemas.service import LatelyView
 from circinus.pipelines import checks, ranges
-from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.routing.regimes import Regime, RegimeSettings
 from circinus.scheduler.routing.traffic_weights import RouteMethod

@@ -12,10 +12,11 @@ from circinus.api.schemas.billed import UsageView
 from circinus.api.schemas.numbers import WHOLE, Bandwidth, Delay, Machines, bounds
 from circinus.api.schemas.query import Seed
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import LARGEST_DATASET
-from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
-from circinus.pipelines.operators import KnobValue, Scaling
+from circinus.pipelines.io.datasets import LARGEST_DATASET
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import KnobValue, Scaling
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.pipelines.registry import ListedPipeline
 from circinus.scheduler.rolling.replicas import REPLICAS
 

@@ -22,7 +22,7 @@ from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.deploy.runtime.learning import Learnt
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.query import PlanningMethod
+from circinus.pipelines.model.query import PlanningMethod
 from circinus.planner.models.history import QueryRecord
 
 MOST_RECORDS = 1_000

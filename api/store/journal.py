@@ -21,11 +21,11 @@ from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import insertion, reading, rows, writing
 from circinus.api.store.queue import require_claim
 from circinus.api.store.tables import CheckpointRow, MeasurementRow
-from circinus.pipelines.code_digest import code_digest
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import USAGE_FIELDS, Failure, FloatArray
+from circinus.pipelines.execution.code_digest import code_digest
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.profile import USAGE_FIELDS, Failure, FloatArray
 from circinus.profiler.journal import MeasuredInput
 
 _TYPE = np.dtype("<f8")

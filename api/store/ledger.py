@@ -14,8 +14,8 @@ from sqlalchemy import Engine, func, select, update
 from circinus.api.store.engine import insertion, one_at_a_time, reading, writing
 from circinus.api.store.queue import require_claim
 from circinus.api.store.tables import SpendingRow
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.profiler.spending import NOTHING_SPENT, Spent, reserved_usd
 
 _PAID = func.coalesce(func.sum(func.coalesce(SpendingRow.usd, SpendingRow.reserved_usd)), 0.0)

@@ -21,8 +21,8 @@ from pathlib import Path
 from threading import RLock
 from typing import BinaryIO
 
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import Usage
 from circinus.profiler.spending import NOTHING_SPENT, Spent, all_used, reserved_usd
 
 SUFFIX = ".paid"

@@ -26,9 +26,9 @@ from pydantic import Field, ValidationError
 
 from circinus.api.schemas.base import Input
 from circinus.api.store.journal import Checkpoint
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.profile import Failure, FloatArray
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.profile import Failure, FloatArray
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 
 _MOST_FILES = 50  # of plans that were broken off; the oldest go first

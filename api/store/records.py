@@ -16,9 +16,9 @@ from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document, to_document
 from circinus.pipelines.errors import CircinusError, Fault, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import Query
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import Query
 from circinus.planner.search.result import PlanningProgress, PlanningSummary
 from circinus.scheduler.problem import Schedule, Slice
 from circinus.scheduler.rolling.chosen import Slices

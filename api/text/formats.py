@@ -14,8 +14,8 @@ from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
 from circinus.api.schemas.service import CallPriceView, EndpointView, InstanceView, LatelyView
 from circinus.pipelines import units
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.slo import Estimate
 from circinus.planner.search.bill import Bill, CallsCost, Cost, Forecast
 
 UNKNOWN = "-"

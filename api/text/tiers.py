@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from circinus.api.schemas.service import InfrastructureView, MachineTypeView, TierView
 from circinus.api.text import formats
 from circinus.api.text.tables import Cells, machines_of, marks_of, table
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Tier
 
 
 def tiers_table(infrastructure: InfrastructureView) -> RenderableType:

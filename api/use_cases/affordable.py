@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import Query, fitted
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query, fitted
 from circinus.profiler.spending import require_bounded
 
 

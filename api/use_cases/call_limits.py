@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from circinus.pipelines import checks
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.plan import DemandItem, Plan
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import DemandItem, Plan
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.scheduler.problem import SHARE, Assignment, Problem, Schedule, Slice
 

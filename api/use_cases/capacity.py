@@ -20,7 +20,8 @@ from circinus.api.store.schedules import ScheduleStore
 from circinus.api.use_cases.deployer import Deployer
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.ranges import MACHINES
 
 

@@ -12,8 +12,9 @@ from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.explanation import NUMBER, ObjectiveChange, WhatIfBody
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.query import Query
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.ranges import Range
 
 _CHANGE = re.compile(rf"(?P<sign>[+-]?)(?P<number>{NUMBER})(?P<times>x?)")

@@ -12,8 +12,13 @@ from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets, StoredDataset
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.dataset_files import LARGEST_UNPACKED, dataset_id, opened, unpacked
+from circinus.pipelines.io.datasets import (
+    LARGEST_UNPACKED,
+    Dataset,
+    dataset_id,
+    open_dataset,
+    unpacked,
+)
 
 
 def take_in(
@@ -54,7 +59,7 @@ def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
 
 def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
     """Return a data set's examples, kept unpacked below a folder; NotFound if there is none."""
-    return opened(*kept_at(datasets, dataset, folder))
+    return open_dataset(*kept_at(datasets, dataset, folder))
 
 
 def kept_at(datasets: SqlDatasets, dataset: str, folder: Path) -> tuple[str, Path]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from circinus.api.schemas.routes import RouteInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload
 
 if TYPE_CHECKING:  # what serves takes long to import: planning workers spare it
     from circinus.deploy.runtime.demand import SeenDemand, TrafficNews

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from circinus.deploy.profiling.examples import ExampleSet
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import Example
-from circinus.pipelines.payload import content_hash
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import content_hash
 
 
 class ExampleSource(Protocol):

@@ -23,17 +23,17 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.renting import break_even_view, rates_of
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset
-from circinus.pipelines.draws import drawing_as
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work
-from circinus.pipelines.pipeline import Pipeline, features_of
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import Query
+from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.draws import drawing_as
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import Query
 from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known

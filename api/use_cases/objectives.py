@@ -16,9 +16,16 @@ import numpy as np
 
 from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
 from circinus.pipelines import units
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import ANY_LATENCY_S, SURE, Estimate, LatencyStatistic, Slo, SloState
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import (
+    ANY_LATENCY_S,
+    SURE,
+    Estimate,
+    LatencyStatistic,
+    Slo,
+    SloState,
+)
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
 from circinus.planner.models.estimates import latency_estimate
 

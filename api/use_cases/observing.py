@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import ANY_LATENCY_S, Estimate, Slo, SloState
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.slo import ANY_LATENCY_S, Estimate, Slo, SloState
 from circinus.planner.answers.drift import ObservedRequests
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
 from circinus.planner.models.estimates import latency_estimate

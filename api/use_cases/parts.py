@@ -18,11 +18,11 @@ from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload
 from circinus.scheduler.rolling.scheduler import Upkeep
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
-from circinus.pipelines.instance_types import Catalogue, PricedType, known_types
+from circinus.pipelines.io.instance_types import Catalogue, PricedType, known_types
 from circinus.scheduler.pool.pools import MOST_OF_TYPE
 from circinus.scheduler.simulation.choosing import (
     best_within,

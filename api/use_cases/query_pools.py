@@ -31,11 +31,11 @@ from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
 from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import MachineType, Tier
-from circinus.pipelines.instance_types import known_types
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import IntArray
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.io.instance_types import known_types
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import IntArray
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.rolling.pooling import room_for
 from circinus.scheduler.simulation.measurements import measured
 

@@ -8,8 +8,8 @@ from circinus.api.schemas.explanation import NUMBER, BreakEvenView
 from circinus.api.schemas.plans import plan_view
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.query import Query
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query
 from circinus.pipelines.ranges import RATE_PER_S
 from circinus.planner.answers.break_even import BreakEven
 

@@ -12,9 +12,9 @@ from circinus.api.store.records import Conflict, Replan, Search, StoredQuery, pl
 from circinus.api.use_cases.changes import changed_query
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Plan, with_known_memory
-from circinus.pipelines.query import Query, fitted
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan, with_known_memory
+from circinus.pipelines.model.query import Query, fitted
 from circinus.planner.answers.drift import Drift, ObservedRequests, as_observed, eased, parts_of
 from circinus.planner.answers.known import Answer, result_of
 from circinus.planner.search.result import PlanningSummary

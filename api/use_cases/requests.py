@@ -24,10 +24,10 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.dispatcher import RECENT, RequestResult, RequestTerms
 from circinus.deploy.runtime.orchestrator import Recent
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import OperatorFailed, Unavailable
-from circinus.pipelines.payload import Payload, content_hash
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import Payload, content_hash
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.answers.drift import ObservedRequests
 
 _RETRY_AFTER_S = 1.0

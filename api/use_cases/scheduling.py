@@ -24,9 +24,10 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.plan import DemandItem, Plan
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import DemandItem, Plan
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices

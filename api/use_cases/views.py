@@ -42,7 +42,8 @@ from circinus.api.use_cases.call_limits import endpoint_limits
 from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import Assignment, Schedule, Slice
 from circinus.scheduler.rolling.ageing import Preemption
 

@@ -15,9 +15,9 @@ from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceSpec
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
 from circinus.pipelines import checks
-from circinus.pipelines.gpus import Gpus, GpuSharing
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.shares import SHARE_STEP
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.shares import SHARE_STEP, Gpus, GpuSharing
+from circinus.pipelines.model.tiers import Tier
 
 _THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 

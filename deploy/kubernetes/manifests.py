@@ -37,8 +37,8 @@ from circinus.deploy.runtime.instances import (
     refuse_callers,
 )
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Slice, parts_of
 
 QUERY_ID, PLAN_ID = "circinus.io/query-id", "circinus.io/plan-id"

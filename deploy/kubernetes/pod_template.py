@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.locked_down import ENVIRONMENT, SCRATCH, TLS_FOLDER
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.strict import LARGEST_FILE_BYTES, parse_document
 
 MERGE_KEYS = {
     "containers": "name",

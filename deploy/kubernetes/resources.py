@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 
 _FORM = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?")
 

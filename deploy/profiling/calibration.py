@@ -63,14 +63,14 @@ from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Tier
-from circinus.pipelines.latency import stretch_of, waits_apart_on
-from circinus.pipelines.payload import Payload, encode, payload_bytes
-from circinus.pipelines.pipeline import Pipeline, inputs_of
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import SURE
+from circinus.pipelines.execution.pipeline import Pipeline, inputs_of
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.latency import stretch_of, waits_apart_on
+from circinus.pipelines.model.payload import Payload, encode, payload_bytes
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import SURE
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed, Tier
 from circinus.profiler.execution import Executor, FailedRun
 
 _TIMEOUT_S = 60.0

@@ -22,11 +22,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from circinus.pipelines.calling import EndpointCaller, Leave, LeaveGate
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.endpoints import NOTHING_USED, CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import Stopped
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.execution.calling import EndpointCaller, Leave, LeaveGate
+from circinus.pipelines.model.endpoints import NOTHING_USED, CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.model.payload import Payload, decode, encode
 
 _SLACK_S = 5.0  # a worker gives up a call by itself first: then it is no worker's end
 

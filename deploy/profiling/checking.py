@@ -17,14 +17,14 @@ from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.profiling.warm import STARTER, WarmProcess
 from circinus.deploy.workers.process import without_secrets
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.connections import runs_operators_alone
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
-from circinus.pipelines.forks import copies_ended
-from circinus.pipelines.payload import Payload, decode, encode
-from circinus.pipelines.pipeline import Checked, Pipeline
+from circinus.pipelines.execution.connections import runs_operators_alone
+from circinus.pipelines.execution.pipeline import Checked, Pipeline
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
+from circinus.pipelines.user_code import copies_ended
 
 CHECK_S = 30.0
 """Seconds after which a check is given up."""

@@ -33,8 +33,6 @@ from pathlib import Path
 from circinus.deploy.profiling.fresh_process import running
 from circinus.deploy.workers.process import limit_memory
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import Example
-from circinus.pipelines.dataset_files import opened
 from circinus.pipelines.errors import (
     CircinusError,
     Fault,
@@ -43,10 +41,11 @@ from circinus.pipelines.errors import (
     Unavailable,
     words_of,
 )
-from circinus.pipelines.forks import copies_ended
-from circinus.pipelines.payload import Payload, content_hash, decode, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Example, open_dataset
+from circinus.pipelines.model.payload import Payload, content_hash, decode, encode
 from circinus.pipelines.registry import load_pipeline
+from circinus.pipelines.user_code import copies_ended
 
 _YIELDS = 10
 _END = "."
@@ -61,14 +60,14 @@ class ExampleSet:
     reference: str = ""  # names the pipeline, see `load_pipeline`; empty: it is a data set
     count: int = 0
     seed: int = 0
-    kind: str = ""  # of the data set, see `pipelines.dataset_files`
+    kind: str = ""  # of the data set, see `pipelines.io.datasets`
     folder: str = ""
     inputs_only: bool = False  # whether hashes of the inputs are wanted, and nothing else
 
     def examples(self, pipeline: Callable[[str], Pipeline]) -> Iterable[Example]:
         """Return them, made one by one where the pipeline can; InvalidInput if there are none."""
         if not self.reference:
-            return opened(self.kind, Path(self.folder)).examples
+            return open_dataset(self.kind, Path(self.folder)).examples
         making = pipeline(self.reference)
         if making.examples is None:
             rule = "must bring examples: hand over data of your own, and name its data set"

@@ -24,7 +24,7 @@ from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import worker_environment
 from circinus.deploy.workers.watched import watched
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.model.payload import Payload, decode, encode
 
 _LONGEST_LINE = 2**16  # bytes of a process's output
 

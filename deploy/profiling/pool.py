@@ -17,13 +17,12 @@ from typing import Protocol, Self
 
 from circinus.deploy.profiling.load import CallsAtOnce
 from circinus.pipelines import checks
-from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.clock import Clock, Waits
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
-from circinus.pipelines.operators import KnobValue, Operator
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.waiting import Waits
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.operators import KnobValue, Operator
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.execution import Completed, FailedRun, calls, compared, freeze
 
 _STARTS = 2  # a worker that ended by itself so often while loading will not come up

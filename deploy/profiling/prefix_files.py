@@ -9,7 +9,7 @@ removed, and its output made again. The one rule: nothing read here is believed 
     8 bytes   of these, in which the operator waited, as a double; not in files of the first form
     8 bytes   bytes that links are charged for
     40 bytes  what that run used of endpoints, as doubles, see `Usage`
-    rest      the output, see `pipelines.payload`
+    rest      the output, see `pipelines.model.payload`
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hashlib import blake2b
 from pathlib import Path
 
 from circinus.pipelines import checks
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import decode, encode
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.payload import decode, encode
 from circinus.profiler.execution import freeze
 from circinus.profiler.prefix_cache import CacheEntry
 

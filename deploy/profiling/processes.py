@@ -44,16 +44,16 @@ from circinus.deploy.workers.process import (
     peak_bytes,
     without_secrets,
 )
-from circinus.pipelines.calling import EndpointCaller, LeaveGate, OpenGate
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.connections import runs_operators_alone
-from circinus.pipelines.endpoints import Endpoint, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped
-from circinus.pipelines.operators import Operator
-from circinus.pipelines.payload import Payload, decode, encode
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import UNPLANNABLE
+from circinus.pipelines.execution.calling import EndpointCaller, LeaveGate, OpenGate
+from circinus.pipelines.execution.connections import runs_operators_alone
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Endpoint, Usage
+from circinus.pipelines.model.operators import Operator
+from circinus.pipelines.model.payload import Payload, decode, encode
+from circinus.pipelines.model.profile import UNPLANNABLE
 from circinus.pipelines.registry import load_pipeline
 from circinus.profiler.execution import Completed, FailedRun, calls, run_calling, run_once
 

@@ -27,12 +27,12 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, LaunchFailed
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.payload import Payload, decode, encode
+from circinus.pipelines.model.tiers import Tier
 from circinus.profiler.execution import Completed, FailedRun
 
 _END_S = 5.0

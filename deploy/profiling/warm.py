@@ -31,7 +31,7 @@ from typing import Any, NoReturn, cast
 from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import adopt_environment, worker_environment
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.model.payload import Payload, decode, encode
 
 _START = b"+"
 _NUMBER = struct.Struct("!q")

@@ -19,11 +19,11 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import CallFailed, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
-from circinus.pipelines.calling import Leave, most_of, time_limit_s
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Endpoint, Usage
-from circinus.pipelines.operators import Operator
+from circinus.pipelines.execution.calling import Leave, most_of, time_limit_s
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Endpoint, Usage
+from circinus.pipelines.model.operators import Operator
 
 _MARGIN_S = 10.0  # that a worker has beyond an attempt's time, to say that it is over
 

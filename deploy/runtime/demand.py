@@ -13,7 +13,7 @@ from math import exp, sqrt
 import numpy as np
 
 from circinus.deploy.runtime.learning import TierLatencies
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.monitor import TrafficChange
 
 MOST_CLASSES = 64

@@ -34,13 +34,13 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload, decode, encoded, encoded_together
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload, decode, encoded, encoded_together
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.slo import LatencyStatistic
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 from circinus.scheduler.pool.monitor import TrafficChange, TrafficMonitor
 

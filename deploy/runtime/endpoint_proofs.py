@@ -20,11 +20,11 @@ from circinus.deploy.runtime.endpoints import (
 )
 from circinus.deploy.runtime.probing import ProofReference, UnitProof
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Score, score_by
-from circinus.pipelines.strict_json import read_json
+from circinus.pipelines.execution.pipeline import Score, score_by
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.io.strict import read_json
+from circinus.pipelines.model.payload import Payload
 
 
 def equal(output: Payload, expected: Payload) -> float:

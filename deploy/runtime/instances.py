@@ -15,12 +15,13 @@ from circinus.deploy.workers.options import WorkerOptions
 from circinus.deploy.workers.shares import Enforcement, Pace
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, TlsFiles, socket_of
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.tiers import Tier
 
 CALLS_AT_ONCE = 32
 """Calls that a worker makes at a time of an endpoint that says of no limit to them."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from circinus.deploy.runtime.traffic import Lately
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 MOST_ANSWERS = 400
 """Answers that are kept. 348 bound a 99th percentile from both sides with 95 %."""

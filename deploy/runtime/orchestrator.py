@@ -50,10 +50,10 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
 _DRAIN_S = 5.0  # how long requests in hand may go on when a plan is replaced

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from circinus.pipelines import checks
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.scoring import Scoring
 
 _SEED = 0  # of the examples: all units, at any time, get the same

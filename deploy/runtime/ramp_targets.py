@@ -14,8 +14,8 @@ from circinus.deploy.runtime.ramping import RampTarget
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
-from circinus.pipelines.payload import Payload, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload, encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.breaking_point import (
     BreakingLimits,
     BreakingPoint,

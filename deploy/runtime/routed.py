@@ -24,8 +24,8 @@ from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload
 from circinus.scheduler.routing.regimes import RegimeSettings, RegimeState
 from circinus.scheduler.routing.routers import RegimeRouter, with_room
 from circinus.scheduler.routing.traffic import RouteTraffic

@@ -11,7 +11,7 @@ from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.runtime.probing import UnitProof
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
 
 _AGAIN_S = 2.0  # after which what did not start is tried again
 

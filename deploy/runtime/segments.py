@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import OperatorSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Protocol
 
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.model.payload import Payload, encode
 
 _WARM_UP_S = 120.0  # longest first run of a segment: it may load a large model
 _FIRST_S = 0.1  # pause before the first restart: one crash should cost little

@@ -29,8 +29,8 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
 
 _SETTLE_S = 60.0

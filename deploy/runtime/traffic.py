@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import ceil, exp, inf, log
 from typing import Final
 
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.slo import LatencyStatistic
 
 SPANS_S: Final = (60.0, 600.0, 3600.0)
 RATE_SPAN_S: Final = 10.0  # of the rate of arrivals: short enough to follow, long enough to count

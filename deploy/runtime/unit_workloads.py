@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from circinus.deploy.runtime.instances import DesiredDeployment, ExtraReplica
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.routing.units import DeploymentUnit
 
 _UNKNOWN = 0.5  # confidence of what nobody measured

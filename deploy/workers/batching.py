@@ -18,14 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from circinus.pipelines.awaiting import settled
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.forks import copies_ended
-from circinus.pipelines.operators import Operator
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import run_operator, watch
+from circinus.pipelines.execution.pipeline import run_operator, watch
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import Operator
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.user_code import copies_ended, settled
 
 _NEWEST = 0.2  # weight of the newest batch
 _log = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ import numpy as np
 
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.proto.worker_pb2 import EndpointUsage, OperatorUsage
-from circinus.pipelines.calling import EndpointCaller, Leave
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Endpoint, Usage
-from circinus.pipelines.operators import Operator
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.execution.calling import EndpointCaller, Leave
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Endpoint, Usage
+from circinus.pipelines.model.operators import Operator
+from circinus.pipelines.model.payload import Payload
 
 UsedByOperator = Mapping[str, Mapping[str, Usage]]
 """Operator -> endpoint -> what was used of it."""

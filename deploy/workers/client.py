@@ -27,9 +27,9 @@ from circinus.deploy.workers.transport import (
     open_channel,
     too_large,
 )
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
-from circinus.pipelines.payload import decode, encode
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.payload import decode, encode
 
 _GIVEN_UP = "it was given up"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import CircinusError, Fault, OperatorFailed, Unavailable
+from circinus.pipelines.model.endpoints import Usage
 
 
 class TooManyRequests(Unavailable):

@@ -12,12 +12,12 @@ from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.shares import Pace, ProcessorSeconds, ShareMeter
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import Operator
-from circinus.pipelines.payload import Payload, encode, payload_bytes
-from circinus.pipelines.pipeline import Pipeline, inputs_of, run_operator
+from circinus.pipelines.execution.pipeline import Pipeline, inputs_of, run_operator
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.operators import Operator
+from circinus.pipelines.model.payload import Payload, encode, payload_bytes
 
 INPUT = "$input"
 """Key of the pipeline's input among a call's inputs; no operator can be called so."""

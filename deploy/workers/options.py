@@ -16,8 +16,8 @@ from circinus.deploy.workers.transport import (
     split_address,
 )
 from circinus.pipelines import checks
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
-from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
+from circinus.pipelines.model.operators import KnobValue
 
 _PACE = ("enforcement", "share", "speed", "devices")
 _TLS = ("certificate", "key", "authority")

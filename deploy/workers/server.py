@@ -57,12 +57,12 @@ from circinus.deploy.workers.transport import (
     too_large,
 )
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.connections import runs_operators_alone
-from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.execution.connections import runs_operators_alone
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import Endpoint
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
 
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.latency import stretch_of
-from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.latency import stretch_of
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
 
 
 class Enforcement(StrEnum):

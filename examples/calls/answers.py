@@ -34,8 +34,8 @@ from circinus import (
     Pipeline,
     report_usage,
 )
-from circinus.pipelines.operators import Settings
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.operators import Settings
+from circinus.pipelines.model.profile import FloatArray
 
 READERS = ("reader-small", "reader-medium", "reader-large")
 RENTED = "rented"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import (
+from circinus.pipelines.model.operators import (
     Knob,
     KnobValue,
     Operator,
@@ -22,7 +22,7 @@ from circinus.pipelines.operators import (
     OperatorSpec,
     Settings,
 )
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 Given = TypeVar("Given")
 Number = TypeVar("Number", bound=np.generic)

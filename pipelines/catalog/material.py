@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.io.datasets import Dataset, Example
 
 Item = TypeVar("Item")
 

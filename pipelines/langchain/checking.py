@@ -18,19 +18,19 @@ from itertools import product
 from typing import TypeAlias
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.connections import Watch, measured, remark_on
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
-from circinus.pipelines.graph import Slot
+from circinus.pipelines.execution.connections import Watch, measured, remark_on
+from circinus.pipelines.execution.pipeline import Checked, Pipeline, inputs_of
 from circinus.pipelines.langchain.overriding import uncached
 from circinus.pipelines.langchain.read_step import ReadStep, by_id
 from circinus.pipelines.langchain.settings import graphs_with_context, run_config
 from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
 from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload, content_hash, encode
-from circinus.pipelines.pipeline import Checked, Pipeline, inputs_of
-from circinus.pipelines.profile import Unplannable
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.graph import Slot
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload, content_hash, encode
+from circinus.pipelines.model.profile import Unplannable
 
 _DRAWN = 3  # configurations besides the first and the last
 _GOLDEN = 0.6180339887  # its multiples, modulo 1, are spread evenly

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.held import everything_of
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 Value: TypeAlias = Any  # of a class that a chain names
 

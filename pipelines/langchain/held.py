@@ -28,8 +28,8 @@ from langchain_core.runnables import (
 from langchain_core.runnables.configurable import RunnableConfigurableAlternatives
 from langchain_core.runnables.utils import ConfigurableFieldSpec
 
-from circinus.pipelines.functions import content_of, is_installed, names_in
-from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.execution.code_digest import content_of, is_installed, names_in
+from circinus.pipelines.model.operators import KnobValue
 
 _GRAPH_PARTS = ("StateGraph", "StateNodeSpec", "PregelNode", "BranchSpec")  # no Runnables
 _HOLDING = ("nodes", "runnable", "bound", "branches", "path")  # their fields that hold steps

@@ -32,11 +32,11 @@ from langchain_core.runnables.configurable import (
 from langchain_core.runnables.passthrough import RunnableAssign
 from langchain_core.runnables.retry import RunnableRetry
 
-from circinus.pipelines.endpoints import EndpointCall
+from circinus.pipelines.execution.suggested import SuggestedEndpoint
 from circinus.pipelines.langchain.held import held_by, identity
 from circinus.pipelines.langchain.settings import run_config
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.suggested import SuggestedEndpoint
+from circinus.pipelines.model.endpoints import EndpointCall
+from circinus.pipelines.model.operators import KnobValue
 
 MOST_CALLS = 10
 """Calls of one model that a run may make where it is not known: in functions, loops and agents.

@@ -18,7 +18,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.held import everything_of, options, specs_of
 from circinus.pipelines.langchain.hosted import is_made_late, takes
 from circinus.pipelines.langchain.settings import context_fields, graphs_with_context, label_of
-from circinus.pipelines.operators import Knob, KnobValue
+from circinus.pipelines.model.operators import Knob, KnobValue
 
 _CONFIGURABLE = "configurable"  # the key of a run's configuration that settings are below
 

@@ -23,12 +23,12 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from circinus.pipelines.code_digest import code_digest
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.code_digest import code_digest
+from circinus.pipelines.execution.metrics import SetMetric, set_metric
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.langchain.reading import Reading, pipeline_from_runnable
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.set_metric import SetMetric, set_metric
 
 _CHAIN = "chain"
 

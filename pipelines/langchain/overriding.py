@@ -16,7 +16,7 @@ from langchain_core.caches import BaseCache
 from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.language_models import BaseChatModel
 
-from circinus.pipelines.connections import is_measured
+from circinus.pipelines.execution.connections import is_measured
 
 
 class Setting(NamedTuple):

@@ -12,8 +12,8 @@ from langchain_core.runnables.config import merge_configs
 from circinus.pipelines.langchain.settings import run_config
 from circinus.pipelines.langchain.steps import Call, Step, Value
 from circinus.pipelines.langchain.values import pack, unpack
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload
 
 
 class Source(NamedTuple):

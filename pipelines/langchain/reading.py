@@ -33,11 +33,11 @@ from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.runnables.passthrough import RunnableAssign
 
 from circinus.pipelines import checks
-from circinus.pipelines.awaiting import settled
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.connections import add_model
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.connections import add_model
+from circinus.pipelines.execution.metrics import SetMetric, positionals
+from circinus.pipelines.execution.pipeline import Checked, Pipeline, Score
+from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
 from circinus.pipelines.langchain.classes import carry_classes_of
@@ -50,12 +50,12 @@ from circinus.pipelines.langchain.reporting import remarks_on, reported
 from circinus.pipelines.langchain.settings import graphs_with_context, is_graph, run_config
 from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
 from circinus.pipelines.langchain.values import comparable, pack, unpack
-from circinus.pipelines.operators import KnobValue, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Checked, Pipeline, Score
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.retries import CallRetries
-from circinus.pipelines.set_metric import SetMetric, positionals
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import CallRetries
+from circinus.pipelines.model.operators import KnobValue, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.user_code import settled
 
 _CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
 _GETTERS = (itemgetter, attrgetter)  # pick a part of what they are given, and do nothing else
@@ -124,7 +124,7 @@ def _of_payloads(score: Score | SetMetric) -> Score | SetMetric:
 
 def _runnable(chain: object) -> Step:
     try:
-        return coerce_to_runnable(cast(Step, chain))
+        return coerce_to_runnable(cast("Step", chain))
     except TypeError as error:
         rule = "must be a Runnable, a function or a dict of them; a graph must be compiled"
         raise InvalidInput.of("chain", rule, type(chain).__name__) from error
@@ -218,7 +218,7 @@ class _Reader:
         if passed := _passed(step, source):
             return passed
         if is_graph(step):
-            with self._telling(cast(Any, step).config or RunnableConfig()):
+            with self._telling(cast("Any", step).config or RunnableConfig()):
                 return graphs.read(self, step, source, label or step.get_name())
         if isinstance(step, RunnableBinding):
             label = step.config.get("run_name") or label
@@ -302,7 +302,7 @@ class _Reader:
     def _telling(self, config: RunnableConfig) -> Iterator[None]:
         outer = self._told
         inner = {key: value for key, value in config.items() if key in TOLD and value}
-        self._told = merge_configs(outer, cast(RunnableConfig, inner))
+        self._told = merge_configs(outer, cast("RunnableConfig", inner))
         yield
         self._told = outer
 
@@ -376,7 +376,7 @@ def _pick(
     taken = source.made(outputs, given)
     if not isinstance(taken, dict):
         raise InvalidInput.of("pick", "must be given a dict", type(taken).__name__)
-    return cast(Payload, step.invoke(taken))
+    return cast("Payload", step.invoke(taken))
 
 
 def _only_tells(step: RunnableBinding[Any, Any]) -> bool:

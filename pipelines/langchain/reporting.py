@@ -23,8 +23,7 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 from langchain_core.vectorstores import VectorStore
 
-from circinus.pipelines.calling import is_collecting, report_lost, report_usage
-from circinus.pipelines.endpoints import EndpointCall
+from circinus.pipelines.execution.calling import is_collecting, report_lost, report_usage
 from circinus.pipelines.langchain.forked import OwnConnections
 from circinus.pipelines.langchain.held import chat_models, parts
 from circinus.pipelines.langchain.hosted import (
@@ -37,8 +36,8 @@ from circinus.pipelines.langchain.hosted import (
 )
 from circinus.pipelines.langchain.overriding import cache_names, trying_once
 from circinus.pipelines.langchain.steps import Step
-from circinus.pipelines.profile import Unplannable
-from circinus.pipelines.retries import status_of
+from circinus.pipelines.model.endpoints import EndpointCall, status_of
+from circinus.pipelines.model.profile import Unplannable
 
 
 class Uncounted(Unplannable):

@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.held import everything_of
-from circinus.pipelines.operators import KnobValue
+from circinus.pipelines.model.operators import KnobValue
 
 _Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over
 

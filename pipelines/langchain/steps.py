@@ -22,9 +22,9 @@ from langchain_core.runnables.config import ensure_config, set_config_context
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.tools import StructuredTool, Tool
 
-from circinus.pipelines.awaiting import wait_for
 from circinus.pipelines.langchain.held import parts, specs_of
 from circinus.pipelines.langchain.sessions import Sessions
+from circinus.pipelines.user_code import wait_for
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
 NAMES = {"run_name", "callbacks"}  # of a configuration: say nothing of what is done

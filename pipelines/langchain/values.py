@@ -28,8 +28,8 @@ from pydantic_core import PydanticUndefined
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain.classes import fields_of, is_carried, made_of, name_of
-from circinus.pipelines.payload import AS_IT_IS, Payload, payload_bytes, remedy
-from circinus.pipelines.profile import Unplannable
+from circinus.pipelines.model.payload import AS_IT_IS, Payload, payload_bytes, remedy
+from circinus.pipelines.model.profile import Unplannable
 
 Value: TypeAlias = Any  # of LangChain's, or a payload
 

@@ -33,7 +33,7 @@ from math import inf, isfinite, sqrt
 from typing import NamedTuple
 
 from circinus.pipelines import checks
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.plan import Plan
 
 _SECONDS_PER_HOUR = 3600.0
 _FINE, _COARSE = 1e-6, 1e-2

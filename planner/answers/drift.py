@@ -16,12 +16,13 @@ from itertools import pairwise
 from sys import float_info
 
 from circinus.pipelines import checks, units
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays, request_seconds
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Slo, SloState
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work, busy_seconds, deployment_arrays, request_seconds
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Slo, SloState
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.estimates import accuracy_estimate, latency_estimate
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from circinus.pipelines import units
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.latency import TierArray, busy_seconds, deployment_arrays
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.restrictions import allowed_tiers
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.latency import TierArray, busy_seconds, deployment_arrays
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.restrictions import allowed_tiers
 from circinus.planner.answers.known import Answer, Known
 from circinus.planner.deployment.callers import called_by
 from circinus.planner.deployment.costs import ranked_by

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import Profile, StoppingRule
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import Profile, StoppingRule
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import Estimate
 from circinus.planner.answers.recollection import Recalled, Recollection
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.plans.measuring import Bench, FailedMeasurement

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from circinus.pipelines.latency import Work
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray, Profile
-from circinus.pipelines.query import OnFailure, PlanningContext
-from circinus.pipelines.restrictions import Restrictions
-from circinus.pipelines.slo import HoldsFor
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.query import OnFailure, PlanningContext
+from circinus.pipelines.model.restrictions import Restrictions
+from circinus.pipelines.model.slo import HoldsFor
 from circinus.planner.models.history import holds
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.plans import failing

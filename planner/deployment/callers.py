@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.restrictions import Restrictions, allowed_tiers
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.restrictions import Restrictions, allowed_tiers
 
 Called = tuple[frozenset[str], ...]
 """Names of the endpoints that each operator calls under one configuration, in topological

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.latency import Work
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
 
 _SECONDS_PER_HOUR, _THOUSAND = 3600.0, 1000.0
 _USD = Usage._fields.index("usd")

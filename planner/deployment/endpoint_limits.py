@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.latency import Work
-from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.query import PlanningContext
 from circinus.planner.deployment.callers import Called
 
 _SECONDS_PER_MINUTE = 60.0

@@ -17,11 +17,12 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.latency import TierArray
-from circinus.pipelines.restrictions import Restrictions
-from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import TierArray
+from circinus.pipelines.model.restrictions import Restrictions
+from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.callers import Called, Callers
 
 MOST_PLACEMENTS = 5_000  # beyond so many, placements that send data back down are left out

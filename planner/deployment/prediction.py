@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, pdtr
 
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import (
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import (
     Composition,
     TierArray,
     TierSums,
@@ -39,10 +39,10 @@ from circinus.pipelines.latency import (
     busy_seconds,
     compose,
 )
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
+from circinus.pipelines.model.slo import LatencyStatistic
 from circinus.planner.deployment.endpoint_limits import limited
 from circinus.planner.deployment.placement import Placements
 

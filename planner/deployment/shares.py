@@ -38,11 +38,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from circinus.pipelines.latency import TierArray, Work
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.shares import FULL_STEPS, SHARE_STEP
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.latency import TierArray, Work
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
+from circinus.pipelines.model.slo import LatencyStatistic
 from circinus.planner.deployment.costs import Costs, costs, one_by_one, usd_of_inputs
 from circinus.planner.deployment.pareto import undominated
 from circinus.planner.deployment.placement import Placements, raised

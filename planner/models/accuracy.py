@@ -15,10 +15,10 @@ from math import sqrt
 import numpy as np
 from scipy.special import ndtri
 
-from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
-from circinus.pipelines.draws import means_of_inputs
-from circinus.pipelines.profile import FloatArray, IntArray
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.configuration import ConfigurationSpace, IndexArray
+from circinus.pipelines.model.draws import means_of_inputs
+from circinus.pipelines.model.profile import FloatArray, IntArray
+from circinus.pipelines.model.slo import Estimate
 from circinus.planner.models.drawn import Drawn, Repeats, part_within
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate
 from circinus.planner.models.history import ConfigurationRecord

@@ -26,9 +26,9 @@ from math import ceil, exp, floor, hypot, log, sqrt
 import numpy as np
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from circinus.pipelines.plan import Outlook
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import SURE, Estimate, LatencyStatistic, Slo, SloState
+from circinus.pipelines.model.plan import Outlook
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import SURE, Estimate, LatencyStatistic, Slo, SloState
 
 _COMPARED = 2.0
 """By simulation, of the first of 50 configurations whose 80 scores reach a bound: with 1, 2 and 4

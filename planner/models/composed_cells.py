@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.latency import TierArray, stretch_of, waits_apart
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.shares import FULL_STEPS
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.latency import TierArray, stretch_of, waits_apart
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.shares import FULL_STEPS
 
 
 class CellAmounts(NamedTuple):
@@ -94,7 +94,7 @@ class CellComposer:
         self._neighbours = [
             [(e, sliced[at[o]] & (at[e] == at[o])) for e in before]
             for o, before in enumerate(graph.beside)
-        ]  # see `pipelines.latency`
+        ]  # see `pipelines.model.latency`
         used = np.unique(np.concatenate([tiers, *moved.values()]))
         on = [
             moved[o][which[o]] if o in moved else np.array([tier]) for o, tier in enumerate(tiers)

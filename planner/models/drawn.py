@@ -24,9 +24,9 @@ from math import fsum, sqrt
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from circinus.pipelines.draws import MOST_DRAWS, draws_of, means_of_inputs
-from circinus.pipelines.profile import FloatArray, IntArray
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.draws import MOST_DRAWS, draws_of, means_of_inputs
+from circinus.pipelines.model.profile import FloatArray, IntArray
+from circinus.pipelines.model.slo import Estimate
 
 _PRIOR_WEIGHT = 6.0
 """Repeats for which q = 1 counts. With 6, of n repeats that were all alike q is 6 / (6 + n): above

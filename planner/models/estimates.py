@@ -13,8 +13,8 @@ from math import ceil, fsum, sqrt
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from circinus.pipelines.profile import FloatArray, IntArray
-from circinus.pipelines.slo import SURE, Estimate, LatencyStatistic
+from circinus.pipelines.model.profile import FloatArray, IntArray
+from circinus.pipelines.model.slo import SURE, Estimate, LatencyStatistic
 from circinus.planner.models.drawn import drawn_estimate
 
 CONFIDENCE = SURE  # of the intervals that plans carry

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.latency import Work
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Slo
 
 MOST_RECALLED = 400
 """Configurations: about what ten queries leave. With more, a proposal takes too long."""

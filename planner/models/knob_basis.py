@@ -24,8 +24,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.profile import FloatArray
 
 _MOST_CELLS = 2
 """Pairs of cells per candidate: where candidates are few of all settings, B is not a product."""

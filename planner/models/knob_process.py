@@ -41,8 +41,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.models.knob_basis import KnobBasis
 
 JITTER = 1e-10  # added to the diagonal of S: far below any noise, enough for equal rows in float64

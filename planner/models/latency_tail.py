@@ -30,11 +30,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import TierArray, Work, speeds_at
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.latency import TierArray, Work, speeds_at
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
 
 _FEWEST = 4  # inputs of a cell whose median says anything
 _ALL_WEIGHT = 40.0  # inputs that what is known of all operators together counts in one's pool

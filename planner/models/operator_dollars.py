@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.endpoints import Endpoint, Usage
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.endpoints import Endpoint, Usage
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.models.knob_process import KnobKernel, KnobProcess
 
 _USUAL = Usage(calls=1.0, input_tokens=1000.0, output_tokens=200.0)

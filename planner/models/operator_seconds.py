@@ -20,13 +20,13 @@ from functools import reduce
 import numpy as np
 from scipy.special import ndtr
 
-from circinus.pipelines.configuration import Configuration, IndexArray
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import TierArray, Work, compose
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.shares import SHARE_STEP
+from circinus.pipelines.model.configuration import Configuration, IndexArray
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.latency import TierArray, Work, compose
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.shares import SHARE_STEP
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.deployment.placement import Placements

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 _PRIOR_PART, _PRIOR_WEIGHT = 0.4, 10.0  # p before anything is seen, in observations
 _PRIOR_SHARED, _PRIOR_NEAR, _SHARED_WEIGHT = 0.15, 0.3, 40.0  # e, f, in pairs of scores

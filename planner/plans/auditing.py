@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import BoolArray, FloatArray, Profile
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import BoolArray, FloatArray, Profile
+from circinus.pipelines.model.slo import Estimate
 from circinus.planner.plans.failing import standing
 from circinus.planner.strategy.protocol import (
     Ending,

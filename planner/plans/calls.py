@@ -5,9 +5,9 @@ Both are means over the inputs measured: which inputs these are is chance, so th
 
 from __future__ import annotations
 
-from circinus.pipelines.endpoints import NOTHING_USED, Usage
-from circinus.pipelines.plan import PlanCalls
-from circinus.pipelines.slo import Estimate, LatencyStatistic
+from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
+from circinus.pipelines.model.plan import PlanCalls
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic
 from circinus.planner.deployment.callers import Called
 from circinus.planner.deployment.costs import usd_of_inputs
 from circinus.planner.deployment.endpoint_limits import tightest

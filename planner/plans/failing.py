@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.draws import MOST_DRAWS, draws_of
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.profile import (
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.draws import MOST_DRAWS, draws_of
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.profile import (
     UNPLANNABLE,
     Evaluator,
     Failure,
@@ -38,8 +38,8 @@ from circinus.pipelines.profile import (
     IntArray,
     Profile,
 )
-from circinus.pipelines.query import OnFailure
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.query import OnFailure
+from circinus.pipelines.model.slo import Estimate
 
 _ENOUGH = 3  # configurations, where there are as many: fewer may share what is wrong
 _TRIES = 3  # inputs: where one in ten fails, all three do once in a thousand configurations

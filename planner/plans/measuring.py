@@ -18,11 +18,11 @@ from typing import Protocol
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.draws import units_of
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.judge import SCORING
-from circinus.pipelines.latency import Work
-from circinus.pipelines.profile import (
+from circinus.pipelines.execution.metrics import SCORING
+from circinus.pipelines.model.draws import units_of
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.profile import (
     UNPLANNABLE,
     BoolArray,
     Evaluator,
@@ -32,7 +32,7 @@ from circinus.pipelines.profile import (
     StoppingRule,
     Verdict,
 )
-from circinus.pipelines.slo import Estimate, LatencyStatistic
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic
 from circinus.planner.deployment.prediction import (
     effective_latency,
     least_latency,

@@ -13,12 +13,12 @@ from math import exp, hypot, inf, log
 import numpy as np
 from scipy.special import ndtri
 
-from circinus.pipelines.draws import means_of_inputs
-from circinus.pipelines.latency import TierArray, Work, compose
-from circinus.pipelines.plan import Deployment, Outlook, Plan, cost_usd_per_hour
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.slo import SURE, Estimate, HoldsFor, LatencyStatistic, Slo, SloState
+from circinus.pipelines.model.draws import means_of_inputs
+from circinus.pipelines.model.latency import TierArray, Work, compose
+from circinus.pipelines.model.plan import Deployment, Outlook, Plan, cost_usd_per_hour
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.slo import SURE, Estimate, HoldsFor, LatencyStatistic, Slo, SloState
 from circinus.planner.deployment.costs import one_by_one, ranked_by
 from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import Placements

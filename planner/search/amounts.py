@@ -8,8 +8,8 @@ from math import inf
 
 import numpy as np
 
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.profile import USAGE_FIELDS, FloatArray
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.profile import USAGE_FIELDS, FloatArray
 from circinus.planner.search.bill import Budget, CallsCost, Cost
 
 _USD = Usage._fields.index("usd")

@@ -8,8 +8,8 @@ from math import inf
 
 import numpy as np
 
-from circinus.pipelines.latency import TierArray
-from circinus.pipelines.shares import FULL_STEPS
+from circinus.pipelines.model.latency import TierArray
+from circinus.pipelines.model.shares import FULL_STEPS
 from circinus.planner.deployment.endpoint_limits import tightest
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import copies_held, meets, predict

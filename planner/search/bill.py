@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from math import inf, log
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.profile import FloatArray, Profile
-from circinus.pipelines.query import PlanningLimits
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.query import PlanningLimits
 from circinus.planner.models.latency_tail import lineage_cells
 
 _SECONDS_PER_HOUR = 3600.0

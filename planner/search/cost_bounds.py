@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from circinus.pipelines import units
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.slo import Slo
 
 COSTS = ("cost", "cost_per_1000")
 """By the hour, and for 1,000 requests: as `Plan.states` names them."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.slo import Estimate
 from circinus.planner.deployment.costs import hourly, ranked_by
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.plans.failing import FailureCount

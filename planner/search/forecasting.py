@@ -27,10 +27,10 @@ from math import ceil, exp, inf, log1p, prod, sqrt
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.profile import USAGE_FIELDS, Evaluator, FloatArray, Profile
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.profile import USAGE_FIELDS, Evaluator, FloatArray, Profile
 from circinus.planner.search.amounts import Amounts, within
 from circinus.planner.search.bill import Budget, CallsCost, Cost, ExpectedWait, Forecast
 

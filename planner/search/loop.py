@@ -18,16 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.clock import Clock, SystemClock, Waits
 from circinus.pipelines.errors import Stopped, Unaffordable
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import Evaluator, StoppingRule
-from circinus.pipelines.query import OnFailure, Query
-from circinus.pipelines.slo import HoldsFor
-from circinus.pipelines.waiting import Waits
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import Evaluator, StoppingRule
+from circinus.pipelines.model.query import OnFailure, Query
+from circinus.pipelines.model.slo import HoldsFor
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.ahead import doubt
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Protocol, Self
 
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill

@@ -16,9 +16,9 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from circinus.pipelines import units
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.slo import SURE, HoldsFor, Slo, SloState
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.slo import SURE, HoldsFor, Slo, SloState
 from circinus.planner.deployment.endpoint_limits import tightest
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.planner.models.ahead import accuracy_shown, would_show

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.plan import Plan
 from circinus.planner.deployment.prediction import fastest
 from circinus.planner.plans.plans import plan_of
 from circinus.planner.strategy.protocol import Ending, Judgement, Measured, SearchSetting

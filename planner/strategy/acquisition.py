@@ -20,9 +20,9 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.accuracy import Accuracies
 from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.operator_seconds import Seconds

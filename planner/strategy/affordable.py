@@ -10,9 +10,9 @@ from math import inf
 import numpy as np
 from scipy.special import log_ndtr
 
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext
-from circinus.pipelines.shares import SHARE_STEP
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.shares import SHARE_STEP
 from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.models.operator_seconds import Seconds
 

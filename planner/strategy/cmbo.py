@@ -25,8 +25,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.strategy.protocol import Measured, Proposal, Ruled, SearchSetting
 from circinus.planner.strategy.space import WHOLE_SPACE, candidates, encode, neighbours, spread
 from circinus.planner.strategy.surrogate import Posterior, Surrogate, SurrogateSettings, fit

@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincc, ndtr, ndtri
 
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.models.estimates import CONFIDENCE
 
 BoolArray = npt.NDArray[np.bool_]

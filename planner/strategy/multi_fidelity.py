@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.latency import Work
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import HoldsFor
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import HoldsFor
 from circinus.planner.deployment.costs import hourly
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import recalled

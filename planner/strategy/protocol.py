@@ -10,15 +10,15 @@ from typing import Protocol, Self
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.draws import means_of_inputs, measurable
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray, Profile
-from circinus.pipelines.query import PlanningContext, Query, fitted
-from circinus.pipelines.slo import Estimate, HoldsFor, Slo
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.draws import means_of_inputs, measurable
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.query import PlanningContext, Query, fitted
+from circinus.pipelines.model.slo import Estimate, HoldsFor, Slo
 from circinus.planner.deployment.callers import Called, Callers
 from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements_of
 from circinus.planner.deployment.prediction import least_latencies

@@ -12,8 +12,8 @@ from math import prod
 
 import numpy as np
 
-from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.configuration import ConfigurationSpace, IndexArray
+from circinus.pipelines.model.profile import FloatArray
 
 WHOLE_SPACE = 20_000  # spaces up to this size are taken whole; of larger ones this many are drawn
 

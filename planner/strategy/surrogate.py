@@ -30,7 +30,7 @@ import torch
 from scipy.special import log_ndtr
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 with warnings.catch_warnings():
     # linear_operator still compiles with torch.jit.script: nobody here can act on that.

@@ -26,9 +26,9 @@ from __future__ import annotations
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.deployment.prediction import predict
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.strategy.protocol import SearchSetting

@@ -19,8 +19,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import Items, Placed, Placement, Room, empty, fit
 from circinus.scheduler.compiled.waiting import reasons
 from circinus.scheduler.problem import (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.compiled.placement import Placement
 

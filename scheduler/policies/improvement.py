@@ -21,7 +21,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.compiled.feasibility import PlanArrays
 from circinus.scheduler.compiled.placement import Items, Placed, Placement
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.compiled.placement import Placed, Placement
 from circinus.scheduler.policies.filling import by_rate, charges, fill, keep_running

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.compiled.feasibility import PlanArrays
 
 ROUNDS = 60

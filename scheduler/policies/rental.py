@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import Compiled
 from circinus.scheduler.compiled.placement import Placed, Placement
 from circinus.scheduler.policies.filling import keep_running

@@ -32,7 +32,7 @@ from scipy.special import expit, log_ndtr, ndtr, ndtri
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.particles import (
     LogLikelihood,
     Particles,

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.throughput_bound import check_bound_input
 
 

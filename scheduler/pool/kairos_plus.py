@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.search import PoolGoal, Trials
 

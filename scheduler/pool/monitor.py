@@ -48,7 +48,7 @@ import numpy as np
 from scipy.special import stdtr, xlogy
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 
 _CLASSES = 8  # of size, of alike many of the first requests
 _SHORTEST_FOR_RATE = 8  # blocks; seconds of fewer are too skewed for Student's t in bursts

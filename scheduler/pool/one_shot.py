@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.pools import Pool
 
 _AGREEING, _REGION = 3, 10

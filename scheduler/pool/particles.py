@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 
 LogLikelihood = Callable[[FloatArray], FloatArray]
 """(M, D) places -> (M,), finite: how likely an observation is there. Pure."""

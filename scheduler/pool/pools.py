@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import BoolArray, FloatArray, IntArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray, IntArray
 
 Pool = tuple[int, ...]
 """How many instances of each type, in the order of the types."""

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.search import PoolGoal, Trials
 from circinus.scheduler.pool.surrogate import PoolSurrogateSettings, predicted

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import BoolArray, FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.scheduler.pool.pools import Pool
 
 RELAXED = 0.3

@@ -8,7 +8,7 @@ from math import floor
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import BoolArray, IntArray
+from circinus.pipelines.model.profile import BoolArray, IntArray
 from circinus.scheduler.pool.pools import Pool, PoolTrial
 
 

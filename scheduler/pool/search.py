@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import BoolArray, FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial, contained
 
 Trials = Sequence[PoolTrial]

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 with warnings.catch_warnings():
     # linear_operator still compiles with torch.jit.script: nobody here can act on that.

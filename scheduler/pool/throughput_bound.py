@@ -33,7 +33,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack, vstack
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 
 _LEAST_PRICE = 1e-3
 """Of a kind whose time is worth nothing at the optimum: still not to be wasted."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.profile import BoolArray, FloatArray, IntArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray, IntArray
 from circinus.scheduler.pool.throughput_bound import check_bound_input, throughput_bound
 
 _AT_ONCE = 2**22

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 
 def least_cost(

@@ -11,7 +11,7 @@ from math import inf
 from typing import TypeAlias
 
 from circinus.pipelines import checks
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.ranges import Range
 
 Slices: TypeAlias = Mapping[str, Mapping[str, int]]

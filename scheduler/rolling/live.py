@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import (
     Compiled,
     PlaceablePlan,

@@ -37,7 +37,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 
 QUANTILE = 0.95
 """Part of the requests that are to be within the latency."""

@@ -13,7 +13,7 @@ from math import ceil
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.regimes import Regime
 from circinus.scheduler.routing.simulated_units import SimulatedUnits
 from circinus.scheduler.routing.traffic import RouteTraffic

@@ -29,7 +29,7 @@ from math import ceil
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
 _ROUNDING = 1e-9  # of a number of units that is a whole one

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import BoolArray, FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.scheduler.pool.kairos_plus import KairosPlus
 from circinus.scheduler.pool.one_shot import one_shot
 from circinus.scheduler.pool.pools import Pool, PoolSpace

@@ -13,7 +13,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
+from circinus.pipelines.io.files import read_file
 from circinus.scheduler.dispatch.policy import FloatArray
 from circinus.scheduler.simulation import workload
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.pool.pools import MOST_OF_TYPE, Pool
 from circinus.scheduler.simulation.draws import LoadDraws, draw

@@ -8,7 +8,7 @@ from statistics import mean
 
 import numpy as np
 
-from circinus.pipelines.profile import BoolArray, FloatArray, IntArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray, IntArray
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures

@@ -25,12 +25,13 @@ from circinus.deploy.runtime.tier_queue import InstanceType
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.payload import encode
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import encode
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import FloatArray
 from circinus.scheduler.simulation.engine import Scenario

@@ -24,7 +24,7 @@ import numpy as np
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
 from circinus.scheduler.pool.kairos_plus import KairosPlus

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.strategy.protocol import (
     Measured,
     Proposal,

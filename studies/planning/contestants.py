@@ -17,9 +17,9 @@ import numpy as np
 from circinus.deploy.methods import METHODS
 from circinus.deploy.planning import PATIENCE, PUBLISHED_MARGIN_CONFIDENCE, Planner, planner_of
 from circinus.pipelines import checks
-from circinus.pipelines.needs import package, require
-from circinus.pipelines.profile import FloatArray, Verdict
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.execution.needs import package, require
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.profile import FloatArray, Verdict
 from circinus.planner.plans.measuring import LatencyLooks
 from circinus.planner.search.loop import SearchSettings
 from circinus.planner.strategy.acquisition import MultiFidelitySettings

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from circinus.deploy.methods import DEFAULT
 from circinus.deploy.planning import planner_of
 from circinus.pipelines import checks
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.trace import Trace, load_trace
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import Trace, load_trace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.planner.answers.known import Known
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult

@@ -25,16 +25,16 @@ from circinus.deploy.planning import planner_of
 from circinus.pipelines import checks
 from circinus.pipelines.catalog.material import PARTS
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.pipeline import Pipeline, features_of
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import IntArray, Profile
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import HoldsFor, Slo, SloState
+from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import IntArray, Profile
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import HoldsFor, Slo, SloState
 from circinus.profiler.execution import Executor
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler

@@ -18,13 +18,14 @@ import numpy as np
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.slo import LatencyStatistic
-from circinus.pipelines.trace import Trace, load_trace
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import Trace, load_trace
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import LatencyStatistic
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
 from circinus.planner.strategy.protocol import (

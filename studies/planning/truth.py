@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace, IndexArray
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.restrictions import Restrictions
-from circinus.pipelines.slo import SURE, LatencyStatistic, Slo, SloState
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.configuration import ConfigurationSpace, IndexArray
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.restrictions import Restrictions
+from circinus.pipelines.model.slo import SURE, LatencyStatistic, Slo, SloState
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.costs import usd_of_inputs
 from circinus.planner.deployment.placement import Placements, placements

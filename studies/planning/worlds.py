@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.studies.planning.study import ONE_TIER, of_inputs
 from circinus.studies.planning.truth import Truth
 

@@ -13,7 +13,7 @@ from math import sqrt
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.pool.calibrated import Advice, Calibrated
 from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.search import PoolGoal, Trials, best

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from circinus.pipelines.profile import IntArray
+from circinus.pipelines.model.profile import IntArray
 from circinus.scheduler.pool.pools import Pool, PoolTrial
 from circinus.scheduler.pool.search import PoolGoal, Trials
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.pool.calibrated import Calibrated
 from circinus.scheduler.pool.pools import PoolSpace
 from circinus.scheduler.pool.search import search

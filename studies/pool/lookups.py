@@ -19,9 +19,9 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.profile import BoolArray
-from circinus.pipelines.strict_json import read_json
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.io.strict import read_json
+from circinus.pipelines.model.profile import BoolArray
 from circinus.scheduler.pool.pools import MOST_POOLS, Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.search import CheapestInTime
 from circinus.scheduler.simulation.draws import IN_TIME

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circinus.pipelines.profile import BoolArray
+from circinus.pipelines.model.profile import BoolArray
 from circinus.scheduler.pool.pools import PoolSpace, PoolTrial, contained
 from circinus.scheduler.pool.search import CheapestInTime, Trials
 

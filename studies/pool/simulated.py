@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from circinus.pipelines.profile import IntArray
+from circinus.pipelines.model.profile import IntArray
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.policy import Fleet
 from circinus.scheduler.pool.pools import Pool, PoolSpace

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from circinus.deploy.planning import sampling_of, stopping_rule
 from circinus.pipelines import checks
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.profile import FloatArray, IntArray
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import DEFAULT_STRATA, Drawing, equal_strata, round_robin
 from circinus.profiler.stopping import Signs, TTest, certain_path

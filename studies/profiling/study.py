@@ -15,8 +15,8 @@ import numpy as np
 
 from circinus.deploy.methods import method_where
 from circinus.pipelines import checks
-from circinus.pipelines.query import SAMPLING
-from circinus.pipelines.trace import load_trace
+from circinus.pipelines.io.trace import load_trace
+from circinus.pipelines.model.query import SAMPLING
 from circinus.studies.profiling import simulated_profiles as simulated
 from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, linear
 from circinus.studies.report.pages import grid, heading, page, paragraph

@@ -20,7 +20,7 @@ from math import isfinite
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.series import RouteSeries
 from circinus.scheduler.routing.simulated import RouteScenario
 from circinus.studies.report.charts import (

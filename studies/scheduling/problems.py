@@ -26,10 +26,10 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import read_file
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.io.files import read_file
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.profile import FloatArray, IntArray
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.problem import PARTS, Candidate, PlanOption, Problem

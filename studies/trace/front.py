@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.deployment.pareto import undominated
 from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
 from circinus.studies.report.tables import markdown_lines

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.trace import Trace, runs_of
+from circinus.pipelines.io.trace import Trace, runs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,13 @@ import numpy as np
 from circinus.deploy.workers.process import busy_s
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.draws import measurable
-from circinus.pipelines.payload import content_hash, payload_bytes
-from circinus.pipelines.pipeline import Pipeline, features_of
-from circinus.pipelines.profile import Failure
-from circinus.pipelines.trace import Trace, graph_to_dict, save_trace
+from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.trace import Trace, graph_to_dict, save_trace
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.draws import measurable
+from circinus.pipelines.model.payload import content_hash, payload_bytes
+from circinus.pipelines.model.profile import Failure
 from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MeasuredInput

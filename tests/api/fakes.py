@@ -23,16 +23,17 @@ from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
-from circinus.pipelines.operators import Settings as KnobSettings
-from circinus.pipelines.payload import Payload, encode
-from circinus.pipelines.pipeline import Checked, Pipeline
-from circinus.pipelines.plan import DemandItem, Deployment, Plan
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.execution.pipeline import Checked, Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.model.operators import Settings as KnobSettings
+from circinus.pipelines.model.payload import Payload, encode
+from circinus.pipelines.model.plan import DemandItem, Deployment, Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, PlanningSummary
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.rolling.scheduler import Upkeep

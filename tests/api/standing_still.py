@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import time
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 
 
 def _examples(count: int, seed: int) -> Dataset:

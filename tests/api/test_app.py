@@ -26,8 +26,8 @@ from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.traffic import Traffic
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.needs import package
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.execution.needs import package
+from circinus.pipelines.model.payload import Payload
 from circinus.scheduler.problem_form import problem_from_dict
 from tests.api.fakes import (
     PIPELINE,

@@ -14,16 +14,16 @@ from circinus.api.store.documents import from_document, to_document
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
-from circinus.pipelines.operators import Settings as KnobSettings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.model.operators import Settings as KnobSettings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.policies.priced import Priced
 from tests.deploy.profiled_pipelines import CHAIN, chain

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from circinus.api.cli import app
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
 TWO_TIERS = """
 name: two

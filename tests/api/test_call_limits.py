@@ -15,11 +15,12 @@ from circinus.api.use_cases.call_limits import demand_on_limits, endpoint_limits
 from circinus.api.use_cases.scheduling import live_problem, preview
 from circinus.api.use_cases.views import schedule_view
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.plan import Plan, PlanCalls
-from circinus.pipelines.slo import Estimate, Slo
+from circinus.pipelines.model.endpoints import Endpoint, RateLimits, Usage
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.plan import Plan, PlanCalls
+from circinus.pipelines.model.slo import Estimate, Slo
+from circinus.pipelines.model.tiers import Tier
 from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops
 

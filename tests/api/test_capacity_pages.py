@@ -18,8 +18,9 @@ from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.traffic import Lately
-from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
-from circinus.pipelines.needs import package
+from circinus.pipelines.execution.needs import package
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.api.fakes import PIPELINE, FakeCatalogue, FakeDeployer, add_planned, parts, plan
 
 LAB = Infrastructure(

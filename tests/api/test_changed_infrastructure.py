@@ -18,10 +18,11 @@ from circinus.api.store.records import Replan
 from circinus.api.store.store import Store
 from circinus.api.text import formats
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.plan import DemandItem, Deployment, Plan
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.plan import DemandItem, Deployment, Plan
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan, sql_store
 from tests.api.loops import loops
 

@@ -21,7 +21,7 @@ from circinus.api.store.journal import (
 from circinus.api.store.queue import ClaimLost
 from circinus.api.store.records import NewQuery
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.io.datasets import Dataset, Example
 from tests.api.fakes import (
     PIPELINE,
     SPEC,

@@ -18,7 +18,7 @@ from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.workers.errors import TooManyRequests
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LIMIT = 2000

@@ -25,9 +25,9 @@ from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines.clock import ManualClock, SystemClock
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 from tests import postgres
 from tests.api.fakes import PIPELINE, SPEC, FakeCatalogue, FakeDeployer, parts_of
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.records import Search
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed
 from circinus.planner.search.result import (
     PlanningOutcome,
     PlanningPhase,

@@ -8,12 +8,12 @@ import pytest
 
 from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.schemas.query import QueryRequest, to_query
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.operators import Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 from circinus.planner.search.result import PlanningResult
 
 DATA = Dataset(name="numbers", examples=[Example(input=i, expected=i) for i in range(10)])

@@ -15,8 +15,8 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Emulation
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Link
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import Link
 from tests.api.fakes import FakeDeployer, parts
 
 LOCAL = PRESETS["local"]

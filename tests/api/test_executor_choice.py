@@ -9,10 +9,11 @@ from pydantic import ValidationError
 
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings, executor_choice
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed, Tier
 from circinus.profiler.execution import Completed
 from tests.deploy.profiled_pipelines import EVERY, every
 

@@ -10,14 +10,14 @@ import pytest
 
 from circinus.api.bootstrap.execution import plan_here
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import OnFailure, PlanningLimits, Query
-from circinus.pipelines.slo import HoldsFor, LatencyStatistic, Slo
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.query import OnFailure, PlanningLimits, Query
+from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic, Slo
 from circinus.planner.search.result import PlanningOutcome
 
 PROFILING_S = 5.0

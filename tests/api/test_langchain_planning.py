@@ -14,12 +14,12 @@ from langgraph.graph import StateGraph
 from langgraph.types import Command
 
 from circinus.api.bootstrap.planning import plan_query
-from circinus.pipelines.dataset import Dataset, Example
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import OnFailure, PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.query import OnFailure, PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.search.result import PlanningOutcome
 
 WORDS = ("  Planner ", "EDGE ", " cloud", "De vice  ")

@@ -20,7 +20,8 @@ from circinus.api.use_cases.views import schedule_view
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.problem import Slice
 from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops

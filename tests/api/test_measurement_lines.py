@@ -10,8 +10,8 @@ import pytest
 
 from circinus.api.store.journal import Checkpoint
 from circinus.api.store.measurement_lines import FileJournal, MeasurementDocument
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.profile import Failure
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.profile import Failure
 from circinus.profiler.journal import MeasuredInput
 
 ONE = Configuration((("add", "by", 1), ("cut", "to", "x")))

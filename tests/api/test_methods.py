@@ -19,7 +19,7 @@ from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Replan
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import DEFAULT, PUBLISHED, parts_of
-from circinus.pipelines.query import PlanningMethod
+from circinus.pipelines.model.query import PlanningMethod
 from tests.api.fakes import SPEC, FakeDeployer, parts, planning_parts
 
 DRAWN = {"strategy": "random", "stopping": "t_test", "sampling": "stratified"}

@@ -14,7 +14,7 @@ from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.routed_units import UnitStatus
 from circinus.deploy.runtime.tier_queue import QueueFigures
 from circinus.deploy.runtime.traffic import Lately
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.model.endpoints import Usage
 from circinus.scheduler.routing.regimes import Regime, RegimeState
 
 FIGURES = QueueFigures(

@@ -22,8 +22,8 @@ from circinus.api.use_cases.objectives import (
 )
 from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests, TierLoad
 from circinus.deploy.runtime.traffic import Lately
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import ANY_LATENCY_S, LatencyStatistic, Slo
 from tests.api.fakes import plan
 
 MET, MISSED, UNSURE = ObservedState.MET, ObservedState.MISSED, ObservedState.UNSURE

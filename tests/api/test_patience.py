@@ -11,8 +11,8 @@ import pytest
 from circinus.api.control.patience import DatabasePatience, PatientJournal
 from circinus.api.store.failures import DatabaseAway, DatabaseFull
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.model.configuration import Configuration
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 
 CONFIGURATION = Configuration((("add", "by", 1),))

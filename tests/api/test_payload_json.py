@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload, content_hash
+from circinus.pipelines.model.payload import Payload, content_hash
 
 BAD: list[tuple[object, str]] = [
     ({"$bytes": 3}, "must be base64"),

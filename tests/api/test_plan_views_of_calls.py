@@ -18,11 +18,12 @@ from circinus.api.store.documents import from_document, to_document
 from circinus.api.text import formats
 from circinus.api.text.tables import plans_table
 from circinus.api.use_cases.changes import changed_query
-from circinus.pipelines.endpoints import Endpoint, Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.plan import Deployment, Outlook, Plan, PlanCalls
-from circinus.pipelines.slo import Estimate, SloState
+from circinus.pipelines.model.endpoints import Endpoint, Usage
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.plan import Deployment, Outlook, Plan, PlanCalls
+from circinus.pipelines.model.slo import Estimate, SloState
+from circinus.pipelines.model.tiers import Tier
 from tests.api.fakes import PIPELINE, plan
 from tests.api.malformed import query
 

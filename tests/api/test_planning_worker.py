@@ -19,10 +19,11 @@ from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Search
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import Query
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.result import PlanningPhase, PlanningProgress
 from circinus.planner.search.trials import Trial, TrialState
 from tests.api.fakes import (

@@ -22,8 +22,9 @@ from circinus.api.use_cases.views import pool_view
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.planner.search.result import PlanningSummary
 from circinus.scheduler.problem import Slice, validate
 from tests.api.fakes import SPEC, FakeDeployer, add_planned, plan, result, sql_store

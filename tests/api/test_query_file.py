@@ -16,10 +16,10 @@ from circinus.api.query_file import (
 )
 from circinus.api.schemas.query import to_query
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure_file import infrastructure_to_dict
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.slo import LatencyStatistic
-from circinus.pipelines.strict_yaml import LARGEST_FILE_BYTES, parse_document
+from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.io.strict import LARGEST_FILE_BYTES, parse_document
+from circinus.pipelines.model.slo import LatencyStatistic
 from tests.api.malformed import INFRASTRUCTURES, TEXTS, Wrong, as_yaml, query
 
 

@@ -17,7 +17,7 @@ from circinus.api.use_cases.query_pools import HEADROOM, question_of, require_ch
 from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
 from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import Loops, loops
 from tests.api.test_pooling import UNLIKE, parts

@@ -19,7 +19,7 @@ from circinus.api.schemas.service import EmulationBody, MachinesBody, RequestBod
 from circinus.api.settings import Settings
 from circinus.pipelines import ranges
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 from circinus.pipelines.ranges import Range
 from tests.api.malformed import query
 

@@ -10,9 +10,10 @@ import pytest
 from circinus.api.bootstrap.calls import rate_gate
 from circinus.api.store.leases import StoreLeases
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import Stopped
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.model.endpoints import Endpoint, RateLimits, Usage
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission
 from tests.contracts.databases import opened, sqlite_file
 

@@ -17,7 +17,7 @@ from circinus.api.use_cases.queries import undeploy
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.dataset import Dataset
+from circinus.pipelines.io.datasets import Dataset
 from tests.api.fakes import (
     PIPELINE,
     WITHOUT_DATA,

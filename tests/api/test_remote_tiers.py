@@ -19,9 +19,10 @@ from circinus.api.schemas.service import infrastructure_view
 from circinus.api.text.tiers import tiers_table
 from circinus.api.use_cases.capacity import with_machines
 from circinus.api.use_cases.changes import changed_infrastructure
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 from tests.api.fakes import FakeDeployer, parts
 
 SMALL = Endpoint(

@@ -35,8 +35,8 @@ from circinus.api.text.tables import (
     shortfall_text,
 )
 from circinus.deploy.methods import PUBLISHED
-from circinus.pipelines.query import PlanningMethod
-from circinus.pipelines.slo import Estimate, SloState
+from circinus.pipelines.model.query import PlanningMethod
+from circinus.pipelines.model.slo import Estimate, SloState
 from tests.api.malformed import query
 
 OPERATORS = ("sampler", "denoiser", "locator", "features", "classifier", "voter")

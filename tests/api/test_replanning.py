@@ -25,7 +25,7 @@ from circinus.api.store.records import NewQuery, Replan, plan_documents
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.deploy.runtime.dispatcher import RECENT, Taken
 from circinus.deploy.runtime.orchestrator import Recent
-from circinus.pipelines.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
 
 

@@ -19,7 +19,7 @@ from circinus.api.http.gate import Guard
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.model.payload import Payload, decode, encode
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"

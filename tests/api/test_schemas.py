@@ -21,15 +21,15 @@ from circinus.api.schemas.service import (
     pipeline_view,
 )
 from circinus.deploy.methods import PUBLISHED
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import MOST_FAULTS, InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, Query
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Estimate, Slo, SloState
 from circinus.pipelines.registry import ListedPipeline
-from circinus.pipelines.slo import Estimate, Slo, SloState
 from tests.api.fakes import PIPELINE
 from tests.api.malformed import DOCUMENTS, Wrong, query
 

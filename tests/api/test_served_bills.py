@@ -19,11 +19,12 @@ from circinus.api.store.store import Store
 from circinus.api.text import formats
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.served_bill import ServedBill
-from circinus.pipelines.endpoints import CallPrice, Endpoint, Usage
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.payload import encode
-from circinus.pipelines.plan import PlanCalls
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, Usage
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.payload import encode
+from circinus.pipelines.model.plan import PlanCalls
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from tests.api.fakes import INFRASTRUCTURE, FakeDeployer, add_planned, parts, plan
 
 READER = Endpoint(name="reader", price=CallPrice(call_usd=0.001))

@@ -25,8 +25,8 @@ from circinus.api.text.screen import json_text
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.plan import Outlook
-from circinus.pipelines.slo import Estimate, LatencyStatistic, SloState
+from circinus.pipelines.model.plan import Outlook
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic, SloState
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"

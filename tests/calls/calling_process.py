@@ -19,7 +19,7 @@ import numpy as np
 from circinus.api.store.engine import connect
 from circinus.api.store.leases import StoreLeases
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.endpoints import RateLimits, Usage
+from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.leases import LeaseTimes
 from circinus.profiler.rate_gate import RateAdmission, RateGate
 

@@ -7,13 +7,12 @@ import signal
 
 import httpx
 
-from circinus.pipelines.calling import report_usage
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.endpoints import CallPrice, Endpoint
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.execution.calling import report_usage
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.endpoints import CallPrice, CallRetries, Endpoint
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 from tests.calls.server import Model
 
 CHATTING = "tests.calls.chatting:pipeline"

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from circinus.pipelines.endpoints import CallPrice, RateLimits, Usage
+from circinus.pipelines.model.endpoints import CallPrice, RateLimits, Usage
 
 _FACT = re.compile(r"The ([\w ]+?) of ([\w ]+?) is ([\w.]+?)\.(?=\s|$)")
 _QUESTION = re.compile(r"What is the ([\w ]+?) of ([\w ]+?)\?")

@@ -10,11 +10,11 @@ from pydantic import SecretStr
 from circinus.deploy.profiling.calls import CallingSide
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool
-from circinus.pipelines.calling import OpenGate
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import CallPrice, Endpoint
+from circinus.pipelines.execution.calling import OpenGate
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint
 from circinus.profiler.execution import Completed
 from tests.calls.server import Model, serving_models
 

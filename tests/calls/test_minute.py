@@ -13,8 +13,8 @@ import yaml
 
 from circinus.api.client import Client
 from circinus.api.demo.sending import example_body
-from circinus.pipelines.endpoints import RateLimits
 from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.model.endpoints import RateLimits
 from tests.calls.answering import FOLDER, QUERY, answering, served
 from tests.calls.server import serving_models, three_models
 

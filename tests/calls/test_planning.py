@@ -12,11 +12,12 @@ from circinus.api.bootstrap.execution import plan_here
 from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.settings import ExecutorChoice, ExecutorKind
 from circinus.api.store.ledger_lines import FileLedger
-from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.profiler.journal import MemoryJournal
 from tests.calls.chatting import CHATTING, endpoints, models

@@ -12,8 +12,8 @@ from circinus.deploy.profiling.calls import CallingSide, endpoints_of
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import Unaffordable
+from circinus.pipelines.model.configuration import Configuration
 from circinus.profiler.execution import Completed, FailedRun
 from circinus.profiler.spending import MemoryLedger, SpendingGate
 from tests.calls.chatting import CHATTING, MOST_INPUT, MOST_OUTPUT, PRICES, endpoints, models

@@ -14,14 +14,14 @@ from langchain_core.runnables import ConfigurableField, Runnable, RunnableLambda
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from circinus.pipelines.calling import Called, EndpointCaller, OpenGate
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
+from circinus.pipelines.execution.calling import Called, EndpointCaller, OpenGate
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import UNPLANNABLE
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import UNPLANNABLE
 from tests.calls.server import Model, ModelServer, serving_models
 
 PRICE = CallPrice(

@@ -18,10 +18,10 @@ from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.deploy.workers.errors import TooManyRequests
-from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.endpoints import RateLimits, Usage
 from circinus.pipelines.errors import OperatorFailed
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from tests.calls.server import Model, ModelServer, serving_models

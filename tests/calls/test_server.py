@@ -7,7 +7,7 @@ import pytest
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from circinus.pipelines.endpoints import CallPrice, RateLimits
+from circinus.pipelines.model.endpoints import CallPrice, RateLimits
 from tests.calls.server import Model, ModelServer, serving_models, tokens_of
 
 PRICE = CallPrice(input_usd_per_million=1.0, output_usd_per_million=2.0)

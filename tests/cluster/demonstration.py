@@ -27,8 +27,8 @@ from circinus.api.demo.report import comparison, verified
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.registry import load_pipeline
 from tests.cluster import debian, images, programs, progress, real_nodes
 from tests.cluster.api import eventually

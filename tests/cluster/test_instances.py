@@ -20,8 +20,8 @@ from circinus.deploy.kubernetes.pods import (
 )
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.workers.transport import files_in
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.tiers import Tier
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.rollouts import SHAPE, connected

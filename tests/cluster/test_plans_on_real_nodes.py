@@ -22,8 +22,8 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.transport import SERVER_NAME, TlsFiles, files_in
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.payload import Payload, decode, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
 from circinus.scheduler.problem import Slice
 from tests.cluster import images

@@ -19,7 +19,7 @@ import pytest
 from circinus.api.http.payload_json import payload_to_json
 from circinus.api.schemas.plans import PlanView
 from circinus.deploy.kubernetes.launcher import ready_addresses
-from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.registry import load_pipeline
 from tests.cluster import images
 from tests.cluster.api import eventually

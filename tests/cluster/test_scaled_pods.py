@@ -16,7 +16,8 @@ from circinus.deploy.kubernetes.pods import RenderSettings
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.infrastructure import Infrastructure, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.cluster import played_kubelet
 from tests.cluster.cluster import Cluster

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.draws import MOST_DRAWS, draws_of, measurable
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Evaluator, Profile
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.draws import MOST_DRAWS, draws_of, measurable
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import Evaluator, Profile
 from circinus.profiler.execution import Completed, FailedRun, run_once
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler

@@ -15,8 +15,8 @@ import pytest
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.operators import Operator
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import Operator
 from circinus.profiler.execution import Completed, Executor, FailedRun, InProcess
 from tests.deploy.profiled_pipelines import EVERY, every
 from tests.deploy.ray_cluster import local_ray

@@ -10,9 +10,9 @@ from sqlalchemy import Engine
 from circinus.api.store.documents import to_document
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.deploy.methods import DEFAULT, PUBLISHED
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput, Unavailable
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 
 

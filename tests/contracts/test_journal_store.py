@@ -12,8 +12,8 @@ from circinus.api.store.journal import SqlJournal, edition_of, measurement_count
 from circinus.api.store.queue import ClaimLost
 from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.profile import Failure
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.profile import Failure
 from circinus.profiler.journal import MeasuredInput
 from tests.api.fakes import PIPELINE, WITHOUT_DATA
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from circinus.api.store.leases import StoreLeases
 from circinus.pipelines.clock import ManualClock, SystemClock
-from circinus.pipelines.endpoints import RateLimits
+from circinus.pipelines.model.endpoints import RateLimits
 from circinus.profiler.leases import (
     NO_ALLOWANCE,
     Allowance,

@@ -18,8 +18,8 @@ from circinus.api.store.ledger_lines import FileLedger
 from circinus.api.store.queue import ClaimLost
 from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import Usage
 from circinus.profiler.spending import Ledger, MemoryLedger, Spent
 from tests.contracts.databases import opened, postgres, sqlite_file, sqlite_memory
 

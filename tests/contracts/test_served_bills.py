@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from circinus.api.store.bills import SqlBills
 from circinus.api.store.store import Store
 from circinus.deploy.runtime.served_bill import ServedBill, used_together
-from circinus.pipelines.endpoints import Usage
+from circinus.pipelines.model.endpoints import Usage
 from tests.contracts.stores import new
 
 ONE = Usage(calls=3, input_tokens=100, cached_tokens=20, output_tokens=7, usd=1 / 3)

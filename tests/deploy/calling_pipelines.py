@@ -10,12 +10,11 @@ from functools import cache
 
 import httpx
 
-from circinus.pipelines.calling import report_usage
-from circinus.pipelines.endpoints import EndpointCall
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.execution.calling import report_usage
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.endpoints import CallRetries, EndpointCall
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 
 MODULE = "tests.deploy.calling_pipelines"
 URL_VARIABLE = "TEST_MODELS_URL"

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Checked, Pipeline
-from circinus.pipelines.set_metric import SetMetric
+from circinus.pipelines.execution.metrics import SetMetric
+from circinus.pipelines.execution.pipeline import Checked, Pipeline
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload
 
 
 def _pipeline(

@@ -12,11 +12,11 @@ from typing import cast
 
 import numpy as np
 
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload
 
 
 def _pipeline(name: str, examples: Callable[[int, int], Dataset] | None) -> Pipeline:

@@ -14,15 +14,15 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from circinus.pipelines.operators import (
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.operators import (
     Knob,
     Operator,
     OperatorFunction,
     OperatorSpec,
     Settings,
 )
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload
 from tests.device_work import of_device
 
 

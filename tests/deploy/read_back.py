@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from circinus.deploy.workers.options import parse
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.plan import Plan
 
 
 @dataclass(frozen=True)

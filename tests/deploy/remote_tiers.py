@@ -10,12 +10,13 @@ from circinus.deploy.runtime.instances import (
     InstanceSpec,
     instances_of,
 )
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.plan import Deployment, Plan
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.registry import load_pipeline
-from circinus.pipelines.slo import Estimate
 from tests.deploy.calling_pipelines import MODULE
 
 PRICE = CallPrice(input_usd_per_million=1.0, output_usd_per_million=4.0)

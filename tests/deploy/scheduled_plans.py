@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.manifests import ScheduledPlan
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import Slice
 
 TIERS = (

@@ -16,15 +16,16 @@ from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.slo import Estimate
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.registry import load_pipeline
-from circinus.pipelines.slo import Estimate
 from circinus.scheduler.dispatch.matching import MinCostMatching
 
 MODULE = "tests.deploy.tiny_pipelines"

@@ -17,10 +17,10 @@ from circinus.deploy.workers.batching import (
     Patience,
 )
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.operators import Operator, OperatorSpec, Scaling, Settings
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.model.payload import Payload
 
 NO_KNOBS = Configuration(())
 LONG_S = 20.0  # a test that hangs ends

@@ -29,9 +29,9 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, MachineType, Tier
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed, MachineType, Tier
 from tests.deploy.profiled_pipelines import CHAIN, chain
 from tests.deploy.serving import launcher
 from tests.deploy.tiny_pipelines import gathering

@@ -11,15 +11,14 @@ from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.execution import INPUT, Execution
 from circinus.deploy.workers.options import WorkerOptions, parse
 from circinus.deploy.workers.shares import Pace, ProcessorSeconds
-from circinus.pipelines.calling import report_usage
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload, decode
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.execution.calling import report_usage
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import CallPrice, CallRetries, Endpoint, RateLimits, Usage
+from circinus.pipelines.model.operators import Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload, decode
 
 PRICE = CallPrice(input_usd_per_million=1.0, output_usd_per_million=2.0)
 READER = Endpoint(name="reader", price=PRICE, limits=RateLimits(concurrent=7))

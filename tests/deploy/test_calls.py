@@ -18,11 +18,11 @@ from circinus.deploy.workers.calling import to_wire
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import CallFailed, InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
-from circinus.pipelines.calling import Leave
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.registry import load_pipeline
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.calling_pipelines import MODULE

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from circinus.deploy.profiling.checking import checked, tried
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.io.datasets import Example
 from tests.deploy import checked_pipelines
 
 EXAMPLES = [Example(input=number, expected=None) for number in (2, 1, 0, 4)]

@@ -15,7 +15,8 @@ from circinus.deploy.runtime.dispatcher import Dispatcher, RequestTerms
 from circinus.deploy.runtime.learning import TierLatencies
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.pool.monitor import MonitorSettings, TrafficMonitor
 from tests.deploy.serving import plan, tiny

@@ -20,8 +20,8 @@ from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
-from circinus.pipelines.payload import Payload, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload, encode
 from circinus.scheduler.dispatch.baselines import Clockwork
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead

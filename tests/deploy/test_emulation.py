@@ -4,7 +4,8 @@ import pytest
 
 from circinus.deploy.runtime.dispatcher import emulated_links
 from circinus.deploy.runtime.instances import emulated_speed
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from circinus.deploy.profiling.examples import ExampleFiles, ExampleSet
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
-from circinus.pipelines.payload import content_hash
+from circinus.pipelines.model.payload import content_hash
 
 LIMIT = 32 * 2**20
 PATIENCE_S = 60.0

@@ -6,9 +6,9 @@ from circinus.deploy.workers.batching import Batches
 from circinus.deploy.workers.execution import INPUT, CallEnded, Execution
 from circinus.deploy.workers.shares import Pace, ProcessorSeconds
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload, decode
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload, decode
 from tests.deploy.serving import tiny
 
 

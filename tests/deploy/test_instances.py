@@ -13,7 +13,8 @@ from circinus.deploy.runtime.instances import (
 )
 from circinus.deploy.runtime.supervisor import instance_type
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.deploy.serving import LOCAL, desired, plan, tiny
 
 UNLIKE = Infrastructure(

@@ -14,16 +14,16 @@ from scipy.stats import binom
 
 from circinus.deploy.planning import planner_of
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.judge import Judge
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, PlanningMethod, Query
-from circinus.pipelines.slo import Slo, SloState
+from circinus.pipelines.execution.metrics import Judge
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import PlanningLimits, PlanningMethod, Query
+from circinus.pipelines.model.slo import Slo, SloState
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MemoryJournal

@@ -35,7 +35,8 @@ from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
 from circinus.deploy.kubernetes.resources import MachineShape, quantity
 from circinus.deploy.workers.options import parse
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.problem import Slice
 from tests.deploy.pod_templates import TEMPLATES
 from tests.deploy.read_back import as_planned, read_back

@@ -14,8 +14,8 @@ from circinus.deploy.methods import (
     parts_of,
 )
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.query import PlanningMethod, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.query import PlanningMethod, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.problem import SCHEDULING_POLICIES
 

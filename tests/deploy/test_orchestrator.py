@@ -18,8 +18,9 @@ from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed, Unavailable
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.payload import Payload, encode
+from circinus.pipelines.model.tiers import Tier
 from tests.deploy.serving import (
     DUTY_CYCLES,
     LOCAL,

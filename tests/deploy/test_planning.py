@@ -5,13 +5,13 @@ import pytest
 
 from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import SAMPLING, STOPPING, STRATEGIES, PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import SAMPLING, STOPPING, STRATEGIES, PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.search.result import PlanningOutcome
 from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import Drawing

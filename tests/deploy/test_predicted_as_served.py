@@ -14,12 +14,13 @@ from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec, opened
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.process import processor_seconds
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.payload import encode
-from circinus.pipelines.plan import Deployment
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.payload import encode
+from circinus.pipelines.model.plan import Deployment
+from circinus.pipelines.model.tiers import Tier
 from circinus.profiler.execution import Completed
 from tests.deploy.serving import DUTY_CYCLES, launcher
 from tests.deploy.waiting_pipelines import COMPUTES_S, PIPELINE, PROGRAM_S, WAITS_S

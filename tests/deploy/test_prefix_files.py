@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.model.payload import Payload, encode
 from circinus.profiler.prefix_cache import CacheEntry, EntryStore
 
 # Writes and reads the same few keys for ever; every value tells its key and is long.

@@ -18,13 +18,13 @@ from circinus.deploy.profiling.calls import Answered
 from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerRun
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
-from circinus.pipelines.calling import Leave, OpenGate
 from circinus.pipelines.clock import ManualClock, SystemClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
-from circinus.pipelines.payload import encode
+from circinus.pipelines.execution.calling import Leave, OpenGate
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.payload import encode
 from circinus.profiler.execution import Completed, FailedRun, InProcess
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 from circinus.profiler.measure import Profiler

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.model.configuration import Configuration
 from circinus.profiler.execution import Completed, FailedRun
 from tests.deploy.profiled_pipelines import CANNOT_LOAD, EVERY, every
 from tests.deploy.ray_cluster import local_ray

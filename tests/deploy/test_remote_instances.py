@@ -17,8 +17,8 @@ from circinus.deploy.runtime.segments import segments
 from circinus.deploy.runtime.supervisor import instance_type
 from circinus.deploy.workers.shares import Enforcement
 from circinus.deploy.workers.transport import files_in
-from circinus.pipelines.endpoints import RateLimits
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.model.endpoints import RateLimits
 from circinus.pipelines.registry import load_pipeline
 from tests.deploy.calling_pipelines import MODULE
 from tests.deploy.remote_tiers import hosted, instances, wanted

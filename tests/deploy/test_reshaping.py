@@ -10,7 +10,8 @@ import pytest
 
 from circinus.deploy.runtime.instances import DesiredDeployment, ExtraReplica
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.deploy.serving import desired, is_alive, pids_of, plan, serving, within
 
 UNLIKE = Infrastructure(

@@ -13,7 +13,7 @@ from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.transport import TlsFiles, files_in
-from circinus.pipelines.payload import decode, encode
+from circinus.pipelines.model.payload import decode, encode
 from tests.deploy.test_server import options, worker
 from tests.programs import need
 

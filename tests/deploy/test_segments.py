@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.deploy.runtime.segments import Segment, segments
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Operator, OperatorFunction, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of, run_operator
+from circinus.pipelines.execution.pipeline import Pipeline, inputs_of, output_of, run_operator
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Operator, OperatorFunction, OperatorSpec
+from circinus.pipelines.model.payload import Payload
 
 CONFIGURATION = Configuration(())
 

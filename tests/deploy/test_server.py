@@ -31,7 +31,7 @@ from circinus.deploy.workers.process import worker_environment
 from circinus.deploy.workers.proto import worker_pb2, worker_pb2_grpc
 from circinus.deploy.workers.transport import TlsFiles, socket_of
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.payload import decode, encode
+from circinus.pipelines.model.payload import decode, encode
 from tests.deploy.serving import is_alive, launcher, reference
 from tests.programs import need
 

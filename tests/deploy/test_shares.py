@@ -10,7 +10,7 @@ from circinus.deploy.workers.shares import (
     enforcement_for,
 )
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
 
 PLAIN = OperatorSpec(name="plain")
 BATCHED = OperatorSpec(

@@ -14,10 +14,10 @@ import pytest
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.tiers import Tier
 from circinus.profiler.execution import Completed, FailedRun, InProcess
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler

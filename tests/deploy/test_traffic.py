@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.deploy.runtime.traffic import SPANS_S, Traffic
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.slo import LatencyStatistic
 
 
 def test_without_requests_there_are_counts_and_no_percentiles() -> None:

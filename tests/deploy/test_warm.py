@@ -11,7 +11,7 @@ import pytest
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.model.configuration import Configuration
 from circinus.profiler.execution import Completed
 from tests.deploy.profiled_pipelines import EVERY, every
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.model.payload import Payload
 from tests.device_work import of_device
 
 

@@ -7,9 +7,9 @@ import sys
 import threading
 import time
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Operator, OperatorSpec
 
 WAITS_S, COMPUTES_S, PROGRAM_S = 0.06, 0.006, 0.06
 _BURN = f"import time\nwhile time.process_time() < {PROGRAM_S}: pass"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec
 
 
 def _pipeline(name: str, *, fails: bool) -> Pipeline:

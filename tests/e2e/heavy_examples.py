@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
 from tests.e2e.slow_sum import pipeline as slow_sum
 
 _MANY = 1000

@@ -29,9 +29,9 @@ from langchain_core.runnables import (
 )
 from pydantic import BaseModel
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec
 
 QUALITY = {"small": 0.75, "medium": 0.85, "large": 0.95}
 EFFORT = {"small": 1.0, "medium": 2.0, "large": 3.0}

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import IntArray
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import IntArray
 from tests.device_work import of_device
 
 SECONDS = 0.01

@@ -9,10 +9,10 @@ import json
 import os
 import time
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Scaling, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.model.payload import Payload
 
 BASE_S = 0.002
 # Sleeps stand for a device's work, see `tests.device_work`; projects of their own copy this file.

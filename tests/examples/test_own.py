@@ -19,9 +19,9 @@ from circinus.api.library.inputs import handed_over
 from circinus.api.query_file import query_of, read_document, read_infrastructure
 from circinus.api.schemas.query import to_query
 from circinus.api.settings import Settings
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
-from circinus.pipelines.query import fitted
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.query import fitted
 from circinus.pipelines.registry import load_pipeline
 from tests.cluster.chart import CHART, VERSION, helm, of_kind
 

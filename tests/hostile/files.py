@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.trace import Trace, save_trace
+from circinus.pipelines.io.trace import Trace, save_trace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
 from tests.hostile.bodies import HUGE, MIB, npy, repeated
 
 Content = bytes | Callable[[Path], None]

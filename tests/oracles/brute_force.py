@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.plan import Deployment, cost_usd_per_hour
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.plan import Deployment, cost_usd_per_hour
+from circinus.pipelines.model.slo import LatencyStatistic
 
 
 def deployments(graph: PipelineGraph, infrastructure: Infrastructure) -> Iterator[Deployment]:

@@ -9,13 +9,14 @@ from math import ceil
 
 import numpy as np
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits, Usage
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work, compose
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.profile import FloatArray, Profile
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work, compose
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.tiers import Tier
 
 INPUTS = 20
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.draws import MOST_DRAWS, DrawOrder
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.profile import FloatArray, Profile
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.draws import MOST_DRAWS, DrawOrder
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.profile import FloatArray, Profile
 from tests.oracles.synthetic import chain
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import Work
-from circinus.pipelines.profile import FloatArray, Profile
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.profile import FloatArray, Profile
 from circinus.planner.models.estimates import accuracy_estimate
 from circinus.planner.strategy.protocol import Ending, Measured
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace, IndexArray
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.profile import Failure, FloatArray, Profile
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace, IndexArray
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.profile import Failure, FloatArray, Profile
 from circinus.planner.strategy.space import indices_of
 
 Formula = Callable[[IndexArray], float]

@@ -3,10 +3,11 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work
-from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.model.tiers import Tier
 
 
 @st.composite

@@ -4,12 +4,12 @@ from contextvars import ContextVar
 
 import pytest
 
-from circinus.pipelines.awaiting import settled, wait_for
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.operators import Operator, OperatorSpec, Scaling, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.operators import Operator, OperatorSpec, Scaling, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.user_code import settled, wait_for
 
 _WORD = ContextVar("word", default="")
 

@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import (
-    Calibration,
-    ClassSpeed,
-    Infrastructure,
-    MachineType,
-    Tier,
+from circinus.pipelines.io.infrastructure_file import (
+    infrastructure_from_dict,
+    infrastructure_to_dict,
 )
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
-from circinus.pipelines.latency import Work, busy_seconds
-from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work, busy_seconds
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed, MachineType, Tier
 
 SPEED = ClassSpeed(factor=2.0, low=1.5, high=3.0, repetitions=3)
 FOUND = Calibration(

@@ -11,14 +11,25 @@ import httpx
 import numpy as np
 import pytest
 
-from circinus.pipelines.calling import Called, EndpointCaller, Leave, OpenGate, report_usage
 from circinus.pipelines.clock import ManualClock, SystemClock
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, Usage
 from circinus.pipelines.errors import InvalidInput, Unaffordable
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.execution.calling import (
+    Called,
+    EndpointCaller,
+    Leave,
+    OpenGate,
+    report_usage,
+)
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import (
+    CallPrice,
+    CallRetries,
+    Endpoint,
+    EndpointCall,
+    Usage,
+)
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 
 BY_TOKEN = CallPrice(input_usd_per_million=1e6, output_usd_per_million=2e6)  # 1 and 2 a token
 ENDPOINTS = {

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from circinus.pipelines.code_digest import code_digest
+from circinus.pipelines.execution.code_digest import code_digest
 from tests.e2e.service_process import ROOT
 
 Made = Callable[[Any], object]
@@ -133,7 +133,7 @@ def test_values_beside_each_other_are_not_taken_for_one() -> None:
 SCRIPT = """
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
-from circinus.pipelines.code_digest import code_digest
+from circinus.pipelines.execution.code_digest import code_digest
 from tests.e2e.troublesome import healthy
 
 words = {"a", "b", "c", "d"}

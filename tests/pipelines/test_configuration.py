@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
 from tests.pipelines.strategies import graphs
 
 GRAPH = PipelineGraph(

@@ -18,14 +18,14 @@ import httpx
 import pytest
 import requests
 
-from circinus.pipelines import connections
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.connections import Address, Watch, measured
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import run_operator, score_by
-from circinus.pipelines.price_list import is_provider, provider_of
+from circinus.pipelines.execution import connections
+from circinus.pipelines.execution.connections import Address, Watch, measured
+from circinus.pipelines.execution.pipeline import run_operator, score_by
+from circinus.pipelines.io.price_list import is_provider, provider_of
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 
 ANYWHERE = ("127.0.0.1", 0)
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circinus.pipelines.dataset import load_folder, load_json_lines
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.io.datasets import load_folder, load_json_lines
 
 
 def _lines(tmp_path: Path, text: str, name: str = "data.jsonl") -> Path:

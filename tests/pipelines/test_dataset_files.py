@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circinus.pipelines.dataset_files import dataset_id, opened, packed, unpacked
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.io.datasets import dataset_id, open_dataset, packed, unpacked
 
 LINES = b'{"input": 1, "expected": 2}\n{"input": 3, "expected": 4}\n'
 
@@ -157,7 +157,7 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     dataset = unpacked(kind, content, home)
 
     assert [(e.input, e.expected) for e in dataset.examples] == [(1, 2), (3, 4)]
-    assert opened(kind, home).examples == dataset.examples
+    assert open_dataset(kind, home).examples == dataset.examples
 
 
 def test_a_folder_comes_back_as_it_was_and_names_itself_by_its_content(tmp_path: Path) -> None:

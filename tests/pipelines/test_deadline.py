@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from circinus.pipelines.slo import LatencyStatistic, Slo
+from circinus.pipelines.model.slo import LatencyStatistic, Slo
 from tests.api.fakes import plan
 
 SLO = Slo(accuracy=0.5, latency_s=0.1)

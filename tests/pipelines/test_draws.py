@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.draws import (
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.model.draws import (
     MOST_DRAWS,
     DrawOrder,
     draws_of,
@@ -15,7 +16,6 @@ from circinus.pipelines.draws import (
     means_of_inputs,
     units_of,
 )
-from circinus.pipelines.errors import InvalidInput
 
 ORDER = np.array([3, 0, 2])
 INPUTS = st.lists(st.integers(0, 4), max_size=20)

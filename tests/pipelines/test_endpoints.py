@@ -6,10 +6,11 @@ from math import inf
 
 import pytest
 
-from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, EndpointCall, RateLimits, Usage
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.tiers import Tier
 
 
 @pytest.mark.parametrize(

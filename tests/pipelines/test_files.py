@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.files import opened, read_array, read_file
+from circinus.pipelines.io.files import opened, read_array, read_file
 
 
 def saved(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bytes:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import Stopped
-from circinus.pipelines.gates import all_of
+from circinus.pipelines.execution.calling import Leave, all_of
+from circinus.pipelines.model.endpoints import Usage
 
 MOST = {"large": Usage(1, 10, 0, 10, 0.5)}
 USED = {"large": Usage(1, 5, 0, 1, 0.1)}

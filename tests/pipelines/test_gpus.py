@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.gpus import Gpus, GpuSharing
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
+from circinus.pipelines.io.infrastructure_file import (
+    infrastructure_from_dict,
+    infrastructure_to_dict,
+)
+from circinus.pipelines.model.shares import Gpus, GpuSharing
+from circinus.pipelines.model.tiers import Tier
 
 MPS = {"kind": "mps", "count": 1, "parts": 5}
 WHOLE = {"kind": "whole", "count": 4}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec, Scaling
 from tests.pipelines.strategies import graphs
 
 

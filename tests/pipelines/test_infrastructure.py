@@ -1,13 +1,14 @@
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.infrastructure_file import (
+from circinus.pipelines.io.infrastructure_file import (
     infrastructure_from_dict,
     infrastructure_to_dict,
     with_calls,
 )
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 
 TIERS = [{"name": "a"}, {"name": "b"}]
 LINKS = [{"between": ["a", "b"], "bandwidth_mbit_per_s": 8}]

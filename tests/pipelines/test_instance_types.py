@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.instance_types import known_types, parse_catalogue
+from circinus.pipelines.io.instance_types import known_types, parse_catalogue
 
 HEAD = "{date: 2025-01-31, provider: us, source: contract, types: "
 GOOD = "{name: a.b, price_usd_per_hour: 1}"

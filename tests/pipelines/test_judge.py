@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.judge import Judge
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline, Score
+from circinus.pipelines.execution.metrics import Judge
+from circinus.pipelines.execution.pipeline import Pipeline, Score
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload
 
 
 def test_a_judge_that_cannot_be_called_is_refused() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import (
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import (
     Composition,
     TierSums,
     Work,
@@ -19,8 +19,9 @@ from circinus.pipelines.latency import (
     request_seconds,
     stretch_of,
 )
-from circinus.pipelines.operators import OperatorSpec, Scaling
-from circinus.pipelines.plan import DemandItem, Deployment, cost_usd_per_hour
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.plan import DemandItem, Deployment, cost_usd_per_hour
+from circinus.pipelines.model.tiers import Tier
 from tests.pipelines.strategies import graphs, infrastructures, works
 
 

@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import (
-    Calibration,
-    ClassSpeed,
-    Infrastructure,
-    MachineType,
-    Tier,
+from circinus.pipelines.io.infrastructure_file import (
+    infrastructure_from_dict,
+    infrastructure_to_dict,
 )
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed, MachineType, Tier
 
 SMALL = {"name": "small", "machines": 3, "price_usd_per_hour": 0.4, "speed_factor": 0.5}
 LARGE = {"name": "large", "machines": 2, "price_usd_per_hour": 1.2, "speed_factor": 2.0}

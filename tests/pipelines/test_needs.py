@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.needs import Need, file, missing, package, program
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.needs import Need, file, missing, package, program
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.operators import Operator, OperatorSpec
 
 
 def needing(*needs: Need) -> Pipeline:

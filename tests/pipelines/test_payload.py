@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import Slot
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.payload import (
+from circinus.pipelines.model.graph import Slot
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.payload import (
     Payload,
     content_hash,
     decode,

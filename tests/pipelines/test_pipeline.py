@@ -3,10 +3,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import (
+from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.operators import (
     Knob,
     KnobValue,
     Operator,
@@ -14,8 +15,7 @@ from circinus.pipelines.operators import (
     Scaling,
     Settings,
 )
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline, features_of
+from circinus.pipelines.model.payload import Payload
 
 
 def _number(value: Payload) -> float:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.plan import DemandItem, Deployment, Outlook, Plan, PlanCalls
-from circinus.pipelines.slo import Estimate, HoldsFor, Slo, SloState
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.plan import DemandItem, Deployment, Outlook, Plan, PlanCalls
+from circinus.pipelines.model.slo import Estimate, HoldsFor, Slo, SloState
 
 CHAIN = PipelineGraph(
     name="ask", operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",)))

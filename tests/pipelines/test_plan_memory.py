@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from circinus.pipelines.plan import Plan, with_known_memory
+from circinus.pipelines.model.plan import Plan, with_known_memory
 from tests.deploy.scheduled_plans import chain, plan_of
 
 GRAPH = chain("c", 3)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.endpoints import Usage
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.price_list import listed_price
+from circinus.pipelines.io.price_list import listed_price
+from circinus.pipelines.model.endpoints import Usage
 
 DAY = "2026-11-01"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.query import (
+from circinus.pipelines.model.query import (
     DECIDES_ITSELF,
     SAMPLING,
     STOPPING,

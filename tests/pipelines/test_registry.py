@@ -1,9 +1,9 @@
 import pytest
 
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.operators import Operator, OperatorSpec
 from circinus.pipelines.registry import listed, load_pipeline, registered
 
 TINY = Pipeline(

@@ -8,11 +8,14 @@ from collections.abc import Mapping
 import pytest
 import yaml
 
-from circinus.pipelines.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict, infrastructure_to_dict
-from circinus.pipelines.price_list import listed_price
-from circinus.pipelines.strict_yaml import parse_document
+from circinus.pipelines.io.infrastructure_file import (
+    infrastructure_from_dict,
+    infrastructure_to_dict,
+)
+from circinus.pipelines.io.price_list import listed_price
+from circinus.pipelines.io.strict import parse_document
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
 
 NAMED = {"model": "gpt-4o-mini", "provider": "openai", "date": "2026-11-01"}
 

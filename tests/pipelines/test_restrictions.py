@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import DeviceProfile, with_device
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.restrictions import (
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import DeviceProfile, with_device
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.restrictions import (
     Choice,
     Restrictions,
     Stays,

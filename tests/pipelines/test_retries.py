@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.retries import CallRetries, is_passing, retry_after_s, status_of
+from circinus.pipelines.model.endpoints import CallRetries, is_passing, retry_after_s, status_of
 
 
 def failed(status: int, **headers: str) -> Exception:

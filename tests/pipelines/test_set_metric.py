@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.judge import Judge
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline, Score, scored_over_set
-from circinus.pipelines.set_metric import SetMetric, named, set_metric
+from circinus.pipelines.execution.metrics import Judge, SetMetric, named, set_metric
+from circinus.pipelines.execution.pipeline import Pipeline, Score, scored_over_set
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, KnobValue, OperatorSpec
-from circinus.pipelines.restrictions import Choice, Restrictions, restricted_graph
-from circinus.pipelines.trace import graph_from_dict, graph_to_dict
+from circinus.pipelines.io.trace import graph_from_dict, graph_to_dict
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, KnobValue, OperatorSpec
+from circinus.pipelines.model.restrictions import Choice, Restrictions, restricted_graph
 
 
 def _model(*values: str, shared: str = "model") -> Knob:

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo, SloState
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic, Slo, SloState
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.strict_json import MOST_VALUES, read_json
+from circinus.pipelines.io.strict import MOST_VALUES, read_json
 
 FEW = "must have at most 10 values"
 TREES = st.recursive(

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from circinus.pipelines.endpoints import Endpoint
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.strict_yaml import parse_document
-from circinus.pipelines.suggested import HOSTED, SuggestedEndpoint, with_suggested
+from circinus.pipelines.execution.suggested import HOSTED, SuggestedEndpoint, with_suggested
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.io.strict import parse_document
+from circinus.pipelines.model.endpoints import Endpoint
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 
 DAY = "2026-01-15"
 MINI = SuggestedEndpoint(

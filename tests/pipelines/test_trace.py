@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.trace import Trace, graph_from_dict, load_trace, save_trace
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import Trace, graph_from_dict, load_trace, save_trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
 from tests.pipelines.strategies import graphs
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces" / "digits_clip"

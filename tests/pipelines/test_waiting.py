@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.waiting import Waits
+from circinus.pipelines.clock import ManualClock, Waits
 
 
 def test_threads_that_wait_at_once_wait_once_and_by_cause() -> None:

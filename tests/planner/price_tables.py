@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import Usage
-from circinus.pipelines.plan import Deployment, Plan, PlanCalls
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.plan import Deployment, Plan, PlanCalls
+from circinus.pipelines.model.slo import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

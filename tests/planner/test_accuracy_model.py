@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.strategy.space import indices_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.accuracy import Accuracies
 from circinus.planner.models.operator_seconds import Seconds
 from circinus.planner.strategy.acquisition import (

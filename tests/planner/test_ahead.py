@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from circinus.pipelines.slo import SURE, Estimate
+from circinus.pipelines.model.slo import SURE, Estimate
 from circinus.planner.models.ahead import (
     accuracy_ahead,
     accuracy_needed,

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import Profile
-from circinus.pipelines.query import PlanningLimits
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.profile import Profile
+from circinus.pipelines.model.query import PlanningLimits
 from circinus.planner.search.bill import Budget, Cost, Forecast, Tally
 from tests.oracles.synthetic import chain
 

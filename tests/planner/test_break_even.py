@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.plan import Plan
+from circinus.pipelines.model.plan import Plan
 from circinus.planner.answers.break_even import break_even
 from tests.planner.price_tables import PriceTable
 

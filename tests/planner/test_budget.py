@@ -6,9 +6,10 @@ from math import inf
 
 import pytest
 
-from circinus.pipelines.endpoints import Endpoint
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.query import PlanningLimits
+from circinus.pipelines.model.endpoints import Endpoint
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.query import PlanningLimits
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.bill import Budget
 
 DEAR = Tier(name="cloud", price_usd_per_hour=3.6, speed_factor=0.5)  # 0.001 USD a second

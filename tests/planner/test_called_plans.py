@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.endpoints import RateLimits
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.latency import request_seconds
-from circinus.pipelines.plan import cost_usd_per_hour
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.restrictions import Choice, Restrictions, Stays
-from circinus.pipelines.slo import HoldsFor, LatencyStatistic, Slo, SloState
+from circinus.pipelines.model.endpoints import RateLimits
+from circinus.pipelines.model.latency import request_seconds
+from circinus.pipelines.model.plan import cost_usd_per_hour
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.restrictions import Choice, Restrictions, Stays
+from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic, Slo, SloState
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Known, answer
 from circinus.planner.plans.calls import usd_ahead, usd_per_request

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Endpoint, EndpointCall
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.restrictions import Choice, Restrictions
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import Endpoint, EndpointCall
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.restrictions import Choice, Restrictions
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.placement import Placements, placements, placements_of
 from tests.oracles.called_problems import GRAPH, SPACE, infrastructure

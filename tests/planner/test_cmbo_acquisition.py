@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.stats import norm
 
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.strategy.cmbo import log_chance
 from circinus.planner.strategy.surrogate import Posterior
 

@@ -3,15 +3,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import IndexArray
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work
-from circinus.pipelines.operators import Knob, OperatorSpec, Scaling
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.restrictions import Restrictions
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.operators import Knob, OperatorSpec, Scaling
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.restrictions import Restrictions
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.placement import placements, placements_of
 from circinus.planner.deployment.prediction import predict

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import search
 from tests.contracts.test_drawing_evaluator import over_a_trace, over_operators
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo, SloState
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo, SloState
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import search
 from tests.oracles.drawn import FlippingEvaluator
 

@@ -4,16 +4,16 @@ from time import process_time
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.plan import DemandItem, Deployment, Plan
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.slo import Estimate, LatencyStatistic, Slo
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.plan import DemandItem, Deployment, Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.slo import Estimate, LatencyStatistic, Slo
 from circinus.planner.answers.drift import (
     DriftSettings,
     ObservedRequests,

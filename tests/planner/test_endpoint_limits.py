@@ -7,13 +7,14 @@ from math import inf
 import numpy as np
 import pytest
 
-from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.endpoints import Endpoint, RateLimits, Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.endpoint_limits import limited, limited_uses, tightest
 from circinus.planner.deployment.placement import placements_of

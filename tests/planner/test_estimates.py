@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.slo import LatencyStatistic
+from circinus.pipelines.model.slo import LatencyStatistic
 from circinus.planner.models.estimates import accuracy_estimate, latency_at_least, latency_estimate
 
 MEAN, P90, P99 = LatencyStatistic.MEAN, LatencyStatistic.P90, LatencyStatistic.P99

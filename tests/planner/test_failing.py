@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from circinus.api.bootstrap.planning import plan_query
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import UNPLANNABLE, Failure, Profile
-from circinus.pipelines.query import OnFailure, PlanningLimits, Query
-from circinus.pipelines.slo import HoldsFor, Slo, SloState
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import UNPLANNABLE, Failure, Profile
+from circinus.pipelines.model.query import OnFailure, PlanningLimits, Query
+from circinus.pipelines.model.slo import HoldsFor, Slo, SloState
 from circinus.planner.plans.failing import Counting
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from tests.oracles.synthetic import chain

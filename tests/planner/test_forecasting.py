@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.slo import Slo
-from circinus.pipelines.trace import load_trace
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import load_trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.bill import Budget, Cost
 from circinus.planner.search.forecasting import SPAN, Probes, from_earlier, from_probes, probed
 from circinus.planner.search.loop import SearchSettings, search

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.api.store.documents import from_document, to_document
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.endpoints import Endpoint, RateLimits, Usage
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.profile import Profile
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.endpoints import Endpoint, RateLimits, Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.profile import Profile
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.amounts import Amounts, within
 from circinus.planner.search.bill import Bill, Budget, CallsCost, Cost, ExpectedWait, Forecast
 from circinus.planner.search.forecasting import (

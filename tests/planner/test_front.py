@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray, Profile
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.answers.known import Known, answer, result_of
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult

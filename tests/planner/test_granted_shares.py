@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.gpus import Gpus, GpuSharing
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
-from circinus.pipelines.latency import Work
-from circinus.pipelines.operators import OperatorSpec, Scaling
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.shares import Gpus, GpuSharing
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.planner.deployment.placement import Placements, placements
 from circinus.planner.deployment.prediction import meets, predict
 from circinus.planner.deployment.shares import allocations, tightened

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.latency import Work
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord
 
 _CONFIGURATION = Configuration((("a", "k", 1),))

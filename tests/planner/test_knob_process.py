@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import IndexArray
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.configuration import IndexArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.models.knob_process import JITTER, KnobKernel, KnobProcess, correlations
 
 KERNEL = KnobKernel(mean=0.5, constant=0.1, effects=(0.2, 0.3), interaction=0.05)

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.profile import UNPLANNABLE, Failure
-from circinus.pipelines.query import Query
-from circinus.pipelines.restrictions import Choice, Restrictions
-from circinus.pipelines.slo import HoldsFor, LatencyStatistic, Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.profile import UNPLANNABLE, Failure
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.restrictions import Choice, Restrictions
+from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic, Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Answer, Known, answer
 from circinus.planner.deployment.prediction import least_latencies, least_latency

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.latency import Work
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from tests.oracles.synthetic import chain
 
@@ -81,7 +82,7 @@ def test_the_upper_end_holds_as_often_as_it_says(spikes: float) -> None:
 
 
 def test_configurations_that_share_a_lineage_share_its_cell() -> None:
-    from circinus.pipelines.configuration import ConfigurationSpace
+    from circinus.pipelines.model.configuration import ConfigurationSpace
 
     graph = chain(2, 2)
     space = ConfigurationSpace(graph)

@@ -1,10 +1,11 @@
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.profile import FloatArray, Verdict
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.profile import FloatArray, Verdict
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.plans.measuring import LatencyLooks
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.strategy.cmbo import Cmbo

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work
-from circinus.pipelines.operators import OperatorSpec, Scaling
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import ANY_LATENCY_S, LatencyStatistic, Slo
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.slo import ANY_LATENCY_S, LatencyStatistic, Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.placement import Placements, placements
 from circinus.planner.deployment.prediction import Prediction, meets, predict
 from circinus.planner.deployment.shares import combinations, minimal, tightened

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.operators import Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import search
 from circinus.planner.search.result import PlanningResult
 from circinus.profiler.prefix_cache import PrefixCache

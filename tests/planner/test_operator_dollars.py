@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from circinus.pipelines.endpoints import CallPrice, Endpoint
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.knob_process import KnobProcess, correlations
 from circinus.planner.models.operator_dollars import OperatorDollars, called_by_cells, kernel
 from circinus.planner.models.operator_seconds import SecondsModel

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.query import Query, fitted
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query, fitted
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.placement import placements
 from circinus.planner.models.operator_seconds import Seconds, SecondsModel
 from circinus.planner.strategy.space import indices_of

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import OperatorSpec
 from circinus.planner.deployment.placement import placements
 from tests.oracles.synthetic import chain
 

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.operators import OperatorSpec, Scaling
-from circinus.pipelines.plan import Deployment, Plan
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import LatencyStatistic, Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.operators import OperatorSpec, Scaling
+from circinus.pipelines.model.plan import Deployment, Plan
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.slo import LatencyStatistic, Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.placement import placements
 from circinus.planner.plans.plans import feasible_plans
 from circinus.planner.strategy.protocol import Measured, SearchSetting

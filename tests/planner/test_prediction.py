@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.latency import Work
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningContext, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.query import PlanningContext, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.deployment.placement import placements
 from circinus.planner.deployment.prediction import (
     effective_latencies,

@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work, busy_seconds, deployment_arrays
-from circinus.pipelines.operators import OperatorSpec
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import LatencyStatistic, Slo
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work, busy_seconds, deployment_arrays
+from circinus.pipelines.model.operators import OperatorSpec
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import LatencyStatistic, Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.plans.plans import feasible_plans
 from circinus.planner.strategy.protocol import SearchSetting
 from circinus.scheduler.dispatch.baselines import FcfsDispatch

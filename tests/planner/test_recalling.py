@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.history import ConfigurationRecord, QueryRecord, recalled
 from circinus.planner.search.loop import search
 from circinus.planner.search.result import PlanningProgress, PlanningResult

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.answers.drift import ObservedRequests, as_observed, parts_of
 from circinus.planner.answers.known import Known, answer
 from circinus.planner.strategy.in_order import exhaustive_search

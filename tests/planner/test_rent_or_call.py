@@ -9,15 +9,16 @@ from math import inf
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.endpoints import CallPrice, Endpoint, Usage
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.profile import Profile
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, Usage
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.profile import Profile
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.known import Known, answer, every_plan
 from circinus.planner.strategy.in_order import exhaustive_search

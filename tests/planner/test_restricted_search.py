@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import DeviceProfile, Infrastructure, Link, Tier
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import Query
-from circinus.pipelines.restrictions import Choice, Restrictions, Stays
-from circinus.pipelines.slo import ANY_LATENCY_S, Slo, SloState
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import DeviceProfile, Infrastructure, Link
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.restrictions import Choice, Restrictions, Stays
+from circinus.pipelines.model.slo import ANY_LATENCY_S, Slo, SloState
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.multi_fidelity import MultiFidelity

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.plan import Plan
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.plans.measuring import Bench, FailedMeasurement, measured
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput, Stopped
-from circinus.pipelines.infrastructure import Calibration, ClassSpeed, Infrastructure, Tier
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import Profile
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.replay import TraceEvaluator
-from circinus.pipelines.slo import HoldsFor, Slo, SloState
-from circinus.pipelines.trace import load_trace
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.io.replay import TraceEvaluator
+from circinus.pipelines.io.trace import load_trace
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.profile import Profile
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import HoldsFor, Slo, SloState
+from circinus.pipelines.model.tiers import Calibration, ClassSpeed, Tier
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import (

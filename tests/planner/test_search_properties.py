@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.operators import Knob, OperatorFunction, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.plan import Plan, cost_usd_per_hour
-from circinus.pipelines.profile import Profile
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.operators import Knob, OperatorFunction, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.plan import Plan, cost_usd_per_hour
+from circinus.pipelines.model.profile import Profile
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.cmbo import Cmbo

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.payload import encode
-from circinus.pipelines.profile import BoolArray, FloatArray, IntArray, Profile
-from circinus.pipelines.query import Query
-from circinus.pipelines.set_metric import SetMetric
-from circinus.pipelines.slo import Slo, SloState
+from circinus.pipelines.execution.metrics import SetMetric
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.payload import encode
+from circinus.pipelines.model.profile import BoolArray, FloatArray, IntArray, Profile
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import Slo, SloState
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.profiler.set_scores import Outputs, part_scores
 

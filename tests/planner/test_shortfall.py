@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.plan import cost_usd_per_hour
-from circinus.pipelines.profile import FloatArray, Profile
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import ANY_LATENCY_S, Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.plan import cost_usd_per_hour
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import ANY_LATENCY_S, Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.answers.known import Known, answer
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.plans.measuring import Bench, measured

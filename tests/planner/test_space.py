@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
+from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.planner.strategy.space import (
     candidates,
     encode,

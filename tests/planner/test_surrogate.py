@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.strategy.surrogate import CHOLESKY_JITTER, Surrogate, fit
 
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.latency import Work, request_seconds
-from circinus.pipelines.plan import Plan, cost_usd_per_hour
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.profile import Failure, Profile
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.latency import Work, request_seconds
+from circinus.pipelines.model.plan import Plan, cost_usd_per_hour
+from circinus.pipelines.model.profile import Failure, Profile
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
 from circinus.planner.strategy.cmbo import Cmbo

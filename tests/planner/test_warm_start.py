@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.query import Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query
+from circinus.pipelines.model.slo import Slo
+from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult

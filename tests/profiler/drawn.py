@@ -8,11 +8,11 @@ from hashlib import blake2b
 import numpy as np
 from hypothesis import strategies as st
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorFunction, Settings
-from circinus.pipelines.payload import Payload, content_hash
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Profile
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.operators import Knob, Operator, OperatorFunction, Settings
+from circinus.pipelines.model.payload import Payload, content_hash
+from circinus.pipelines.model.profile import Profile
 from tests.profiler.synthetic import Bench
 
 SHAPES = ("array", "list", "dict", "text", "number")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.endpoints import RateLimits, Usage
+from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.leases import Leases
 from circinus.profiler.limiting import Ask, Limiter
 

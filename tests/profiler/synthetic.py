@@ -11,11 +11,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.operators import (
+    Knob,
+    Operator,
+    OperatorFunction,
+    OperatorSpec,
+    Settings,
+)
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Completed, Executor, FailedRun, InProcess
 from circinus.profiler.journal import Journal, MemoryJournal

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray, IntArray, StoppingRule, Verdict
+from circinus.pipelines.model.profile import FloatArray, IntArray, StoppingRule, Verdict
 from circinus.profiler.betting import Betting, capital
 
 MANY = 1_000_000

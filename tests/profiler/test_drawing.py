@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.profiler.drawing import equal_strata, random_drawing, round_robin, stratified_drawing
 
 

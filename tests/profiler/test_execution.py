@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import (
+    Knob,
+    Operator,
+    OperatorFunction,
+    OperatorSpec,
+    Settings,
+)
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.execution import (
     Completed,
     Executor,

@@ -6,9 +6,9 @@ from math import nan
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import Failure, FloatArray
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.profile import Failure, FloatArray
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, MemoryJournal
 
 FAILURE = Failure(input=0, operator="op", cause="broke")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.profiler.betting import wealth
 from circinus.profiler.judged import (
     JudgedScores,

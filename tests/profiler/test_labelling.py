@@ -9,15 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.judge import Judge
-from circinus.pipelines.operators import Knob, Operator, OperatorFunction, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import FloatArray, Profile
-from circinus.pipelines.slo import Estimate
+from circinus.pipelines.execution.metrics import Judge
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.operators import (
+    Knob,
+    Operator,
+    OperatorFunction,
+    OperatorSpec,
+    Settings,
+)
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import FloatArray, Profile
+from circinus.pipelines.model.slo import Estimate
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.labelling import Labelling, WantedLabel

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.endpoints import RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.leases import LeaseTimes, MemoryLeases
 from circinus.profiler.limiting import Limiter
 from tests.profiler.limited_calls import (

@@ -7,13 +7,13 @@ from typing import cast
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Profile
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import Profile
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import PrefixCache

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.operators import Operator, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.operators import Operator, Settings
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.execution import Completed, FailedRun
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 from circinus.profiler.prefix_cache import PrefixCache

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, KnobValue, Operator, OperatorSpec
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.operators import Knob, KnobValue, Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache, fingerprints
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from circinus.pipelines.clock import ManualClock, SystemClock
-from circinus.pipelines.endpoints import RateLimits, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
+from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.leases import LeaseReply, LeaseReport, Leases, LeaseTimes, MemoryLeases
 from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission, RateGate
 

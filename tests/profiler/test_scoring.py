@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from circinus.pipelines.calling import EndpointCaller, OpenGate, report_usage
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.errors import InvalidInput, Unaffordable
-from circinus.pipelines.judge import Judge, JudgeFunction
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.payload import Payload, decode
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import Profile
-from circinus.pipelines.retries import CallRetries
+from circinus.pipelines.execution.calling import EndpointCaller, OpenGate, report_usage
+from circinus.pipelines.execution.metrics import Judge, JudgeFunction
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.endpoints import CallPrice, CallRetries, Endpoint
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload, decode
+from circinus.pipelines.model.profile import Profile
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler

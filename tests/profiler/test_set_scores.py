@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.draws import means_of_inputs
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.payload import Payload, encode
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import FloatArray
-from circinus.pipelines.set_metric import SetMetric
+from circinus.pipelines.execution.metrics import SetMetric
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.draws import means_of_inputs
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.payload import Payload, encode
+from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.models.estimates import accuracy_estimate
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.set_scores import Outputs, part_scores, set_scores_of

@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from circinus.pipelines.calling import Leave
-from circinus.pipelines.endpoints import CallPrice, Endpoint, EndpointCall, Usage
 from circinus.pipelines.errors import InvalidInput, Stopped, Unaffordable
-from circinus.pipelines.operators import Knob, OperatorSpec
+from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, EndpointCall, Usage
+from circinus.pipelines.model.operators import Knob, OperatorSpec
 from circinus.profiler.spending import MemoryLedger, SpendingGate, require_bounded
 
 BY_TOKEN = CallPrice(input_usd_per_million=1.0, output_usd_per_million=4.0)

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray, StoppingRule, Verdict
+from circinus.pipelines.model.profile import FloatArray, StoppingRule, Verdict
 from circinus.profiler.stopping import TTest
 
 MANY = 1_000_000

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.operators import Knob, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.operators import Knob, Settings
+from circinus.pipelines.model.payload import Payload
 from circinus.profiler.prefix_cache import PrefixCache
 from tests.profiler.drawn import dags, integers, same
 from tests.profiler.synthetic import Bench, add, chain, chosen, closeness, numbers

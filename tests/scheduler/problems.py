@@ -8,8 +8,8 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import Room, empty
 from circinus.scheduler.problem import PARTS, Candidate, PlanOption, Problem, Slice, parts_of
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Priced

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.problem import Problem, Schedule
 from circinus.scheduler.rolling.aside import scheduled

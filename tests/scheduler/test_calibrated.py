@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.calibrated import Calibrated
 from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.search import CheapestInTime, LargestRate, MeasurePool, best, search

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.waiting import why_waiting
 from circinus.scheduler.ilp.model import Objective
 from circinus.scheduler.ilp.policy import Ilp

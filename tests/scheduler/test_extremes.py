@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines import ranges
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.query import HIGHEST_PRIORITY
+from circinus.pipelines.model.query import HIGHEST_PRIORITY
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
 from circinus.scheduler.problem import SCHEDULING_POLICIES, SHARE, Candidate, Problem
 from circinus.scheduler.rolling.ageing import Ageing, Standing

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.studies.scheduling.problems import Recipe, Weights, arrays_of, problem_of
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import fit
 from circinus.scheduler.policies.priced import Priced
 from circinus.scheduler.problem import Problem, validate

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.profile import FloatArray, IntArray
+from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.monitor import (
     MonitorSettings,
     TrafficChange,

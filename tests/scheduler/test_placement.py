@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import FreeShares, Placed, Placement, empty, fit
 from circinus.scheduler.problem import PARTS, Slice
 from tests.scheduler.problems import occupied

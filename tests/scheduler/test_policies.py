@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.ilp.policy import Ilp
 from circinus.scheduler.policies.greedy import FcfsScheduling, Greedy, LocalBest, Ranking
 from circinus.scheduler.policies.improvement import Effort

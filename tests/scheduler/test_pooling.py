@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import MachineType, Tier
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.ilp.policy import Ilp
 from circinus.scheduler.policies.greedy import FcfsScheduling, Greedy
 from circinus.scheduler.policies.improvement import Effort

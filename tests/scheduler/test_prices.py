@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linprog
 
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import Problem

@@ -7,8 +7,8 @@ from math import inf, nan
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
-from circinus.pipelines.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import (
     Assignment,
     Candidate,

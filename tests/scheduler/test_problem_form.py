@@ -5,7 +5,7 @@ import json
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import Problem
 from circinus.scheduler.problem_form import problem_from_dict, problem_to_dict
 from circinus.studies.scheduling.problems import Recipe, problem_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.policies.greedy import Greedy, Ranking
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.rental import Rental, rented_usd_per_hour

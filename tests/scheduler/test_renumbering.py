@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import MachineType, Tier
+from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.problem import Assignment, Problem, Slice, validate
 from circinus.scheduler.rolling.live import LiveSchedule

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from circinus.pipelines.infrastructure import Tier
+from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.waiting import shortages, why_waiting
 from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.problem import Candidate, Problem, Schedule, Slice

@@ -7,12 +7,12 @@ import pytest
 
 from circinus.deploy.profiling.processes import ForkedPool
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 from circinus.studies.planning.fresh import FreshRow, FreshStudy, run, summary
 
 

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.trace import Trace, load_trace, save_trace
+from circinus.pipelines.io.trace import Trace, load_trace, save_trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.profiler.drawing import Drawing
 from circinus.studies.planning.contestants import FixedSamples, contestant, names
 from circinus.studies.planning.report import PlanningCell, summary
@@ -82,7 +82,7 @@ def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) ->
 def test_an_adapter_whose_package_is_missing_names_the_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("circinus.pipelines.needs.find_spec", lambda _: None)
+    monkeypatch.setattr("circinus.pipelines.execution.needs.find_spec", lambda _: None)
     package = name.partition("_")[0].partition("@")[0]
     with pytest.raises(InvalidInput, match=rf"method must be .*{package} .*circinus\[studies\]"):
         contestant(name, published_inputs=50)

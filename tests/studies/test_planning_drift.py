@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.trace import Trace, save_trace
+from circinus.pipelines.io.trace import Trace, save_trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 from circinus.studies.planning.drift import (
     DriftCell,
     DriftKind,

@@ -16,7 +16,7 @@ import pytest
 from circinus import studies
 from circinus.deploy.methods import METHODS
 from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
-from circinus.pipelines.query import SAMPLING, STOPPING
+from circinus.pipelines.model.query import SAMPLING, STOPPING
 from circinus.profiler.drawing import Drawing, equal_strata, round_robin
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.ilp.model import Objective

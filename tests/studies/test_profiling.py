@@ -13,11 +13,11 @@ import pytest
 from circinus.api.text.screen import json_text
 from circinus.deploy.planning import sampling_of, stopping_rule
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.profile import StoppingRule, Verdict
-from circinus.pipelines.query import SAMPLING, STOPPING
-from circinus.pipelines.trace import Trace, save_trace
+from circinus.pipelines.io.trace import Trace, save_trace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.pipelines.model.profile import StoppingRule, Verdict
+from circinus.pipelines.model.query import SAMPLING, STOPPING
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.stopping import TTest
 from circinus.studies.profiling import simulated_profiles as simulated

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
 from circinus.studies.trace.stalling import Stalls, stalled
 
 # Source `a` with two settings, then `b` with two: configurations 0 and 1 share the runs of `a`,

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.draws import MOST_DRAWS
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec, Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.trace import load_trace
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.trace import load_trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.draws import MOST_DRAWS
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
+from circinus.pipelines.model.payload import Payload
 from circinus.studies.trace import study
 from circinus.studies.trace.study import TraceProgress
 

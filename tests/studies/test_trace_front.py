@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, OperatorSpec
-from circinus.pipelines.trace import Trace
+from circinus.pipelines.io.trace import Trace
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, OperatorSpec
 from circinus.studies.trace.front import Tradeoff, picture, table, tradeoff
 
 # A source, two branches side by side and what joins them: the longer branch counts.

@@ -14,7 +14,8 @@ from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, LinkBody, MachinesBody
 from circinus.api.use_cases.capacity import Capacity
 from circinus.pipelines.errors import Fault, InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.tiers import Tier
 
 _MACHINES = "machines."
 

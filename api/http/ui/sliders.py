@@ -13,8 +13,9 @@ from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
 from circinus.api.schemas.faults import checked
 from circinus.api.text import formats
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.slo import ANY_LATENCY_S, Slo
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.slo import ANY_LATENCY_S, Slo
+from circinus.pipelines.model.tiers import Tier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,10 +34,10 @@ from circinus.api.use_cases.datasets import take_in
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.deploy.methods import METHODS
 from circinus.pipelines.errors import CircinusError, Fault, InvalidInput
-from circinus.pipelines.query import OnFailure
+from circinus.pipelines.io.strict import parse_document
+from circinus.pipelines.model.query import OnFailure
+from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic
 from circinus.pipelines.registry import listed
-from circinus.pipelines.slo import HoldsFor, LatencyStatistic
-from circinus.pipelines.strict_yaml import parse_document
 
 PATH = "/ui/submit"
 YAML = "yaml"

@@ -19,9 +19,9 @@ from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.infrastructure import Infrastructure
 
 State = Literal["ok", "note", "fail"]
 Values = Mapping[str, Any]

@@ -29,10 +29,10 @@ from circinus.pipelines.catalog.digits.geometry import (
     checked_numbers,
 )
 from circinus.pipelines.catalog.material import DrawnExamples
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import Payload
 
 NAME = "digits"
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.chaining import checked_array, described
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 FRAMES = 12
 HEIGHT = 64

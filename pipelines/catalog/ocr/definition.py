@@ -16,9 +16,9 @@ from circinus.pipelines.catalog.ocr.page import (
 from circinus.pipelines.catalog.ocr.reading import ENGINES, MODELS, read
 from circinus.pipelines.catalog.ocr.scans import FONTS, all_lines, draw_scan
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.needs import file, package, program
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.needs import file, package, program
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload
 
 NAME = "ocr"
 LONGEST_TEXT = 100_000  # characters that the metric compares

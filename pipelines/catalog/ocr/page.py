@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.chaining import checked_array
 from circinus.pipelines.catalog.material import opencv
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 WIDTH = 680
 HEIGHT = 140  # of the pages that are drawn here; pages of users may be of any size allowed below

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.material import grey, speckle
 from circinus.pipelines.catalog.ocr.page import HEIGHT, WIDTH
-from circinus.pipelines.dataset import Example
+from circinus.pipelines.io.datasets import Example
 
 if TYPE_CHECKING:
     from PIL import ImageFont

@@ -20,8 +20,8 @@ import numpy as np
 import yaml
 
 from circinus.pipelines.catalog.material import PARTS, Item, part_of
-from circinus.pipelines.dataset import Example
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import Payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

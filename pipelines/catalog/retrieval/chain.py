@@ -19,7 +19,7 @@ from langchain_core.runnables import (
 from circinus.pipelines.catalog.retrieval.reading import READERS
 from circinus.pipelines.catalog.retrieval.requests import checked_request, chunked
 from circinus.pipelines.catalog.retrieval.retrieving import RERANKERS, RETRIEVERS, retrieved
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 Step = RunnableSerializable[Payload, Payload]
 Config: TypeAlias = RunnableConfig | None  # as LangChain has it; no step needs any

@@ -12,10 +12,10 @@ from circinus.pipelines.catalog.retrieval.cases import draw_case, names_of
 from circinus.pipelines.catalog.retrieval.requests import checked_request
 from circinus.pipelines.catalog.retrieval.wording import terms_of, words_of
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.needs import package
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.execution.needs import package
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload
+from circinus.pipelines.model.profile import FloatArray
 
 NAME = "retrieval"
 SIZES = (1, 4)  # sentences of a passage

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from circinus.pipelines import checks
 from circinus.pipelines.catalog.retrieval.wording import has_word, sentences_of
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 LONGEST_QUESTION = 1_000  # characters
 LONGEST_TEXT = 20_000  # characters

@@ -18,9 +18,9 @@ from circinus.pipelines.catalog.speech.sound import (
 )
 from circinus.pipelines.catalog.speech.utterances import draw_utterance, recording_features
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.needs import package, program
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.needs import package, program
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.payload import Payload
 
 NAME = "speech"
 

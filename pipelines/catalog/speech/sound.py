@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.chaining import checked_array, described
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 Samples: TypeAlias = NDArray[np.int16]
 FloatArray: TypeAlias = NDArray[np.float64]

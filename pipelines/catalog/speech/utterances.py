@@ -11,7 +11,7 @@ from circinus.pipelines.catalog.material import part_of
 from circinus.pipelines.catalog.programs import output_of
 from circinus.pipelines.catalog.speech.sentences import COMMANDS, FREE, spoken
 from circinus.pipelines.catalog.speech.sound import RATE, FloatArray, Samples, as_samples
-from circinus.pipelines.dataset import Example
+from circinus.pipelines.io.datasets import Example
 
 VOICES = ("slt", "rms", "awb", "kal16")
 SNRS_DB = (20, 14, 8)

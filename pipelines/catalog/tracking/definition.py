@@ -21,8 +21,8 @@ from circinus.pipelines.catalog.tracking.footage import (
 )
 from circinus.pipelines.catalog.tracking.scenes import clip_features, draw_clip, tiles
 from circinus.pipelines.catalog.tracking.tracking import METHODS, tracked
-from circinus.pipelines.needs import package
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.needs import package
+from circinus.pipelines.execution.pipeline import Pipeline
 
 NAME = "tracking"
 

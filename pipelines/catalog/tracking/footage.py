@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.chaining import Number, checked_array, described
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 FRAMES, HEIGHT, WIDTH = 48, 270, 480  # shape of the clips that the pipeline's own examples have
 MARGIN = 28  # pixels of their scenes on each side of the frame, for the camera to move in

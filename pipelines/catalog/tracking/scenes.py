@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.material import opencv
 from circinus.pipelines.catalog.tracking.footage import FRAMES, HEIGHT, MARGIN, WIDTH, UInt8Array
-from circinus.pipelines.dataset import Example
+from circinus.pipelines.io.datasets import Example
 
 SEEN = 0.3
 """Share of a sprite that must be seen in a frame, else nobody is expected to find it there."""

@@ -5,7 +5,7 @@ import sys
 from langchain_core.runnables import RunnableLambda
 
 from circinus import Reading, pipeline_from_runnable
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
 from tests.pipelines.langchain.corpus import Step, called, library, rag, scale, texts
 
 

@@ -11,10 +11,10 @@ import pytest
 from tests.api.malformed import as_yaml, query
 
 PIPELINES = """
-from circinus.pipelines.dataset import Dataset, Example
-from circinus.pipelines.graph import PipelineGraph
-from circinus.pipelines.operators import Knob, Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.model.graph import PipelineGraph
+from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec
+from circinus.pipelines.execution.pipeline import Pipeline
 
 
 def cyclic():

@@ -7,7 +7,7 @@ import pytest
 from circinus.api.demo.cases import CASES, CONTESTED, THINNED, DemoCase, demo_infrastructure
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.query import to_query
-from circinus.pipelines.query import fitted
+from circinus.pipelines.model.query import fitted
 from circinus.pipelines.registry import load_pipeline
 
 

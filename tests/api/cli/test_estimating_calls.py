@@ -13,8 +13,8 @@ from tests.api.cli.commands import adder_query, invoke
 
 PIPELINE = """
 from circinus import report_usage
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.execution.pipeline import Pipeline
 
 
 def add(inputs, knobs):

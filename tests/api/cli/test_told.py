@@ -12,12 +12,13 @@ import pytest
 from circinus.api.cli.told import query_told
 from circinus.api.query_file import completed
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.endpoints import CallPrice, Endpoint
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, Link, Tier
-from circinus.pipelines.operators import Operator, OperatorSpec
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.operators import Operator, OperatorSpec
+from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.registry import load_pipeline
 from tests.api.cli.commands import adder_query, invoke
 

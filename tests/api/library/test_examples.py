@@ -13,10 +13,10 @@ from langchain_core.messages import HumanMessage
 
 from circinus import Dataset, Example, InvalidInput, Knob, Operator, OperatorSpec, Pipeline
 from circinus.api.library.inputs import Data, dataset_of
-from circinus.pipelines.dataset import LARGEST_DATASET
 from circinus.pipelines.errors import MOST_FAULTS
+from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.pipelines.langchain.values import pack
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 from tests.e2e.service_process import ROOT
 
 

@@ -20,7 +20,7 @@ from circinus.api.control.planning_worker import plan_next
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.store.records import NewQuery
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
 from tests.api.library.conftest import PAIRS, cased, exact
 
@@ -119,7 +119,7 @@ def test_a_result_that_is_read_answers_as_the_service_does_from_the_same_measure
     from circinus.api.library.findings import PlannedFindings, text_of
     from circinus.api.store.journal import edition_of
     from circinus.api.use_cases.knowledge import Knowledge
-    from circinus.pipelines.query import Query
+    from circinus.pipelines.model.query import Query
     from circinus.planner.search.result import PlanningOutcome, PlanningResult
 
     record = made.store.query("q-1")
@@ -198,7 +198,7 @@ def test_a_pipeline_comes_back_as_a_runnable() -> None:
 def test_a_frame_without_pandas_says_how_to_get_it(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("circinus.pipelines.needs.find_spec", lambda name: None)
+    monkeypatch.setattr("circinus.pipelines.execution.needs.find_spec", lambda name: None)
 
     with pytest.raises(InvalidInput, match=r"pandas \(pip install 'circinus\[notebook\]'\)"):
         planned.to_frame()

@@ -33,9 +33,9 @@ from circinus import (
     Planned,
 )
 from circinus.api.store.history import open_history
-from circinus.pipelines.operators import Settings
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.presets import PRESETS
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.operators import Settings
+from circinus.pipelines.model.payload import Payload
 from tests.api.library.conftest import PAIRS, Chain, cased, exact
 from tests.e2e.service_process import ROOT
 

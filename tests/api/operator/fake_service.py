@@ -20,7 +20,7 @@ from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import ScheduleView, WaitingView
 from circinus.api.schemas.service import DeploymentView, ObjectiveList
 from circinus.pipelines.errors import InvalidInput, Unavailable
-from circinus.pipelines.slo import SloState
+from circinus.pipelines.model.slo import SloState
 
 _THEN = datetime(2026, 1, 1, tzinfo=UTC)
 _FIGURE = EstimateView(value=0.5, low=0.4, high=0.6, confidence=0.95, inputs=10)

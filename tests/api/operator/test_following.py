@@ -22,7 +22,7 @@ from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.planning import planning_view
 from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.query import PlanningMethod
+from circinus.pipelines.model.query import PlanningMethod
 from tests.api.operator.fake_service import FakeService
 
 SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}

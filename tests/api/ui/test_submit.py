@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.needs import package
+from circinus.pipelines.execution.needs import package
 from tests.api.fakes import PIPELINE, FakeCatalogue
 from tests.api.test_app import Answered, Connect, service_of, store_of
 

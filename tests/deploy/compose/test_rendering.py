@@ -32,8 +32,9 @@ from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import instances_of
 from circinus.deploy.workers.options import parse
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
-from circinus.pipelines.operators import Scaling
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.operators import Scaling
+from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.deploy.read_back import as_planned, read_back
 from tests.deploy.scheduled_plans import scheduled_chain, scheduled_plans
 

@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.manifests import ScheduledPlan
-from circinus.pipelines.infrastructure import Infrastructure, Tier
-from circinus.pipelines.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import Tier
 from tests.deploy.kubernetes.device_plugin import PluginConfiguration
 from tests.deploy.scheduled_plans import NAMES, scheduled_chain
 

@@ -22,8 +22,9 @@ from circinus.deploy.runtime.instances import instances_of
 from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.gpus import Gpus, GpuSharing
-from circinus.pipelines.infrastructure import Infrastructure, Link, MachineType, Tier
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.shares import Gpus, GpuSharing
+from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.deploy.kubernetes.device_plugin import (
     Client,
     GpuNode,

@@ -19,8 +19,8 @@ from circinus.deploy.kubernetes.routing.planned import planned
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
-from circinus.pipelines.dataset import Example
 from circinus.pipelines.errors import Unavailable
+from circinus.pipelines.io.datasets import Example
 from circinus.scheduler.routing.regimes import RegimeSettings
 from tests.deploy.answering_server import AnsweringServed, answering
 from tests.deploy.kubernetes.routes_in_a_cluster import (

@@ -12,8 +12,8 @@ import pytest
 from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import ManualClock
-from circinus.pipelines.dataset import Example
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import Payload
 from tests.deploy.answering_server import AnsweringServed, answering
 
 PROBES = EndpointProbes(

@@ -30,8 +30,9 @@ from circinus.deploy.runtime.instances import (
 )
 from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.infrastructure import Infrastructure, MachineType, Tier
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.deploy.serving import desired, plan, tiny
 
 SHAPE = RenderSettings(

@@ -1,4 +1,4 @@
-"""What every built-in pipeline does, see `pipelines.operators.OperatorFunction`."""
+"""What every built-in pipeline does, see `pipelines.model.operators.OperatorFunction`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.pipelines.catalog.material import PARTS
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration, ConfigurationSpace
-from circinus.pipelines.dataset import Example
-from circinus.pipelines.operators import KnobValue
-from circinus.pipelines.payload import Payload, content_hash
-from circinus.pipelines.pipeline import Pipeline, inputs_of, output_of, run_operator
+from circinus.pipelines.execution.pipeline import Pipeline, inputs_of, output_of, run_operator
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload, content_hash
 from circinus.pipelines.registry import load_pipeline
 from circinus.profiler.execution import Completed, FailedRun
 

@@ -18,9 +18,9 @@ from circinus.pipelines.catalog.digits import (
 )
 from circinus.pipelines.catalog.digits.definition import FULL_GRID, SMALL_GRID
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import KnobValue, Scaling, Settings
-from circinus.pipelines.payload import Payload, decode, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.operators import KnobValue, Scaling, Settings
+from circinus.pipelines.model.payload import Payload, decode, encode
 
 Knobs = Mapping[str, Settings]
 

@@ -6,9 +6,9 @@ import pytest
 from circinus.pipelines.catalog.digits import pipeline
 from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip
 from circinus.pipelines.catalog.digits.glyphs import split_glyphs
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import encode
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.payload import encode
 
 
 def examples(count: int, seed: int) -> Dataset:

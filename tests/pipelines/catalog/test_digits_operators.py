@@ -12,8 +12,8 @@ from circinus.pipelines.catalog.digits.definition import FULL_GRID, voted
 from circinus.pipelines.catalog.digits.describing import described_crops, kind_of
 from circinus.pipelines.catalog.digits.frames import denoised, located, sampled
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.operators import Settings
-from circinus.pipelines.payload import Payload, encode
+from circinus.pipelines.model.operators import Settings
+from circinus.pipelines.model.payload import Payload, encode
 
 CLIP = draw_clip(np.random.default_rng(11)).frames
 CROPS = located(CLIP[:2], method="fixed")

@@ -21,7 +21,7 @@ from circinus.pipelines.catalog.ocr.page import (
 from circinus.pipelines.catalog.ocr.reading import ENGINES, read
 from circinus.pipelines.catalog.ocr.scans import FONTS, MARGIN, all_lines, draw_scan
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.payload import Payload
 
 pytestmark = pytest.mark.skipif(
     bool(pipeline().available()), reason="needs the extra ocr and Debian's engines and fonts"

@@ -29,9 +29,9 @@ from circinus.pipelines.catalog.retrieval.wording import (
     spans_of,
     terms_of,
 )
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload
 
 needs_extra = pytest.mark.skipif(bool(pipeline().available()), reason="needs circinus[retrieval]")
 

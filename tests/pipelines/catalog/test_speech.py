@@ -33,10 +33,10 @@ from circinus.pipelines.catalog.speech.utterances import (
     noise,
     recording_features,
 )
-from circinus.pipelines.dataset import Dataset
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import Settings
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.io.datasets import Dataset
+from circinus.pipelines.model.operators import Settings
+from circinus.pipelines.model.payload import Payload
 
 pytestmark = pytest.mark.skipif(
     bool(pipeline().available()), reason="the extra speech or the program flite is missing"

@@ -39,8 +39,8 @@ from circinus.pipelines.catalog.tracking.tracking import (
     tracked,
 )
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.operators import Settings
-from circinus.pipelines.payload import Payload
+from circinus.pipelines.model.operators import Settings
+from circinus.pipelines.model.payload import Payload
 
 pytestmark = pytest.mark.skipif(bool(pipeline().available()), reason="the extra is absent")
 

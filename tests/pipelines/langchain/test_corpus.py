@@ -6,16 +6,16 @@ import re
 import pytest
 
 from circinus.api.bootstrap.planning import plan_query
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
+from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable
 from circinus.pipelines.langchain.values import comparable, pack
-from circinus.pipelines.payload import Payload, content_hash
-from circinus.pipelines.pipeline import Pipeline
-from circinus.pipelines.presets import PRESETS
-from circinus.pipelines.query import PlanningLimits, Query
-from circinus.pipelines.slo import Slo
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload, content_hash
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from tests.pipelines.langchain.corpus import CASES, Case, Step, Value
 
 PLANNED = [case for case in CASES if not case.refused]

@@ -12,8 +12,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
-from circinus.pipelines.pipeline import Pipeline
 
 
 class Local(BaseChatModel):

@@ -17,12 +17,12 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
 
-from circinus.pipelines.endpoints import EndpointCall
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
 from circinus.pipelines.langchain.hosted import MOST_CALLS, endpoint_name, hosted_models, is_hosted
 from circinus.pipelines.langchain.overriding import trying_once
-from circinus.pipelines.operators import OperatorSpec
+from circinus.pipelines.model.endpoints import EndpointCall
+from circinus.pipelines.model.operators import OperatorSpec
 
 NOWHERE = "http://127.0.0.1:9/v1"  # the port that discards: nothing listens
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.registry import load_pipeline
 
 CHAIN = """

@@ -12,11 +12,11 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.configuration import Configuration
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
 from circinus.pipelines.langchain.overriding import trying_once
-from circinus.pipelines.operators import Operator
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.operators import Operator
 from circinus.profiler.execution import Completed, run_once
 
 RESPONSES = [f"answer {n}" for n in range(9)]

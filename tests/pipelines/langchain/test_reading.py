@@ -15,12 +15,12 @@ from langchain_core.runnables import (
 from langchain_core.runnables.utils import ConfigurableFieldSingleOption
 from langgraph.graph import StateGraph
 
-from circinus.pipelines.configuration import ConfigurationSpace
-from circinus.pipelines.dataset import Dataset, Example
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.langchain import Reading, configured, pipeline_from_runnable, runnable_of
-from circinus.pipelines.payload import Payload, encode
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload, encode
 
 
 class Scale(RunnableSerializable[float, float]):

@@ -20,13 +20,13 @@ from langgraph.graph import StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.langchain import Reading, as_one, configured, pipeline_from_runnable
 from circinus.pipelines.langchain.settings import label_of, value_of
 from circinus.pipelines.langchain.values import unpack
-from circinus.pipelines.payload import Payload
-from circinus.pipelines.pipeline import Pipeline
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload
 
 
 class State(TypedDict, total=False):

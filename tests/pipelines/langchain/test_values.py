@@ -16,12 +16,12 @@ from langchain_core.output_parsers import PydanticOutputParser
 from langchain_core.runnables import Runnable, RunnableLambda
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from circinus.pipelines.configuration import ConfigurationSpace
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
 from circinus.pipelines.langchain.classes import carry_classes_of
 from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
-from circinus.pipelines.payload import Payload, decode, encode
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.payload import Payload, decode, encode
 
 
 class Kind(enum.Enum):

@@ -7,7 +7,7 @@ from math import exp, floor, lgamma, log
 
 import numpy as np
 
-from circinus.pipelines.profile import FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.breaking_point import RampStepSeen
 
 Service = Callable[[np.random.Generator, int], FloatArray]

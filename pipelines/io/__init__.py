@@ -1,0 +1,1 @@
+"""What comes from files and networks and goes there: payloads, data sets, traces, documents."""

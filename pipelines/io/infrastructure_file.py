@@ -1,0 +1,342 @@
+"""An infrastructure as plain data, as YAML files and HTTP bodies write it.
+
+name: lab
+origin: device                   # optional: where requests come from; default: the first tier
+tiers:
+  - {name: device, machines: 1, price_usd_per_hour: 0, speed_factor: 0.25, dedicated: true}
+  - {name: cloud, machines: 4, price_usd_per_hour: 2.5}
+    # calibration: what `circinus calibrate` measured
+  - name: gpu                    # workers share the GPUs of a machine as its nodes can give them
+    gpus: {kind: mps, count: 2, parts: 5}
+  - name: farm                   # a shared tier may hold unlike machines
+    types:
+      - {name: small, machines: 6, price_usd_per_hour: 0.4, speed_factor: 0.5}
+      - {name: large, machines: 2, price_usd_per_hour: 1.2, speed_factor: 2}
+  - name: api                    # a remote tier has no machines, but endpoints that are called
+    endpoints:
+      - name: small
+        price: {input_usd_per_million: 0.15, output_usd_per_million: 0.6}
+        limits: {requests_per_minute: 500, tokens_per_minute: 200000, concurrent: 20}
+        most_output_tokens: 1000
+      - name: large              # priced as the package genai-prices has it of that day
+        price: {genai: {model: gpt-4o, provider: openai, date: 2026-11-01}}
+links:
+  - {between: [device, cloud], bandwidth_mbit_per_s: 50, delay_s: 0.01}
+
+Prices of endpoints that a document names instead of telling, by model, provider and day.
+
+price: {genai: {model: gpt-4o-mini, provider: openai, date: 2026-11-01}}
+
+They are looked up when the document is read and kept as they were found, with where from: what is
+stored needs no list of prices any more, and stays as it was when a list is corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from itertools import chain, islice
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, to_json
+
+from circinus.pipelines import ranges
+from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.io.price_list import listed_price
+from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
+from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.shares import Gpus, GpuSharing
+from circinus.pipelines.model.tiers import OF_TYPES, Calibration, ClassSpeed, MachineType, Tier
+
+_BYTES_PER_MBIT = 1e6 / 8
+_CALL = {"call_s": 0.0007, "call_s_per_byte": 6e-9}
+"""What a call costs a worker of this project, on two shared cores (docs/infrastructure.md)."""
+_WITHIN = 1.3
+"""How many times as long as profiled requests took workers on quotas at most (ADR 0071)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LinkDocument:
+    between: Annotated[list[str], Field(min_length=2, max_length=2)]
+    bandwidth_mbit_per_s: float
+    delay_s: float = 0.0
+    emulated: bool = False
+
+
+def _link(document: _LinkDocument) -> Link:
+    a, b = document.between
+    return Link(
+        between=(a, b),
+        bandwidth_bytes_per_s=document.bandwidth_mbit_per_s * _BYTES_PER_MBIT,
+        delay_s=document.delay_s,
+        emulated=document.emulated,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Document:
+    name: str
+    origin: str | None = None
+    tiers: tuple[Tier, ...]
+    links: tuple[Annotated[_LinkDocument, AfterValidator(_link)], ...] = ()
+
+
+_READER = TypeAdapter[list[_Document]](
+    list[_Document],  # of one: a list takes settings, and hands them to all that is in it
+    config=ConfigDict(extra="forbid", strict=True),
+)
+_KINDS = {1: _Document, 3: Tier, 4: Calibration, 6: ClassSpeed}
+"""By how deep a field of it lies; at 3 there are links, too, and types lie two deeper."""
+_OF_ENDPOINTS = {"price": CallPrice, "limits": RateLimits}
+
+_RULES = {
+    "missing": "must be given",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "dataclass_type": "must be a mapping",
+    "too_short": "must name two tiers",
+    "too_long": "must name two tiers",
+    "enum": f"must be one of {', '.join(GpuSharing)}",
+}
+
+_RANGES = {
+    "machines": ranges.MACHINES,
+    "price_usd_per_hour": ranges.PRICE_USD_PER_HOUR,
+    "speed_factor": ranges.SPEED_FACTOR,
+    "call_s": ranges.CALL_S,
+    "call_s_per_byte": ranges.CALL_S_PER_BYTE,
+    "call_delay_s": ranges.DELAY_S,
+    "bandwidth_mbit_per_s": ranges.BANDWIDTH_MBIT_PER_S,
+    "delay_s": ranges.DELAY_S,
+    "tier_factor": ranges.SPEED_FACTOR,  # of a calibration, as those below
+    "factor": ranges.SPEED_FACTOR,
+    "low": ranges.SPEED_FACTOR,
+    "high": ranges.SPEED_FACTOR,
+    "within": ranges.TIMES,
+    "input_usd_per_million": ranges.USD_PER_MILLION,  # of an endpoint, as those below
+    "cached_usd_per_million": ranges.USD_PER_MILLION,
+    "output_usd_per_million": ranges.USD_PER_MILLION,
+    "call_usd": ranges.CALL_USD,
+    "usd_per_s": ranges.USD_PER_S,
+    "requests_per_minute": ranges.REQUESTS_PER_MINUTE,
+    "tokens_per_minute": ranges.TOKENS_PER_MINUTE,
+    "concurrent": ranges.CONCURRENT,
+    "most_input_tokens": ranges.TOKENS,
+    "most_output_tokens": ranges.TOKENS,
+    "timeout_s": ranges.TIMEOUT_S,
+    "cores": ranges.CORES,
+    "memory_gib": ranges.MEMORY_GIB,
+    "count": ranges.GPUS,
+    "parts": ranges.GPU_PARTS,
+}
+
+
+def infrastructure_from_dict(document: object) -> Infrastructure:
+    """Return the infrastructure of a document; InvalidInput with all faults (`tiers[1].name`)."""
+    document, faults = with_prices(document)
+    try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
+        (top,) = _READER.validate_json(to_json([document], fallback=repr))
+    except ValidationError as error:
+        each = (fault for found in error.errors() for fault in _faults(found))
+        raise InvalidInput([*islice(chain(faults, each), MOST_FAULTS)]) from error
+    told = cast("Mapping[str, Any]", document)
+    twice = [
+        Fault.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
+        for i, given in enumerate(told["tiers"])
+        for name in OF_TYPES
+        if given.get("types") and name in given
+    ]
+    if faults := [*faults, *twice, *_out_of_range(told, "")][:MOST_FAULTS]:
+        raise InvalidInput(faults)
+    return Infrastructure(**vars(top))
+
+
+def with_calls(document: object) -> object:
+    """Return a document whose tiers say what a call costs, and how far off predictions may be.
+
+    Files that people write go through it: what they leave out is no promise that it is 0.
+    """
+    tiers = document.get("tiers") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping) or not isinstance(tiers, list | tuple):
+        return document
+    return {**document, "tiers": [_with_call(each) for each in tiers]}
+
+
+def _with_call(tier: object) -> object:
+    """Return a tier with what was measured of workers, if it says nothing of calls itself.
+
+    An emulated one stretches operators by waiting, and no calls: its slower speed is taken out.
+    """
+    if not isinstance(tier, Mapping) or "endpoints" in tier:
+        return tier
+    stated = any(name in tier for name in (*_CALL, "call_delay_s", "calibration"))
+    call = {} if stated else {name: each * _emulated(tier) for name, each in _CALL.items()}
+    return {"within": _WITHIN, **call, **tier}
+
+
+def _emulated(tier: Mapping[str, Any]) -> float:
+    """Return the speed that a tier puts on by waiting; 1: none, or none that can be read."""
+    machines = tier.get("types") or [tier] if tier.get("emulated") is True else []
+    speeds = [each.get("speed_factor", 1.0) for each in machines if isinstance(each, Mapping)]
+    known = (float(each) for each in speeds if isinstance(each, int | float) and each > 0)
+    return min(known, default=1.0)
+
+
+def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
+    """Return the document of an infrastructure; `infrastructure_from_dict` reads it back."""
+    return {
+        "name": infrastructure.name,
+        "origin": infrastructure.origin,
+        "tiers": [_tier(asdict(tier)) for tier in infrastructure.tiers],
+        "links": [
+            {
+                "between": list(link.between),
+                "bandwidth_mbit_per_s": link.bandwidth_bytes_per_s / _BYTES_PER_MBIT,
+                "delay_s": link.delay_s,
+                "emulated": link.emulated,
+            }
+            for link in infrastructure.links
+        ],
+    }
+
+
+def _out_of_range(told: object, path: str) -> Iterator[Fault]:
+    """Yield the numbers of a document, at any depth, that are outside of their range."""
+    if isinstance(told, list | tuple):
+        for i, each in enumerate(told):
+            yield from _out_of_range(each, f"{path}[{i}]")
+    if not isinstance(told, Mapping):
+        return
+    for name, value in told.items():
+        where = f"{path}.{name}".removeprefix(".")
+        if name in _RANGES and not isinstance(value, Mapping):
+            if not _RANGES[name].holds(value):
+                yield Fault.of(where, _RANGES[name].rule, value)
+        else:
+            yield from _out_of_range(value, where)
+
+
+def _tier(given: Mapping[str, Any]) -> dict[str, object]:
+    """Return the document of a tier or type; what a tier has from its types is left out.
+
+    So is what a tier with endpoints has not: machines and what they are like.
+    """
+    kept = _told(given)
+    if endpoints := kept.pop("endpoints", ()):
+        return {"name": kept["name"], "endpoints": [_told(each) for each in endpoints]}
+    types = [_tier(each) for each in kept.pop("types", ())]
+    if not types:
+        return kept
+    return {name: kept[name] for name in kept if name not in OF_TYPES} | {"types": types}
+
+
+def _told(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is not none, of a mapping and of those that are its values."""
+    told = {name: value for name, value in given.items() if value is not None}
+    plain = {n: v.value if isinstance(v, Enum) else v for n, v in told.items()}
+    return {n: _told(v) if isinstance(v, Mapping) else v for n, v in plain.items()}
+
+
+def _faults(error: ErrorDetails) -> list[Fault]:
+    _, *place = error["loc"]
+    broken = error.get("ctx", {}).get("error")
+    if isinstance(broken, InvalidInput):
+        return [Fault(f"{_path(place)}: {f.field}", f.rule, f.value) for f in broken.faults]
+    if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        rule = f"must have only the fields {', '.join(each.name for each in fields(_kind(place)))}"
+        return [Fault.of(_path(place[:-1]), rule, place[-1])]
+    rule = _RULES.get(error["type"], error["msg"])
+    return [Fault.of(_path(place), rule, None if rule == "must be given" else error["input"])]
+
+
+def _kind(place: list[int | str]) -> Any:  # noqa: ANN401 - a dataclass, as `fields` takes it
+    if place[0] == "links" and len(place) > 1:
+        return _LinkDocument
+    if "gpus" in place[:-1]:
+        return Gpus
+    if place[2:3] == ["types"]:
+        return MachineType if len(place) == 5 else _KINDS[len(place) - 2]
+    if place[2:3] == ["endpoints"]:
+        return Endpoint if len(place) == 5 else _OF_ENDPOINTS[str(place[4])]
+    return _KINDS[len(place)]
+
+
+def _path(place: list[int | str]) -> str:
+    if len(place) < 2:
+        return ".".join(["infrastructure", *map(str, place)])
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)[1:]
+
+
+_NAMED = ("model", "provider", "date")
+_BOUNDS = ("most_input_tokens", "most_output_tokens")
+
+
+def with_prices(document: object) -> tuple[object, list[Fault]]:
+    """Return a document of an infrastructure with the prices that it names, and what is wrong.
+
+    Bounds on tokens that are left out are the model's context. What is no such document stays as
+    it is; of a price that cannot be looked up nothing is told.
+    """
+    faults: list[Fault] = []
+    if not isinstance(document, Mapping) or not _is_list(document.get("tiers")):
+        return document, faults
+    tiers = []
+    for i, tier in enumerate(document["tiers"]):
+        if isinstance(tier, Mapping) and _is_list(tier.get("endpoints")):
+            where = f"tiers[{i}].endpoints"
+            told = enumerate(tier["endpoints"])
+            endpoints = [_priced(each, f"{where}[{k}].price", faults) for k, each in told]
+            tier = {**tier, "endpoints": endpoints}
+        tiers.append(tier)
+    return {**document, "tiers": tiers}, faults
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _priced(endpoint: object, where: str, faults: list[Fault]) -> object:
+    told = endpoint.get("price") if isinstance(endpoint, Mapping) else None
+    if not isinstance(endpoint, Mapping) or not isinstance(told, Mapping) or "genai" not in told:
+        return endpoint
+    found = [*_malformed(told, where)]
+    price: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
+    if not found:
+        named = told["genai"]
+        most = endpoint.get("most_input_tokens")
+        most = most if isinstance(most, int) and most >= 1 else None
+        try:
+            listed = listed_price(named["model"], named["provider"], named["date"], most)
+        except InvalidInput as error:
+            found = [Fault(f"{where}.genai.{f.field}", f.rule, f.value) for f in error.faults]
+        else:
+            price = asdict(listed.price)
+            bounds = dict.fromkeys(_BOUNDS, listed.context_tokens)
+    faults += found
+    given = {name: value for name, value in endpoint.items() if value is not None}
+    return {**bounds, **given, "price": price}
+
+
+def _malformed(told: Mapping[str, Any], where: str) -> list[Fault]:
+    """Return what is wrong with the form of a price that is to be looked up."""
+    rule = "must be left out: the price is looked up"
+    faults = [Fault.of(f"{where}.{name}", rule, told[name]) for name in told if name != "genai"]
+    named = told["genai"]
+    if not isinstance(named, Mapping):
+        return [*faults, Fault.of(f"{where}.genai", "must be a mapping", named)]
+    rule = f"must have only the fields {', '.join(_NAMED)}"
+    faults += [Fault.of(f"{where}.genai", rule, name) for name in named if name not in _NAMED]
+    for name in _NAMED:
+        if name not in named:
+            faults.append(Fault.of(f"{where}.genai.{name}", "must be given", None))
+        elif not isinstance(named[name], str):
+            faults.append(Fault.of(f"{where}.genai.{name}", "must be text", named[name]))
+    return faults

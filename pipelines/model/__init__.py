@@ -1,0 +1,1 @@
+"""Pipelines as planners see them: graph, knobs, infrastructure, objectives, plans, profiles."""

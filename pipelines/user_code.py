@@ -1,0 +1,58 @@
+"""Waiting for what is asynchronous, from code that is not.
+
+The one rule: all of it runs in one loop of the process, in a thread of its own, since clients that
+are shared belong to a loop, and the caller may have a loop running.
+
+What a user's code leaves behind by forking: copies of this process that go on with our work.
+
+A copy that returns from an operator would answer, score or plan once more, over the same
+descriptors. The one rule: only the process that entered a user's code leaves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from inspect import isawaitable
+from threading import Thread
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def settled(value: Awaitable[T] | T) -> T:
+    """Return a value, once it is there where it has to be awaited."""
+    return wait_for(value) if isawaitable(value) else value
+
+
+def wait_for(work: Awaitable[T]) -> T:
+    """Return what an awaitable gives; whatever it raises is raised."""
+    return asyncio.run_coroutine_threadsafe(_awaited(work), _loop(os.getpid())).result()
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+@lru_cache(maxsize=1)
+def _loop(process: int) -> asyncio.AbstractEventLoop:
+    """Return the loop of this process: a copy of it has no thread of its parent's."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="async-steps", daemon=True).start()
+    return loop
+
+
+@contextmanager
+def copies_ended() -> Iterator[None]:
+    """End, in place of leaving the block, every copy of this process that was forked in it."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            told = f"fork_returned of={process}: the copy ends, and answers nothing\n"
+            os.write(2, told.encode())  # not by a logger: a lock of it may have been held
+            os._exit(0)
