@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.query import DataSource, QueryRequest
+from circinus.api.schemas.violations import checked
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.pipeline import Pipeline

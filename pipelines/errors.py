@@ -1,7 +1,7 @@
 """The errors of the project, classed by who must act.
 
     CircinusError
-    ├── InvalidInput(faults)         the caller: something handed over breaks a rule
+    ├── InvalidInput(violations)         the caller: something handed over breaks a rule
     ├── OperatorFailed(operator)     the pipeline's author: an operator raised or gave nonsense
     ├── Stopped                      nobody: it was asked for
     └── Unavailable(retry_after_s)   nobody: try again later
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MOST_FAULTS = 50
-"""More than this many are not listed: what comes in can be made of nothing but faults."""
+MOST_VIOLATIONS = 50
+"""More than this many are not listed: what comes in can be made of nothing but violations."""
 
 LONGEST_CAUSE = 2000
 """Characters of what an operator says: it travels in headers, which are short."""
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 2**12  # that is written out before it is shortened
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Violation:
     """One broken rule: which field, what it must be, what it was."""
 
     field: str  # dotted path of the field, such as `slo.accuracy`
@@ -42,8 +42,8 @@ class Fault:
         return f"{self.field} {self.rule}, got {self.value}."
 
     @classmethod
-    def of(cls, field: str, rule: str, value: object) -> Fault:
-        """Return the fault for a value of any type, its text shortened."""
+    def of(cls, field: str, rule: str, value: object) -> Violation:
+        """Return the violation by a value of any type, its text shortened."""
         if isinstance(value, str | bytes) and len(value) > _LONGEST_TEXT:
             return cls(field, rule, f"{value[:_LONGEST_VALUE]!r}... ({len(value)} characters)")
         text = repr(value)
@@ -77,29 +77,29 @@ class CircinusError(Exception):
 
 
 class InvalidInput(CircinusError, ValueError):
-    """What the caller handed over breaks rules, `faults`, at least one; nothing was changed."""
+    """Input of the caller breaks rules: `violations`, at least one; nothing was changed."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__(" ".join(str(fault) for fault in self.faults))
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__(" ".join(str(violation) for violation in self.violations))
 
     @classmethod
     def of(cls, field: str, rule: str, value: object) -> InvalidInput:
         """Return the error for one broken rule."""
-        return cls([Fault.of(field, rule, value)])
+        return cls([Violation.of(field, rule, value)])
 
 
 class OperatorFailed(CircinusError):
     """An operator raised, timed out or gave something that is no payload: `cause`, in words.
 
-    `faults` are what an operator that takes the pipeline's input found wrong with it: none where
-    it just failed.
+    `violations` are what an operator that takes the pipeline's input reports of it: none where it
+    just failed.
     """
 
-    def __init__(self, operator: str, cause: str, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, operator: str, cause: str, violations: Sequence[Violation] = ()) -> None:
         self.operator = operator
         self.cause = _printable(cause)
-        self.faults = tuple(faults)
+        self.violations = tuple(violations)
         super().__init__(f"operator {operator} failed: {self.cause}")
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 from circinus.pipelines import checks
-from circinus.pipelines.errors import Fault, InvalidInput, Stopped, Unaffordable
+from circinus.pipelines.errors import InvalidInput, Stopped, Unaffordable, Violation
 from circinus.pipelines.execution.calling import Leave
 from circinus.pipelines.model.endpoints import NOTHING_USED, Endpoint, Usage
 from circinus.pipelines.model.operators import OperatorSpec
@@ -215,23 +215,23 @@ class SpendingGate:
 def require_bounded(
     operators: Iterable[OperatorSpec], endpoints: Iterable[Endpoint], limit_usd: float | None
 ) -> None:
-    """Raise InvalidInput, with every fault, where money is capped and a call is not bounded.
+    """Raise InvalidInput, with every violation, where money is capped and a call is not bounded.
 
     Or where an operator calls an endpoint that is not there; the operators are those of the
     planned pipeline, their knobs without values that are ruled out.
     """
-    by_name, faults = {endpoint.name: endpoint for endpoint in endpoints}, list[Fault]()
+    by_name, violations = {endpoint.name: endpoint for endpoint in endpoints}, list[Violation]()
     for name, operator in called_by(operators).items():
         endpoint = by_name.get(name)
         if endpoint is None:
             rule = f"must be an endpoint of a remote tier ({', '.join(by_name) or 'none'})"
-            faults.append(Fault.of(f"operator {operator}.calls", rule, name))
+            violations.append(Violation.of(f"operator {operator}.calls", rule, name))
         elif limit_usd is not None and endpoint.largest.usd == inf:
             rule = f"must be given while limits.profiling_usd is: {operator} calls it"
             missing = (each for each in _BOUNDS if _is_unbounded(endpoint, each))
-            faults += [Fault.of(f"endpoint {name}.{each}", rule, None) for each in missing]
-    if faults:
-        raise InvalidInput(faults)
+            violations += [Violation.of(f"endpoint {name}.{each}", rule, None) for each in missing]
+    if violations:
+        raise InvalidInput(violations)
 
 
 _BOUNDS = ("most_input_tokens", "most_output_tokens")

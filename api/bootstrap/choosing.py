@@ -16,7 +16,7 @@ from typing import Any
 
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.profiling.fresh_process import running
-from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, Unavailable
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable, Violation
 
 LIMIT_S = 60.0
 _YIELDS = 10  # of nice: requests go first
@@ -42,8 +42,8 @@ class PoolChooser:
                     "a smaller budget; the method bound simulates none"
                 )
                 raise InvalidInput.of("requests", rule, body.requests) from error
-        if "faults" in told:
-            raise InvalidInput([Fault(*fault) for fault in told["faults"]])
+        if "violations" in told:
+            raise InvalidInput([Violation(*violation) for violation in told["violations"]])
         return PoolChoiceView.model_validate(told)
 
 
@@ -81,9 +81,9 @@ def _main(descriptor: str) -> None:
     try:
         told = chosen_for(body).model_dump_json()
     except InvalidInput as error:
-        told = json.dumps({"faults": [[f.field, f.rule, f.value] for f in error.faults]})
+        told = json.dumps({"violations": [[f.field, f.rule, f.value] for f in error.violations]})
     except CircinusError as error:
-        told = json.dumps({"faults": [["pool", "must be possible to choose", str(error)]]})
+        told = json.dumps({"violations": [["pool", "must be possible to choose", str(error)]]})
     sys.stdout.write(told)
     sys.stdout.flush()
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from circinus.api.query_file import read_document
-from circinus.api.schemas.faults import faults_of
+from circinus.api.schemas.violations import violations_of
 from circinus.api.settings import Settings
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -37,8 +37,8 @@ class RegisteredPipelines:
             try:
                 pipeline = load_pipeline(reference, allow_import=True)
             except InvalidInput as error:
-                fault = error.faults[0]
-                raise InvalidInput.of("extra_pipelines", fault.rule, reference) from error
+                violation = error.violations[0]
+                raise InvalidInput.of("extra_pipelines", violation.rule, reference) from error
             if pipeline.name in catalogue.names:
                 raise InvalidInput.of("extra_pipelines", "must have new names", pipeline.name)
             catalogue.extra[pipeline.name] = reference
@@ -76,7 +76,7 @@ def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Sett
     try:
         return Settings(**given)
     except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=Settings)) from error
+        raise InvalidInput(violations_of(error, model=Settings)) from error
 
 
 def reference_here(name: str) -> str:

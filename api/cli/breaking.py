@@ -15,8 +15,8 @@ from typer import Argument, Option
 from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.query_file import read_document
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import DeploymentUnitInput, RouteInput
+from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Follow, Screen

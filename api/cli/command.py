@@ -108,11 +108,11 @@ def leave(code: ExitCode) -> None:
 
 def _leave(screen: Screen, error: BaseException, *, debug: bool) -> None:
     code, message = _told(error)
-    faults = error.faults if isinstance(error, InvalidInput) else ()
+    violations = error.violations if isinstance(error, InvalidInput) else ()
     if screen.as_json:
-        screen.json({"error": {"code": code, "message": message, "errors": faults}})
+        screen.json({"error": {"code": code, "message": message, "errors": violations}})
     else:
-        for line in [str(fault) for fault in faults] or [message]:
+        for line in [str(violation) for violation in violations] or [message]:
             # Without control characters: a message may quote a file.
             text = "".join(c if c.isprintable() else " " for c in line)
             screen.err.print(f"error: {text}", soft_wrap=True)

@@ -14,10 +14,10 @@ from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import InfrastructureName
 from circinus.api.client import Client
 from circinus.api.query_file import query_of, read_document, read_infrastructure
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.plans import PlanView, to_plan
 from circinus.api.schemas.query import SloRequest
 from circinus.api.schemas.schedule import MachineShare
+from circinus.api.schemas.violations import checked
 from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.pipelines.clock import SystemClock

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from circinus.api.bootstrap.planning import Remembered, planning_fingerprints
 from circinus.api.http.payload_json import payload_to_json
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.labels import GoldLabel, LabelLine
 from circinus.api.schemas.query import MetricRequest, QueryRequest
+from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.store.journal import Checkpoint
 from circinus.api.store.measurement_lines import FileJournal
@@ -163,8 +163,10 @@ def _read(path: Path, field: str) -> list[LabelLine]:
             found.append(checked(LabelLine, document))
         except InvalidInput as error:
             where = f"{field}, line {number}, "
-            faults = [replace(fault, field=where + fault.field) for fault in error.faults]
-            raise InvalidInput(faults) from error
+            violations = [
+                replace(violation, field=where + violation.field) for violation in error.violations
+            ]
+            raise InvalidInput(violations) from error
     return found
 
 

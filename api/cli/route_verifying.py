@@ -10,8 +10,8 @@ from typer import Argument, Option
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import MetricName, pairs, probes_here
 from circinus.api.query_file import read_document
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput, VerifiedUnitView
+from circinus.api.schemas.violations import checked
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks

@@ -13,14 +13,14 @@ from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import QueryId, pairs
 from circinus.api.cli.queries import show_phase
 from circinus.api.client import Client
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, Late, RequestBody
+from circinus.api.schemas.violations import checked
 from circinus.api.settings import DEFAULT_URL
 from circinus.api.text import formats, tables, tiers
 from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.images import SERVICE_IMAGE
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.pipelines.io.files import read_file
 from circinus.pipelines.io.strict import read_json
@@ -90,7 +90,7 @@ def request(
 ) -> None:
     """Send one request to the deployed plan of a query."""
     if input_text is None and example is None:
-        raise InvalidInput([Fault("--input or --example", "must be given", "nothing")])
+        raise InvalidInput([Violation("--input or --example", "must be given", "nothing")])
     if input_text is not None and example is not None:
         raise InvalidInput.of("--input", "must be given, or --example, but not both", input_text)
     body: dict[str, Any] = {"timeout_s": timeout, "late": late}

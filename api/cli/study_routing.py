@@ -8,8 +8,8 @@ from typing import Annotated
 from typer import Option
 
 from circinus.api.query_file import read_document
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.routes import RouteInput
+from circinus.api.schemas.violations import checked
 from circinus.api.text.screen import Screen
 from circinus.studies.report.tables import markdown
 from circinus.studies.routing import study

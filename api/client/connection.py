@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from circinus.api.schemas.base import ProblemDetails
-from circinus.api.schemas.faults import checked
+from circinus.api.schemas.violations import checked
 from circinus.api.settings import service_address
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock

@@ -20,7 +20,6 @@ from circinus.api.client.connection import (
 from circinus.api.client.submission import QueryFields, QueryInput, read_query
 from circinus.api.schemas.datasets import DatasetList, DatasetView
 from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.plans import PlanList, PlanView
 from circinus.api.schemas.pooling import PoolBody, PoolView
 from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
@@ -33,6 +32,7 @@ from circinus.api.schemas.service import (
     RequestBody,
     RequestReply,
 )
+from circinus.api.schemas.violations import checked
 from circinus.pipelines.io.datasets import dataset_id, packed
 
 PAGE_SIZE = 100

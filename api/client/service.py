@@ -10,7 +10,6 @@ from circinus.api.client.connection import Document, Repeat, body_of, path_part,
 from circinus.api.client.queries import CHOOSING_S, PAGE_SIZE, QueryCalls
 from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.events import EventPage
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.api.schemas.routes import RouteInput, RouteList, RouteView
@@ -23,6 +22,7 @@ from circinus.api.schemas.service import (
     RequestBody,
     RequestReply,
 )
+from circinus.api.schemas.violations import checked
 
 
 class ServiceCalls(QueryCalls):

@@ -27,8 +27,8 @@ from circinus.api.http.gate import (
     require_type,
 )
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import Late, RequestBody, RequestReply
+from circinus.api.schemas.violations import checked
 from circinus.api.use_cases.deployer import RequestServer
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests

@@ -28,16 +28,16 @@ from starlette.types import Scope
 from circinus.api.event_log import trouble
 from circinus.api.http.pages import page
 from circinus.api.schemas.base import ProblemDetails
-from circinus.api.schemas.faults import faults_of
+from circinus.api.schemas.violations import violations_of
 from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.records import Conflict, NotFound, QueueFull
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import (
     CircinusError,
-    Fault,
     InvalidInput,
     OperatorFailed,
     Unavailable,
+    Violation,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -54,11 +54,11 @@ class WrongHost(CircinusError):
 
 
 class CrossSite(CircinusError):
-    """A page of another site would have a browser change something; `faults` say why not."""
+    """A page of another site would have a browser change something; `violations` say why not."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.faults = (fault,)
-        super().__init__(str(fault))
+    def __init__(self, violation: Violation) -> None:
+        self.violations = (violation,)
+        super().__init__(str(violation))
 
 
 class ClientGone(CircinusError):
@@ -66,11 +66,11 @@ class ClientGone(CircinusError):
 
 
 class NotJson(CircinusError):
-    """A body is not JSON; `faults` say why."""
+    """A body is not JSON; `violations` say why."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self.faults = faults
-        super().__init__(str(self.faults[0]))
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        self.violations = violations
+        super().__init__(str(self.violations[0]))
 
 
 class NotHttp(CircinusError):
@@ -138,7 +138,7 @@ def _as_asked(problem: JSONResponse, scope: Scope) -> Response:
 def problem_of(error: CircinusError, path: str) -> JSONResponse:
     """Return the problem document of an error of the project, with the headers that go with it."""
     status, title = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    faults: Sequence[Fault] = getattr(error, "faults", ())
+    violations: Sequence[Violation] = getattr(error, "violations", ())
     headers = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, ceil(error.retry_after_s)))
@@ -146,7 +146,7 @@ def problem_of(error: CircinusError, path: str) -> JSONResponse:
         headers["WWW-Authenticate"] = 'Bearer realm="circinus"'
     elif isinstance(error, TooSlow):
         headers["Connection"] = "close"
-    return _problem(title, status, str(error), path, faults, headers)
+    return _problem(title, status, str(error), path, violations, headers)
 
 
 def unforeseen(error: Exception, path: str) -> JSONResponse:
@@ -162,11 +162,11 @@ def _problem(
     status: int,
     detail: str,
     path: str,
-    faults: Sequence[Fault] = (),
+    violations: Sequence[Violation] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     problem = ProblemDetails(
-        title=title, status=status, detail=detail, instance=path, errors=list(faults)
+        title=title, status=status, detail=detail, instance=path, errors=list(violations)
     )
     content = problem.model_dump(mode="json")
     return JSONResponse(content, status, dict(headers or {}), media_type=MEDIA_TYPE)
@@ -182,8 +182,8 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:
         # FastAPI's first part of a path is where the value was: body, query or path.
-        faults = faults_of(list(error.errors()), model=_body_of(request), skip=1)
-        return answer_of(InvalidInput(faults), request.scope)
+        violations = violations_of(list(error.errors()), model=_body_of(request), skip=1)
+        return answer_of(InvalidInput(violations), request.scope)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:

@@ -249,7 +249,7 @@ def parsed(body: bytes, most: int = MOST_VALUES) -> object:
     try:
         return read_json(body, "body", most)
     except InvalidInput as error:
-        raise NotJson(error.faults) from error
+        raise NotJson(error.violations) from error
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

@@ -88,9 +88,11 @@ class Login:
         return hmac.new(self.token.encode(), f"session {expires}".encode(), "sha256").hexdigest()
 
 
-def _form(wanted: str, fault: str = "", status: int = 200) -> Response:
+def _form(wanted: str, violation: str = "", status: int = 200) -> Response:
     return page(
-        "login.html", {"action": LOGIN, "wanted": _local(wanted), "fault": fault}, status=status
+        "login.html",
+        {"action": LOGIN, "wanted": _local(wanted), "violation": violation},
+        status=status,
     )
 
 

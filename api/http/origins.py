@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 
 from circinus.api.http.errors import CrossSite, WrongHost
 from circinus.api.settings import is_loopback
-from circinus.pipelines.errors import Fault
+from circinus.pipelines.errors import Violation
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OURS = frozenset({"same-origin", "none"})  # none: its user typed the address
@@ -54,9 +54,9 @@ def require_same_site(method: str, headers: Headers, known: Sequence[str]) -> No
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in _OURS:
         rule = "must be same-origin or none for what changes anything"
-        raise CrossSite(Fault("Sec-Fetch-Site", rule, repr(site[:_SHOWN])))
+        raise CrossSite(Violation("Sec-Fetch-Site", rule, repr(site[:_SHOWN])))
     if origin is not None and not _is_ours(origin, headers.get("host", ""), known):
-        raise CrossSite(Fault("Origin", "must be that of the service", repr(origin[:_SHOWN])))
+        raise CrossSite(Violation("Origin", "must be that of the service", repr(origin[:_SHOWN])))
 
 
 def _is_ours(origin: str, host: str, known: Sequence[str]) -> bool:

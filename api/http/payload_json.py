@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pybase64
 from pydantic import JsonValue
 
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.payload import AS_IT_IS, Payload
 
 Key = TypeVar("Key", int, str)
@@ -119,7 +119,9 @@ def _marked(fields: Mapping[str, object], mark: str, depth: int) -> Payload:
 
 def _within(place: str, error: InvalidInput) -> InvalidInput:
     """Return an error about what lies at a place: only who is refused pays for the words."""
-    return InvalidInput([Fault(f"{place}{f.field}", f.rule, f.value) for f in error.faults])
+    return InvalidInput(
+        [Violation(f"{place}{f.field}", f.rule, f.value) for f in error.violations]
+    )
 
 
 def _array_from_json(tree: object, _: int) -> Payload:

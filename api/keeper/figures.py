@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from circinus.api.schemas.faults import faults_of
+from circinus.api.schemas.violations import violations_of
 from circinus.deploy.runtime.dispatcher import RECENT, Observed, Taken
 from circinus.deploy.runtime.hearing import Came, Took, latest
 from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
@@ -133,7 +133,7 @@ def figures_from(document: bytes) -> dict[str, QueryFigures]:
     try:
         return _FIGURES.validate_json(document)
     except ValidationError as error:
-        raise InvalidInput(faults_of(error)) from error
+        raise InvalidInput(violations_of(error)) from error
 
 
 def lately_of(spans: Sequence[Sequence[SpanCounts]]) -> tuple[Lately, ...]:

@@ -23,7 +23,7 @@ from circinus.api.http.app import create_app
 from circinus.api.http.routes.service import end_streams
 from circinus.api.keeper.link import kept
 from circinus.api.keeper.process import service_socket
-from circinus.api.schemas.faults import faults_of
+from circinus.api.schemas.violations import violations_of
 from circinus.api.settings import Settings, allow_descriptors, pin_numeric_threads
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.use_cases.parts import ServiceParts
@@ -98,10 +98,12 @@ def main() -> None:
     try:
         serve(Settings())
     except (ValidationError, InvalidInput) as error:
-        faults = (
-            error.faults if isinstance(error, InvalidInput) else faults_of(error, model=Settings)
+        violations = (
+            error.violations
+            if isinstance(error, InvalidInput)
+            else violations_of(error, model=Settings)
         )
-        _leave(_BAD_INPUT, *map(str, faults))
+        _leave(_BAD_INPUT, *map(str, violations))
     except SettingsError as error:
         _leave(_BAD_INPUT, str(error))
     except DatabaseFailed as error:

@@ -19,9 +19,9 @@ from pydantic import JsonValue, ValidationError
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.schemas.base import Input
-from circinus.api.schemas.faults import checked, faults_of
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import QueryRequest
+from circinus.api.schemas.violations import checked, violations_of
 from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.measurement_lines import Found, MeasurementDocument
 from circinus.api.use_cases.knowledge import Knowledge
@@ -116,7 +116,7 @@ def read_findings(path: Path) -> PlannedFindings:
     try:
         saved = _Saved.model_validate_json(content)
     except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=_Saved)) from error
+        raise InvalidInput(violations_of(error, model=_Saved)) from error
     graph = from_document(PipelineGraph, saved.pipeline)
     query = from_document(Query, saved.query)
     same, rule = query.pipeline == graph.name, f"must be {graph.name}"

@@ -22,7 +22,7 @@ from circinus.api.query_file import completed, load_data, query_of, read_infrast
 from circinus.api.schemas.query import DataSource, QueryRequest, to_query
 from circinus.api.settings import Settings
 from circinus.pipelines import checks
-from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 from circinus.pipelines.execution.code_digest import code_digest
 from circinus.pipelines.execution.metrics import SetMetric, set_metric
 from circinus.pipelines.execution.pipeline import Pipeline, scored_over_set
@@ -213,36 +213,38 @@ def dataset_of(
         rows = map(_pair, data)
     else:
         raise InvalidInput.of("data", _KINDS, type(data).__name__)
-    examples, faults = list[Example](), list[Fault]()
+    examples, violations = list[Example](), list[Violation]()
     for number, row in enumerate(islice(rows, LARGEST_DATASET + 1)):
         try:
             examples.append(_example(row, packed))
         except InvalidInput as error:
             where = f"data[{number}]"
-            faults += [Fault(f"{where}{f.field}", f.rule, f.value) for f in error.faults]
-        if len(faults) >= MOST_FAULTS:
+            violations += [
+                Violation(f"{where}{f.field}", f.rule, f.value) for f in error.violations
+            ]
+        if len(violations) >= MOST_VIOLATIONS:
             break
-    if faults:
-        raise InvalidInput(faults)
+    if violations:
+        raise InvalidInput(violations)
     return Dataset(name=data.name if isinstance(data, Dataset) else "data", examples=examples)
 
 
-_Row = tuple[object, object] | Fault
+_Row = tuple[object, object] | Violation
 """Input and expected output, or why there are none."""
 
 
 def _example(row: _Row, packed: Callable[[Any], Payload]) -> Example:
-    if isinstance(row, Fault):
+    if isinstance(row, Violation):
         raise InvalidInput([row])
-    found, faults = dict[str, Payload](), list[Fault]()
+    found, violations = dict[str, Payload](), list[Violation]()
     for field, value in zip(_FIELDS, row, strict=True):
         try:
             found[field] = packed(value)
             payload_bytes(found[field])
         except InvalidInput as error:
-            faults += [Fault(f".{field}", f.rule, f.value) for f in error.faults]
-    if faults:
-        raise InvalidInput(faults)
+            violations += [Violation(f".{field}", f.rule, f.value) for f in error.violations]
+    if violations:
+        raise InvalidInput(violations)
     return Example(**found)
 
 
@@ -253,7 +255,7 @@ def _pair(each: object) -> _Row:
         return each["input"], each["expected"]
     if isinstance(each, tuple | list) and len(each) == 2:
         return each[0], each[1]
-    return Fault.of("", _PAIR, each)
+    return Violation.of("", _PAIR, each)
 
 
 def _is_frame(data: object) -> bool:
@@ -271,6 +273,6 @@ def _rows(frame: Any, columns: tuple[str, str]) -> Iterator[_Row]:  # noqa: ANN4
     for number in range(len(frame)):
         lacking = next((c for c in columns if missing[c][number]), None)
         if lacking is not None:
-            yield Fault(f".{lacking}", "must be given", "an empty cell")
+            yield Violation(f".{lacking}", "must be given", "an empty cell")
         else:
             yield cells[columns[0]][number], cells[columns[1]][number]

@@ -19,9 +19,9 @@ from circinus.api.library.display import (
 from circinus.api.library.findings import PlannedFindings, read_findings, text_of
 from circinus.api.library.inputs import Handed, Plannable
 from circinus.api.schemas.explanation import WhatIfBody
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.plans import EstimateView, plan_view
 from circinus.api.schemas.progress import ShortfallView, TrialView, shortfall_view
+from circinus.api.schemas.violations import checked
 from circinus.api.text import formats
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput

@@ -133,7 +133,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         progress: show a bar where somebody looks.
 
     Raises:
-        InvalidInput: with every fault found: example or field, rule and value. That no plan meets
+        InvalidInput: with every violation: example or field, rule and value. That no plan meets
             the objectives is no error: `best` is None then, and `shortfall` tells why.
         Unavailable: if nothing can run operators now.
     """

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 
 
 class Input(BaseModel):
@@ -32,9 +32,9 @@ class Input(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _mostly_known(cls, given: object) -> object:
-        """Refuse what is hardly more than unknown fields, of which each would be a fault."""
+        """Refuse what is hardly more than unknown fields, of which each would be a violation."""
         known = cls.model_fields
-        if isinstance(given, dict) and len(given) > len(known) + MOST_FAULTS:
+        if isinstance(given, dict) and len(given) > len(known) + MOST_VIOLATIONS:
             unknown = next(name for name in given if name not in known)
             raise InvalidInput.of("", f"must have no fields but {', '.join(known)}", unknown)
         return given
@@ -93,7 +93,7 @@ class ProblemDetails(View):
     status: int = Field(description="HTTP status.")
     detail: str = Field(description="What is wrong this time.")
     instance: str | None = Field(default=None, description="Path that was asked for.")
-    errors: list[Fault] = Field(default_factory=list)
+    errors: list[Violation] = Field(default_factory=list)
     """Every broken rule of an invalid input."""
 
 

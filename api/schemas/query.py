@@ -40,7 +40,7 @@ from circinus.api.schemas.numbers import (
 from circinus.api.schemas.planning import PlanningRequest, to_planning
 from circinus.deploy.methods import DEFAULT, Method
 from circinus.pipelines import checks
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.pipelines.model.query import HIGHEST_PRIORITY, OnFailure, PlanningLimits, Query
 from circinus.pipelines.model.restrictions import Stays
@@ -140,7 +140,7 @@ class SloRequest(Input):
     def _some_speed(self) -> SloRequest:
         if self.latency_s is None and self.throughput_per_s is None:
             rule = "must be given without throughput_per_s"
-            raise InvalidInput([Fault("latency_s", rule, "nothing")])
+            raise InvalidInput([Violation("latency_s", rule, "nothing")])
         return self
 
 
@@ -163,7 +163,7 @@ LONGEST_VALUE = 1000
 
 
 def _knob_value(value: object) -> object:
-    """Refuse what is no knob value, in one fault instead of one per type that it could be."""
+    """Refuse what is no knob value, in one violation instead of one per type that it could be."""
     short = isinstance(value, str) and len(value) <= LONGEST_VALUE
     finite = isinstance(value, int | float) and -(2**63) <= value < 2**63
     checks.require(short or finite, "", "must be text, a finite number or a truth value", value)
@@ -198,7 +198,7 @@ class _Told(Input):
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.model_dump(exclude_unset=True, exclude_none=True):
-            raise InvalidInput([Fault("", "must say only or never", "{}")])
+            raise InvalidInput([Violation("", "must say only or never", "{}")])
         return self
 
 

@@ -15,7 +15,7 @@ from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.store.documents import from_document, to_document
-from circinus.pipelines.errors import CircinusError, Fault, Unavailable
+from circinus.pipelines.errors import CircinusError, Unavailable, Violation
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import Query
@@ -33,18 +33,18 @@ JsonObject: TypeAlias = Mapping[str, object]
 
 
 class NotFound(CircinusError):
-    """What was asked for does not exist: a query, a plan, ...; `faults` say so field by field."""
+    """A query, a plan ... does not exist; `violations` name the fields that refer to it."""
 
     def __init__(self, kind: str, id: str) -> None:
-        self.faults = (Fault.of(kind, "must exist", id),)
+        self.violations = (Violation.of(kind, "must exist", id),)
         super().__init__(f"{kind} must exist, got {id!r}.")
 
 
 class Conflict(CircinusError):
-    """The thing exists, but what was asked for does not fit its state; `faults` say what."""
+    """The thing exists, but what was asked for does not fit its state; `violations` say what."""
 
     def __init__(self, field: str, rule: str, value: str) -> None:
-        self.faults = (Fault(field, rule, value),)
+        self.violations = (Violation(field, rule, value),)
         super().__init__(f"{field} {rule}, got {value}.")
 
 

@@ -19,7 +19,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.planner.search.bill import Bill, Cost
 
 LONGEST_KEY = 200
@@ -70,7 +70,9 @@ def _check(request: QueryRequest, key: str | None) -> None:
     paths = request.data.model_dump(include={"folder", "jsonl"}, exclude_none=True)
     if paths:
         rule = "must be left out: a service reads no files; hand them over as a data set"
-        raise InvalidInput([Fault.of(f"data.{name}", rule, path) for name, path in paths.items()])
+        raise InvalidInput(
+            [Violation.of(f"data.{name}", rule, path) for name, path in paths.items()]
+        )
 
 
 def _check_data(parts: ServiceParts, request: QueryRequest) -> None:

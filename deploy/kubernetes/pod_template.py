@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.locked_down import ENVIRONMENT, SCRATCH, TLS_FOLDER
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.io.files import read_file
 from circinus.pipelines.io.strict import LARGEST_FILE_BYTES, parse_document
 
@@ -84,9 +84,9 @@ class PodTemplate:
     document: Mapping[str, Any] = field(default_factory=dict)  # a PodTemplateSpec; may be empty
 
     def __post_init__(self) -> None:
-        faults = [*_malformed(self.document)] or [*_not_theirs(self.document)]
-        if faults:
-            raise InvalidInput(faults)
+        violations = [*_malformed(self.document)] or [*_not_theirs(self.document)]
+        if violations:
+            raise InvalidInput(violations)
 
     @property
     def tolerations(self) -> tuple[Object, ...]:
@@ -112,7 +112,7 @@ def read_pod_template(source: str) -> PodTemplate:
     )
 
 
-def _malformed(document: Mapping[str, Any]) -> Iterator[Fault]:
+def _malformed(document: Mapping[str, Any]) -> Iterator[Violation]:
     """Yield what is no PodTemplateSpec by the models of the official client."""
     spec = document.get("spec") or {}
     # A part needs no containers; theirs do.
@@ -126,16 +126,16 @@ def _malformed(document: Mapping[str, Any]) -> Iterator[Fault]:
             unknown = each["type"] == "extra_forbidden"
             rule = "must be a field of Kubernetes" if unknown else f"must be valid ({each['msg']})"
             path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in each["loc"])
-            yield Fault.of(_FIELD + path, rule, each["input"])
+            yield Violation.of(_FIELD + path, rule, each["input"])
 
 
-def _not_theirs(document: Mapping[str, Any]) -> Iterator[Fault]:
+def _not_theirs(document: Mapping[str, Any]) -> Iterator[Violation]:
     for path, value in _paths(document, ()):
         told = next((why for owned, why in _OWNED if _is(path, value, owned)), "")
         if path[0] == "metadata" and path[1:2] not in ((), ("labels",), ("annotations",)):
             told = "pods of a Deployment are named and kept by the cluster"
         if told:
-            yield Fault.of(".".join((_FIELD, *path)), f"must be left out: {told}", value)
+            yield Violation.of(".".join((_FIELD, *path)), f"must be left out: {told}", value)
 
 
 def _is(path: tuple[str, ...], value: object, owned: tuple[str, ...]) -> bool:

@@ -17,7 +17,7 @@ from circinus.deploy.profiling.channel import Channel, Garbled
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.profiling.warm import STARTER, WarmProcess
 from circinus.deploy.workers.process import without_secrets
-from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, Violation
 from circinus.pipelines.execution.connections import runs_operators_alone
 from circinus.pipelines.execution.pipeline import Checked, Pipeline
 from circinus.pipelines.io.datasets import Example
@@ -144,14 +144,14 @@ def _awaited(
         kill_group(process)  # the programs that it called, too
         wait(_END_S)
         channel.close()
-    if answer.faults:
-        raise InvalidInput(answer.faults)
+    if answer.violations:
+        raise InvalidInput(answer.violations)
     return answer.shown
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    faults: Sequence[Fault] = ()
+    violations: Sequence[Violation] = ()
     shown: Checked = _NOTHING
 
 
@@ -166,7 +166,7 @@ def _polled(
                 return _Answer(shown=Checked(("not checked: cancelled",)))
             continue
         shown = Checked(tuple(answer["remarks"]), tuple(answer["draws"]))
-        return _Answer([Fault(*fault) for fault in answer["faults"]], shown)
+        return _Answer([Violation(*violation) for violation in answer["violations"]], shown)
     late = f"not checked: it took longer than {polls * _POLL_S:g} s"
     return _Answer(shown=Checked((late,)))
 
@@ -177,7 +177,7 @@ def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
         pipeline = load_pipeline(asked["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
         told = f"not checked: a fresh process cannot load it ({error})"
-        return {"faults": [], "remarks": [told], "draws": []}
+        return {"violations": [], "remarks": [told], "draws": []}
     return _answer(pipeline, asked)
 
 
@@ -191,9 +191,9 @@ def _answer(pipeline: Pipeline, asked: Mapping[str, Any]) -> dict[str, Payload]:
         for expected in asked.get("expected", ()):
             _run_one(pipeline, asked["inputs"][0], expected)
     except InvalidInput as error:
-        faults: list[Payload] = [[one.field, one.rule, one.value] for one in error.faults]
-        return {"faults": faults, "remarks": [], "draws": []}
-    return {"faults": [], "remarks": list(shown.remarks), "draws": list(shown.draws)}
+        violations: list[Payload] = [[one.field, one.rule, one.value] for one in error.violations]
+        return {"violations": violations, "remarks": [], "draws": []}
+    return {"violations": [], "remarks": list(shown.remarks), "draws": list(shown.draws)}
 
 
 def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:

@@ -35,10 +35,10 @@ from circinus.deploy.workers.process import limit_memory
 from circinus.pipelines import checks
 from circinus.pipelines.errors import (
     CircinusError,
-    Fault,
     InvalidInput,
     OperatorFailed,
     Unavailable,
+    Violation,
     words_of,
 )
 from circinus.pipelines.execution.pipeline import Pipeline
@@ -116,8 +116,8 @@ async def _told(process: Process) -> AsyncIterator[tuple[int, str]]:
             raise OperatorFailed("examples", f"making them ended with exit code {code}")
         if line.startswith("{"):
             wrong = json.loads(line)
-            if faults := wrong["faults"]:
-                raise InvalidInput([Fault(*fault) for fault in faults])
+            if violations := wrong["violations"]:
+                raise InvalidInput([Violation(*violation) for violation in violations])
             raise OperatorFailed("examples", wrong["cause"])
         try:
             length, name = line.split()
@@ -176,11 +176,11 @@ def _main(told: str, descriptor: str) -> None:
     try:
         _make(json.loads(told), int(descriptor), tell)
     except InvalidInput as error:
-        wrong = {"faults": [[f.field, f.rule, f.value] for f in error.faults]}
+        wrong = {"violations": [[f.field, f.rule, f.value] for f in error.violations]}
     except CircinusError as error:
-        wrong = {"faults": [], "cause": str(error)}
+        wrong = {"violations": [], "cause": str(error)}
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code: a border
-        wrong = {"faults": [], "cause": words_of(error)}
+        wrong = {"violations": [], "cause": words_of(error)}
     with contextlib.suppress(BrokenPipeError):
         tell(_END if wrong is None else json.dumps(wrong))
 

@@ -426,8 +426,8 @@ class Dispatcher:
             raise DeadlineExceeded(terms.timeout_s, walk.doing) from error
         except CircinusError as error:
             self._note_failure(error)
-            if isinstance(error, OperatorFailed) and error.faults:
-                raise InvalidInput(error.faults) from error
+            if isinstance(error, OperatorFailed) and error.violations:
+                raise InvalidInput(error.violations) from error
             raise
         finally:
             self.in_hand -= 1

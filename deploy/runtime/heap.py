@@ -2,7 +2,7 @@
 
 A full collection looks at everything that was ever imported: 50 to 110 ms in which no request is
 handed out and no answer is taken, again and again where many requests come. A body of a thousand
-faults is enough for one.
+violations is enough for one.
 """
 
 from __future__ import annotations

@@ -84,7 +84,9 @@ class Attempts:
         cause, chance = failure.__cause__ or failure, float(self.rng.random())
         again_in_s = operator.retries.wait_s(number, cause, self.clock.timestamp(), chance)
         used = {operator.name: settled.used}
-        raise CallFailed(operator.name, failure.cause, failure.faults, used, again_in_s) from cause
+        raise CallFailed(
+            operator.name, failure.cause, failure.violations, used, again_in_s
+        ) from cause
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from circinus.deploy.workers.transport import (
     open_channel,
     too_large,
 )
-from circinus.pipelines.errors import CircinusError, Fault, InvalidInput, OperatorFailed
+from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Violation
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.payload import decode, encode
 
@@ -209,9 +209,9 @@ class WorkerClient:
             case grpc.StatusCode.ABORTED:
                 # The type stubs know only the blocking API's form of it.
                 metadata = cast("grpc.aio.Metadata", error.trailing_metadata())
-                faults = cast("list[list[str]]", decode(cast("bytes", metadata[FAULTS_KEY])))
+                violations = cast("list[list[str]]", decode(cast("bytes", metadata[FAULTS_KEY])))
                 operator = str(metadata[OPERATOR_KEY])
-                wrong = [Fault(*fault) for fault in faults]
+                wrong = [Violation(*violation) for violation in violations]
                 if CALL_KEY not in metadata:
                     return OperatorFailed(operator, cause, wrong)
                 told = worker_pb2.FailedCall.FromString(cast("bytes", metadata[CALL_KEY]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from circinus.pipelines.errors import CircinusError, Fault, OperatorFailed, Unavailable
+from circinus.pipelines.errors import CircinusError, OperatorFailed, Unavailable, Violation
 from circinus.pipelines.model.endpoints import Usage
 
 
@@ -46,10 +46,10 @@ class CallFailed(OperatorFailed):
         self,
         operator: str,
         cause: str,
-        faults: Sequence[Fault],
+        violations: Sequence[Violation],
         used: Mapping[str, Mapping[str, Usage]],
         again_in_s: float | None,
     ) -> None:
-        super().__init__(operator, cause, faults)
+        super().__init__(operator, cause, violations)
         self.used = used  # operator -> endpoint -> what was used, of all that ran in the call
         self.again_in_s = again_in_s  # None: no other attempt is made

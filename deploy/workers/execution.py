@@ -167,4 +167,4 @@ def _with_used(error: OperatorFailed, before: Mapping[str, Mapping[str, Usage]])
     if isinstance(error, CallFailed):
         used |= error.used
         again_in_s = error.again_in_s
-    return CallFailed(error.operator, error.cause, error.faults, used, again_in_s)
+    return CallFailed(error.operator, error.cause, error.violations, used, again_in_s)

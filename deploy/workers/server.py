@@ -323,9 +323,11 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if lift_if_held(limit):
                 _log.error("memory_used_up limit=%d: operators hold it, the worker ends", limit)
                 self._give_up()
-        faults = encode([[fault.field, fault.rule, fault.value] for fault in error.faults])
+        violations = encode(
+            [[violation.field, violation.rule, violation.value] for violation in error.violations]
+        )
         told: list[tuple[str, str | bytes]]
-        told = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, faults), *_of_call(error)]
+        told = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, violations), *_of_call(error)]
         context.set_trailing_metadata(tuple(told))
         context.abort(grpc.StatusCode.ABORTED, error.cause)
 

@@ -245,8 +245,8 @@ class EndpointCaller:
             before = by_endpoint.get(report.endpoint)
             one = _used(report, endpoint, seconds if before is None else 0.0)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
-        if (fault := _undeclared(tried.reports, by_endpoint, most)) is not None:
-            return _unplannable(tried, operator, fault), by_endpoint
+        if (violation := _undeclared(tried.reports, by_endpoint, most)) is not None:
+            return _unplannable(tried, operator, violation), by_endpoint
         return tried, by_endpoint
 
 

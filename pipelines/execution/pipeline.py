@@ -163,7 +163,7 @@ class Pipeline:
             with copies_ended():
                 size = float(self.request_size(input))
         except InvalidInput as error:
-            raise OperatorFailed("request_size", str(error), error.faults) from error
+            raise OperatorFailed("request_size", str(error), error.violations) from error
         except Exception as error:  # the size is the user's code: a border
             raise OperatorFailed("request_size", words_of(error)) from error
         if not 0 < size < inf:
@@ -193,8 +193,8 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
             return settled(operator.run(inputs, configuration.of(operator.name)))
     except InvalidInput as error:
         not_of_input = operator.spec.after or isinstance(error, Unplannable)
-        faults = () if not_of_input else error.faults
-        raise OperatorFailed(operator.name, str(error), faults) from error
+        violations = () if not_of_input else error.violations
+        raise OperatorFailed(operator.name, str(error), violations) from error
     except CircinusError as error:
         raise OperatorFailed(operator.name, str(error)) from error
     except BaseException as error:  # an operator is the user's code: a border

@@ -31,7 +31,7 @@ from posixpath import dirname, normpath
 from typing import BinaryIO, cast
 
 from circinus.pipelines import checks
-from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 from circinus.pipelines.io.files import opened, read_array, read_file
 from circinus.pipelines.io.strict import read_json
 from circinus.pipelines.model.payload import Payload, payload_bytes
@@ -113,7 +113,7 @@ def _examples(
 ) -> Sequence[Example]:
     """Return an example for each line, its input read from what the line has under `source`."""
     examples = []
-    faults: list[Fault] = []
+    violations: list[Violation] = []
     for number, line in lines:
         try:
             fields = _fields(line, source)
@@ -125,11 +125,13 @@ def _examples(
             )
         except InvalidInput as error:
             at = f"{name}, line {number}"
-            faults += [Fault(f"{at}: {f.field}", f.rule, f.value) for f in error.faults]
-        if len(faults) >= MOST_FAULTS:
+            violations += [
+                Violation(f"{at}: {f.field}", f.rule, f.value) for f in error.violations
+            ]
+        if len(violations) >= MOST_VIOLATIONS:
             break
-    if faults:
-        raise InvalidInput(faults)
+    if violations:
+        raise InvalidInput(violations)
     return examples
 
 
@@ -154,7 +156,7 @@ def _fields(line: bytes, source: str) -> dict[str, Payload]:
         fields = read_json(line, "example")
     except InvalidInput as error:
         raise InvalidInput(
-            [Fault(f.field, f"{rule}: {f.rule}", f.value) for f in error.faults]
+            [Violation(f.field, f"{rule}: {f.rule}", f.value) for f in error.violations]
         ) from error
     if not isinstance(fields, dict) or set(fields) != {source, "expected"}:
         raise InvalidInput.of("example", rule, line[:_LONGEST_TOLD].decode(errors="replace"))
@@ -166,7 +168,9 @@ def _checked(field: str, payload: Payload) -> Payload:
     try:
         payload_bytes(payload)
     except InvalidInput as error:
-        raise InvalidInput([Fault(field, f.rule, f.value) for f in error.faults]) from error
+        raise InvalidInput(
+            [Violation(field, f.rule, f.value) for f in error.violations]
+        ) from error
     return payload
 
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 
 LARGEST_FILE_BYTES = 2**28
 """Of one that is read in one go."""
@@ -34,7 +34,7 @@ def read_file(path: Path, field: str, largest: int = LARGEST_FILE_BYTES) -> byte
         except OSError as error:
             raise InvalidInput.of(field, f"must be readable ({error.strerror})", path) from error
     if max(known, len(data)) > largest:
-        raise InvalidInput([Fault(field, f"must have at most {largest} bytes", "more")])
+        raise InvalidInput([Violation(field, f"must have at most {largest} bytes", "more")])
     return data
 
 

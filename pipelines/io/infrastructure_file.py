@@ -43,7 +43,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails, to_json
 
 from circinus.pipelines import ranges
-from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 from circinus.pipelines.io.price_list import listed_price
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
@@ -139,22 +139,22 @@ _RANGES = {
 
 
 def infrastructure_from_dict(document: object) -> Infrastructure:
-    """Return the infrastructure of a document; InvalidInput with all faults (`tiers[1].name`)."""
-    document, faults = with_prices(document)
+    """Return the infrastructure of a document; InvalidInput with every violation in it."""
+    document, violations = with_prices(document)
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
-        each = (fault for found in error.errors() for fault in _faults(found))
-        raise InvalidInput([*islice(chain(faults, each), MOST_FAULTS)]) from error
+        each = (violation for found in error.errors() for violation in _violations(found))
+        raise InvalidInput([*islice(chain(violations, each), MOST_VIOLATIONS)]) from error
     told = cast("Mapping[str, Any]", document)
     twice = [
-        Fault.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
+        Violation.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
         for i, given in enumerate(told["tiers"])
         for name in OF_TYPES
         if given.get("types") and name in given
     ]
-    if faults := [*faults, *twice, *_out_of_range(told, "")][:MOST_FAULTS]:
-        raise InvalidInput(faults)
+    if violations := [*violations, *twice, *_out_of_range(told, "")][:MOST_VIOLATIONS]:
+        raise InvalidInput(violations)
     return Infrastructure(**vars(top))
 
 
@@ -207,7 +207,7 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
     }
 
 
-def _out_of_range(told: object, path: str) -> Iterator[Fault]:
+def _out_of_range(told: object, path: str) -> Iterator[Violation]:
     """Yield the numbers of a document, at any depth, that are outside of their range."""
     if isinstance(told, list | tuple):
         for i, each in enumerate(told):
@@ -218,7 +218,7 @@ def _out_of_range(told: object, path: str) -> Iterator[Fault]:
         where = f"{path}.{name}".removeprefix(".")
         if name in _RANGES and not isinstance(value, Mapping):
             if not _RANGES[name].holds(value):
-                yield Fault.of(where, _RANGES[name].rule, value)
+                yield Violation.of(where, _RANGES[name].rule, value)
         else:
             yield from _out_of_range(value, where)
 
@@ -244,16 +244,18 @@ def _told(given: Mapping[str, Any]) -> dict[str, Any]:
     return {n: _told(v) if isinstance(v, Mapping) else v for n, v in plain.items()}
 
 
-def _faults(error: ErrorDetails) -> list[Fault]:
+def _violations(error: ErrorDetails) -> list[Violation]:
     _, *place = error["loc"]
     broken = error.get("ctx", {}).get("error")
     if isinstance(broken, InvalidInput):
-        return [Fault(f"{_path(place)}: {f.field}", f.rule, f.value) for f in broken.faults]
+        return [
+            Violation(f"{_path(place)}: {f.field}", f.rule, f.value) for f in broken.violations
+        ]
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
         rule = f"must have only the fields {', '.join(each.name for each in fields(_kind(place)))}"
-        return [Fault.of(_path(place[:-1]), rule, place[-1])]
+        return [Violation.of(_path(place[:-1]), rule, place[-1])]
     rule = _RULES.get(error["type"], error["msg"])
-    return [Fault.of(_path(place), rule, None if rule == "must be given" else error["input"])]
+    return [Violation.of(_path(place), rule, None if rule == "must be given" else error["input"])]
 
 
 def _kind(place: list[int | str]) -> Any:  # noqa: ANN401 - a dataclass, as `fields` takes it
@@ -278,31 +280,31 @@ _NAMED = ("model", "provider", "date")
 _BOUNDS = ("most_input_tokens", "most_output_tokens")
 
 
-def with_prices(document: object) -> tuple[object, list[Fault]]:
+def with_prices(document: object) -> tuple[object, list[Violation]]:
     """Return a document of an infrastructure with the prices that it names, and what is wrong.
 
     Bounds on tokens that are left out are the model's context. What is no such document stays as
     it is; of a price that cannot be looked up nothing is told.
     """
-    faults: list[Fault] = []
+    violations: list[Violation] = []
     if not isinstance(document, Mapping) or not _is_list(document.get("tiers")):
-        return document, faults
+        return document, violations
     tiers = []
     for i, tier in enumerate(document["tiers"]):
         if isinstance(tier, Mapping) and _is_list(tier.get("endpoints")):
             where = f"tiers[{i}].endpoints"
             told = enumerate(tier["endpoints"])
-            endpoints = [_priced(each, f"{where}[{k}].price", faults) for k, each in told]
+            endpoints = [_priced(each, f"{where}[{k}].price", violations) for k, each in told]
             tier = {**tier, "endpoints": endpoints}
         tiers.append(tier)
-    return {**document, "tiers": tiers}, faults
+    return {**document, "tiers": tiers}, violations
 
 
 def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _priced(endpoint: object, where: str, faults: list[Fault]) -> object:
+def _priced(endpoint: object, where: str, violations: list[Violation]) -> object:
     told = endpoint.get("price") if isinstance(endpoint, Mapping) else None
     if not isinstance(endpoint, Mapping) or not isinstance(told, Mapping) or "genai" not in told:
         return endpoint
@@ -316,27 +318,33 @@ def _priced(endpoint: object, where: str, faults: list[Fault]) -> object:
         try:
             listed = listed_price(named["model"], named["provider"], named["date"], most)
         except InvalidInput as error:
-            found = [Fault(f"{where}.genai.{f.field}", f.rule, f.value) for f in error.faults]
+            found = [
+                Violation(f"{where}.genai.{f.field}", f.rule, f.value) for f in error.violations
+            ]
         else:
             price = asdict(listed.price)
             bounds = dict.fromkeys(_BOUNDS, listed.context_tokens)
-    faults += found
+    violations += found
     given = {name: value for name, value in endpoint.items() if value is not None}
     return {**bounds, **given, "price": price}
 
 
-def _malformed(told: Mapping[str, Any], where: str) -> list[Fault]:
+def _malformed(told: Mapping[str, Any], where: str) -> list[Violation]:
     """Return what is wrong with the form of a price that is to be looked up."""
     rule = "must be left out: the price is looked up"
-    faults = [Fault.of(f"{where}.{name}", rule, told[name]) for name in told if name != "genai"]
+    violations = [
+        Violation.of(f"{where}.{name}", rule, told[name]) for name in told if name != "genai"
+    ]
     named = told["genai"]
     if not isinstance(named, Mapping):
-        return [*faults, Fault.of(f"{where}.genai", "must be a mapping", named)]
+        return [*violations, Violation.of(f"{where}.genai", "must be a mapping", named)]
     rule = f"must have only the fields {', '.join(_NAMED)}"
-    faults += [Fault.of(f"{where}.genai", rule, name) for name in named if name not in _NAMED]
+    violations += [
+        Violation.of(f"{where}.genai", rule, name) for name in named if name not in _NAMED
+    ]
     for name in _NAMED:
         if name not in named:
-            faults.append(Fault.of(f"{where}.genai.{name}", "must be given", None))
+            violations.append(Violation.of(f"{where}.genai.{name}", "must be given", None))
         elif not isinstance(named[name], str):
-            faults.append(Fault.of(f"{where}.genai.{name}", "must be text", named[name]))
-    return faults
+            violations.append(Violation.of(f"{where}.genai.{name}", "must be text", named[name]))
+    return violations

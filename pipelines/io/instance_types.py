@@ -95,9 +95,9 @@ def _type(entry: object, shared: Mapping[str, object], place: str) -> PricedType
     try:
         return PricedType(**told)
     except InvalidInput as error:
-        (fault,) = error.faults
+        (violation,) = error.violations
         raise InvalidInput.of(
-            f"{place}.{fault.field}", fault.rule, told.get(fault.field)
+            f"{place}.{violation.field}", violation.rule, told.get(violation.field)
         ) from error
 
 

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.endpoints import CallPrice
 
 if TYPE_CHECKING:
@@ -55,25 +55,25 @@ def listed_price(
     # It is loaded where a price is asked for: it takes a quarter of a second
     from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
 
-    faults = []
+    violations = []
     if (on := _day(day)) is None:
-        faults.append(Fault.of("date", "must be a day, YYYY-MM-DD", day))
+        violations.append(Violation.of("date", "must be a day, YYYY-MM-DD", day))
     elif on < _FIRST_DAY:
         rule = f"must be {_FIRST_DAY} or later: no model was hosted before"
-        faults.append(Fault.of("date", rule, day))
+        violations.append(Violation.of("date", rule, day))
     providers = get_snapshot().providers
     offers = find_provider_by_id(providers, provider)
     if offers is None:
         known = ", ".join(sorted(each.id for each in providers))
-        faults.append(Fault.of("provider", f"must be among {known}", provider))
+        violations.append(Violation.of("provider", f"must be among {known}", provider))
     found = None if offers is None else offers.find_model(model, all_providers=providers)
     if offers is not None and found is None:
         rule = f"must be a model of {provider} that genai-prices {_edition()} knows on {day}"
         if near := get_close_matches(model, [each.id for each in offers.models], cutoff=0.5):
             rule += f" (near: {', '.join(near)})"
-        faults.append(Fault.of("model", rule, model))
-    if faults or on is None or found is None or offers is None:
-        raise InvalidInput(faults)
+        violations.append(Violation.of("model", rule, model))
+    if violations or on is None or found is None or offers is None:
+        raise InvalidInput(violations)
     longest = most_input_tokens or found.context_window
     price = {
         ours: max(of_hour)

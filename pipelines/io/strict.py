@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.payload import NO_TEXT
 
 MOST_VALUES = 30_000
@@ -154,7 +154,9 @@ def parse_safely(data: bytes, *, field: str) -> object:
 
 def _loaded(data: bytes, field: str, loader: type[yaml.CSafeLoader]) -> object:
     if len(data) > LARGEST_FILE_BYTES:
-        raise InvalidInput([Fault(field, f"must have at most {LARGEST_FILE_BYTES} bytes", "more")])
+        raise InvalidInput(
+            [Violation(field, f"must have at most {LARGEST_FILE_BYTES} bytes", "more")]
+        )
     try:
         text = data.decode("utf-8-sig")
         _check_events(text, field)
@@ -164,7 +166,7 @@ def _loaded(data: bytes, field: str, loader: type[yaml.CSafeLoader]) -> object:
     except InvalidInput:
         raise
     except (yaml.YAMLError, ValueError) as error:  # a date of YAML 1.1 that is none
-        raise InvalidInput([Fault(field, "must be YAML", _problem(error))]) from error
+        raise InvalidInput([Violation(field, "must be YAML", _problem(error))]) from error
 
 
 def _check_events(text: str, field: str) -> None:
@@ -183,7 +185,7 @@ def _check_events(text: str, field: str) -> None:
             (nodes > MOST_NODES, f"must have at most {MOST_NODES} keys and values", "more by"),
         ):
             if broken:
-                raise InvalidInput([Fault(field, rule, f"{found} line {_line(event)}")])
+                raise InvalidInput([Violation(field, rule, f"{found} line {_line(event)}")])
 
 
 def _problem(error: Exception) -> str:
@@ -210,7 +212,9 @@ class _StrictLoader(yaml.CSafeLoader):
             if not isinstance(key, str):
                 raise InvalidInput.of(f"key on line {line}", "must be text", key)
             if key in result:
-                raise InvalidInput([Fault(key[:63], "must not repeat", f"again on line {line}")])
+                raise InvalidInput(
+                    [Violation(key[:63], "must not repeat", f"again on line {line}")]
+                )
             result[key] = self.construct_object(value_node, deep=True)
         return result
 

@@ -241,11 +241,12 @@ class _Check:
                 made = make()
         except NotCarried as error:
             named = (
-                replace(fault, field=f"{fault.field} of operator {name}") for fault in error.faults
+                replace(violation, field=f"{violation.field} of operator {name}")
+                for violation in error.violations
             )
             raise InvalidInput(list(named)) from error
         except Unplannable as error:  # as it is: there is no input without it
-            raise InvalidInput(error.faults) from error
+            raise InvalidInput(error.violations) from error
         except (Exception, SystemExit) as error:  # the user's code: a border
             raise _Raised(words_of(error)) from error
         finally:
@@ -276,4 +277,6 @@ def _text(name: str, output: Payload) -> bytes:
         return encode(comparable(output))
     except InvalidInput as error:
         rule = "must give what can be sent; put the step and the next one in one by as_one"
-        raise InvalidInput.of(f"output of operator {name}", rule, error.faults[0].value) from error
+        raise InvalidInput.of(
+            f"output of operator {name}", rule, error.violations[0].value
+        ) from error

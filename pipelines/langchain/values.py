@@ -170,7 +170,7 @@ def _array(value: npt.NDArray[Any]) -> Payload:
     try:
         payload_bytes(value)
     except InvalidInput as error:
-        raise NotCarried(error.faults) from error
+        raise NotCarried(error.violations) from error
     return value
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circinus.pipelines import checks
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.graph import PipelineGraph, Slot
 from circinus.pipelines.model.operators import KnobValue
 
@@ -103,7 +103,7 @@ class ConfigurationSpace:
         A knob with a single value may be left out, and a shared one where another of them is
         given. InvalidInput with all unknown or missing parts, and shared ones that differ.
         """
-        faults = _unknown(self.graph, nested)
+        violations = _unknown(self.graph, nested)
         values = []
         for slot, at in self.graph.choosing:
             given = _given(self.graph, nested, at)
@@ -111,9 +111,9 @@ class ConfigurationSpace:
             try:
                 values.append((slot.operator, slot.knob.name, _value(slot, own, given)))
             except InvalidInput as error:
-                faults += error.faults
-        if faults:
-            raise InvalidInput(faults)
+                violations += error.violations
+        if violations:
+            raise InvalidInput(violations)
         return Configuration(tuple(values))
 
 
@@ -126,7 +126,9 @@ def _value(slot: Slot, own: KnobValue | None, given: Sequence[KnobValue]) -> Kno
     try:
         index = slot.knob.position(own)
     except InvalidInput as error:
-        raise InvalidInput([Fault(slot.key, f.rule, f.value) for f in error.faults]) from error
+        raise InvalidInput(
+            [Violation(slot.key, f.rule, f.value) for f in error.violations]
+        ) from error
     rule = f"must be {given[0]!r}, as where {slot.knob.shared} is chosen, too"
     checks.require(own == given[0], slot.key, rule, own)
     return values[index]
@@ -144,14 +146,18 @@ def _given(
     ]
 
 
-def _unknown(graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]]) -> list[Fault]:
+def _unknown(
+    graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]]
+) -> list[Violation]:
     known = {operator.name: sorted(k.name for k in operator.knobs) for operator in graph.operators}
-    faults = []
+    violations = []
     for operator, settings in nested.items():
         if operator not in known:
-            faults.append(Fault.of("operator", f"must be among {', '.join(known)}", operator))
+            violations.append(
+                Violation.of("operator", f"must be among {', '.join(known)}", operator)
+            )
             continue
         where = f"operator {operator}, knob"
         rule = f"must be among {', '.join(known[operator]) or '(no knobs)'}"
-        faults += [Fault.of(where, rule, k) for k in settings if k not in known[operator]]
-    return faults
+        violations += [Violation.of(where, rule, k) for k in settings if k not in known[operator]]
+    return violations

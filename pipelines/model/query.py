@@ -173,7 +173,7 @@ class PlanningContext:
 def fitted(query: Query, graph: PipelineGraph, infrastructure: Infrastructure) -> PlanningContext:
     """Return the graph without knob values that are ruled out, and the query's own device.
 
-    InvalidInput with every fault of one kind: draws of an operator that is not there; restrictions
+    InvalidInput with violations of one kind: draws of an operator that is not there; restrictions
     that name what is not there or leave nothing; a device where requests start on a shared tier.
     """
     for name in query.draws:

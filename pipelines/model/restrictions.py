@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from circinus.pipelines import checks
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import KnobValue, OperatorSpec
@@ -64,16 +64,16 @@ def restricted_graph(graph: PipelineGraph, restrictions: Restrictions) -> Pipeli
 
     InvalidInput with every unknown operator, knob and value, and every knob left without one.
     """
-    faults: list[Fault] = []
+    violations: list[Violation] = []
     for operator in restrictions.knobs:
-        faults += _unknown(f"{_FIELD}.knobs", operator, [op.name for op in graph.operators])
+        violations += _unknown(f"{_FIELD}.knobs", operator, [op.name for op in graph.operators])
     shared = _of_shared(graph, restrictions)
     operators = tuple(
-        _restricted(operator, restrictions.knobs.get(operator.name, {}), shared, faults)
+        _restricted(operator, restrictions.knobs.get(operator.name, {}), shared, violations)
         for operator in graph.operators
     )
-    if faults:
-        raise InvalidInput(faults)
+    if violations:
+        raise InvalidInput(violations)
     return replace(graph, operators=operators) if operators != graph.operators else graph
 
 
@@ -85,13 +85,13 @@ def allowed_tiers(
     InvalidInput with every unknown operator and tier, and every operator left without a tier.
     """
     names = [tier.name for tier in infrastructure.tiers]
-    faults: list[Fault] = []
+    violations: list[Violation] = []
     where = f"{_FIELD}.tiers"
     for operator, choice in restrictions.tiers.items():
-        faults += _unknown(where, operator, [op.name for op in graph.operators])
-        faults += _unknown_values(f"{where}.{operator}", choice, names)
-    if faults:
-        raise InvalidInput(faults)
+        violations += _unknown(where, operator, [op.name for op in graph.operators])
+        violations += _unknown_values(f"{where}.{operator}", choice, names)
+    if violations:
+        raise InvalidInput(violations)
     anywhere = Choice(only=tuple(names))
     at_origin = Choice(only=(infrastructure.origin or "",))
     stays = restrictions.stays_on_device
@@ -105,7 +105,7 @@ def allowed_tiers(
     left_out = [op.name for op, tiers in zip(graph.operators, allowed, strict=True) if not tiers]
     if left_out:
         rule = "must leave every operator a tier (stays_on_device counts too)"
-        raise InvalidInput([Fault.of(f"{where}.{name}", rule, []) for name in left_out])
+        raise InvalidInput([Violation.of(f"{where}.{name}", rule, []) for name in left_out])
     return tuple(allowed)
 
 
@@ -139,11 +139,11 @@ def _restricted(
     operator: OperatorSpec,
     choices: Mapping[str, Choice],
     shared: Mapping[str, Sequence[Choice]],  # see `_of_shared`
-    faults: list[Fault],
+    violations: list[Violation],
 ) -> OperatorSpec:
     where = f"{_FIELD}.knobs.{operator.name}"
     for name in choices:
-        faults += _unknown(where, name, [knob.name for knob in operator.knobs])
+        violations += _unknown(where, name, [knob.name for knob in operator.knobs])
     knobs = []
     for knob in operator.knobs:
         choice = choices.get(knob.name) or Choice(only=knob.values)
@@ -151,9 +151,9 @@ def _restricted(
         values = tuple(v for v in knob.values if all(one.allows(v) for one in every))
         found = _unknown_values(f"{where}.{knob.name}", choice, knob.values)
         if not values and not found:
-            found = [Fault.of(f"{where}.{knob.name}", "must leave a value", [])]
-        faults += found
-        # A fault is raised by the caller: until then the knob is what it was.
+            found = [Violation.of(f"{where}.{knob.name}", "must leave a value", [])]
+        violations += found
+        # A violation is raised by the caller: until then the knob is what it was.
         knobs.append(replace(knob, values=values or knob.values))
     # What is called with a value that is ruled out is not called any more.
     left = {knob.name: knob.values for knob in knobs}
@@ -165,15 +165,15 @@ def _restricted(
     return replace(operator, knobs=tuple(knobs), calls=calls)
 
 
-def _unknown(where: str, name: str, known: Sequence[str]) -> list[Fault]:
+def _unknown(where: str, name: str, known: Sequence[str]) -> list[Violation]:
     rule = f"must be among {', '.join(known) or '(none)'}"
-    return [] if name in known else [Fault.of(where, rule, name)]
+    return [] if name in known else [Violation.of(where, rule, name)]
 
 
-def _unknown_values(where: str, choice: Choice, known: Sequence[KnobValue]) -> list[Fault]:
+def _unknown_values(where: str, choice: Choice, known: Sequence[KnobValue]) -> list[Violation]:
     rule = f"must be among {', '.join(map(str, known))}"
     return [
-        Fault.of(f"{where}.{name}", rule, value)
+        Violation.of(f"{where}.{name}", rule, value)
         for name, values in (("only", choice.only or ()), ("never", choice.never))
         for value in values
         if not _among(value, known)

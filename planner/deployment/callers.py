@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from circinus.pipelines import checks
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -45,14 +45,14 @@ class Callers:
         operator no tier, with all of these, or as `allowed_tiers` does.
         """
         allowed = allowed_tiers(graph, infrastructure, restrictions)
-        faults: list[Fault] = []
+        violations: list[Violation] = []
         choices = []
         for operator, tiers in zip(graph.operators, allowed, strict=True):
             by_calls = {
                 called: _tiers_for(called, infrastructure, tiers) for called in _patterns(operator)
             }
-            faults += [
-                _fault(operator, called, infrastructure, tiers)
+            violations += [
+                _violation(operator, called, infrastructure, tiers)
                 for called, found in by_calls.items()
                 if not found
             ]
@@ -62,8 +62,8 @@ class Callers:
         checks.require(
             some or needless, "infrastructure.tiers", "must have at least one machine", 0
         )
-        if faults:
-            raise InvalidInput(faults)
+        if violations:
+            raise InvalidInput(violations)
         return cls(operators=graph.operators, tiers=tuple(choices))
 
     @property
@@ -110,16 +110,16 @@ def _tiers_for(
     return tuple(i for i in allowed if called <= {each.name for each in tiers[i].endpoints})
 
 
-def _fault(
+def _violation(
     operator: OperatorSpec,
     called: frozenset[str],
     infrastructure: Infrastructure,
     allowed: tuple[int, ...],
-) -> Fault:
+) -> Violation:
     tiers = [infrastructure.tiers[i] for i in allowed]
     if not called:
         rule, names = "must leave a tier that has machines", [tier.name for tier in tiers]
-        return Fault.of(f"restrictions.tiers.{operator.name}", rule, names)
+        return Violation.of(f"restrictions.tiers.{operator.name}", rule, names)
     remote = [
         f"{tier.name} ({', '.join(each.name for each in tier.endpoints)})"
         for tier in tiers
@@ -128,4 +128,4 @@ def _fault(
     there = f", which are: {'; '.join(remote)}" if remote else ": there is none"
     rule = f"must be endpoints of one remote tier that it may be on{there}"
     needed = [name for name in operator.endpoints if name in called]
-    return Fault.of(f"operator {operator.name}.calls", rule, needed)
+    return Violation.of(f"operator {operator.name}.calls", rule, needed)

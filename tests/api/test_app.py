@@ -145,10 +145,10 @@ def test_a_query_that_breaks_a_rule_is_refused_by_field_rule_and_value(
 ) -> None:
     client = connect()
     problem = assert_problem(client.post("/v1/queries", json={**SPEC, **change}), 422)
-    fault = problem["errors"][0]
-    assert fault["field"] == field
-    assert fault["rule"].startswith(rule)
-    assert fault["value"]
+    violation = problem["errors"][0]
+    assert violation["field"] == field
+    assert violation["rule"].startswith(rule)
+    assert violation["value"]
     assert store_of(client).queries(limit=1) == ()
 
 
@@ -251,9 +251,9 @@ def test_a_pool_that_cannot_be_is_refused_by_field_and_rule(
 ) -> None:
     client = connect()
     add_planned(store_of(client), "q-1", plan())
-    (fault,) = assert_problem(client.put("/v1/queries/q-1/pool", json=body), 422)["errors"]
-    assert fault["field"] == field
-    assert fault["rule"].startswith(rule)
+    (violation,) = assert_problem(client.put("/v1/queries/q-1/pool", json=body), 422)["errors"]
+    assert violation["field"] == field
+    assert violation["rule"].startswith(rule)
 
 
 def test_only_a_query_has_a_pool_and_a_pool_that_is_none_is_dropped_again(

@@ -114,7 +114,7 @@ def test_machines_that_cannot_be_are_told_at_their_field_and_stay_typed(
     assert told in words(answer.text)
     ((name, value),) = typed.items()
     assert values(answer.text)[name] == value
-    assert f'id="{name}-fault"' in answer.text
+    assert f'id="{name}-violation"' in answer.text
     assert answer.text.count('aria-invalid="true"') == 1
     assert there(pages) == {"cloud": 2, "small": 3, "large": 1}
 

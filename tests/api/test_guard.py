@@ -38,9 +38,9 @@ def client(token: str | None = TOKEN, *hosts: str, base_url: str = OWN) -> TestC
 
 def refused(response: Answered, status: int, field: str, value: str) -> None:
     assert response.status_code == status, response.text
-    (fault,) = response.json()["errors"]
-    assert (fault["field"], fault["value"]) == (field, repr(value))
-    assert fault["rule"].startswith("must be")
+    (violation,) = response.json()["errors"]
+    assert (violation["field"], violation["value"]) == (field, repr(value))
+    assert violation["rule"].startswith("must be")
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])

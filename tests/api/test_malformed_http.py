@@ -117,10 +117,10 @@ def test_what_is_not_there_is_a_404(method: str, path: str, service: TestClient)
 def test_a_malformed_page_is_refused(parameters: dict[str, str], service: TestClient) -> None:
     answer = service.get("/v1/queries", params=parameters)
     assert answer.status_code == 422
-    (fault,) = answer.json()["errors"]
+    (violation,) = answer.json()["errors"]
     (field,) = parameters
-    assert fault["field"] == field
-    assert fault["rule"]
+    assert violation["field"] == field
+    assert violation["rule"]
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_a_part_that_does_not_fit_the_method_of_the_service_is_refused(world: Wo
     body = {**SPEC, "planning": {"stopping": "betting"}}
     answer = client.post("/v1/queries", json=body)
     assert answer.status_code == 422, answer.text
-    [fault] = answer.json()["errors"]
-    assert (fault["field"], fault["value"]) == ("planning.sampling", "'stratified'")
+    [violation] = answer.json()["errors"]
+    assert (violation["field"], violation["value"]) == ("planning.sampling", "'stratified'")
     assert client.get("/v1/queries").json()["items"] == []
     assert submitted(world.serve(), planning={"strategy": "random", "stopping": "betting"})
 
@@ -93,9 +93,9 @@ def test_a_part_that_does_not_fit_the_method_of_the_service_is_refused(world: Wo
 def test_a_body_chooses_no_policy_of_the_service(world: World, policy: str) -> None:
     answer = world.serve().post("/v1/queries", json={**SPEC, "planning": {policy: "fcfs"}})
     assert answer.status_code == 422, answer.text
-    [fault] = answer.json()["errors"]
-    assert fault["field"] == f"planning.{policy}"
-    assert "(method, strategy, stopping, sampling)" in fault["rule"]
+    [violation] = answer.json()["errors"]
+    assert violation["field"] == f"planning.{policy}"
+    assert "(method, strategy, stopping, sampling)" in violation["rule"]
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from tests.api.malformed import INFRASTRUCTURES, TEXTS, Wrong, as_yaml, query
 
 
 def _refused(wrong: Wrong, error: InvalidInput) -> None:
-    told = [f for f in error.faults if wrong.field in f.field and wrong.rule in f.rule]
+    told = [f for f in error.violations if wrong.field in f.field and wrong.rule in f.rule]
     assert told, error
-    assert any(wrong.value in fault.value for fault in told), error
+    assert any(wrong.value in violation.value for violation in told), error
 
 
 @pytest.mark.parametrize("wrong", TEXTS, ids=lambda wrong: wrong.name)
@@ -100,7 +100,7 @@ def test_scalars_are_read_as_yaml_1_2_reads_them(text: str, value: object) -> No
 def test_all_faults_of_a_file_are_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         query_of(query(weight=0, seed=-1, slo={"accuracy": 2, "latency_s": 0}))
-    assert {fault.field for fault in caught.value.faults} == {
+    assert {violation.field for violation in caught.value.violations} == {
         "weight",
         "seed",
         "slo.accuracy",

@@ -109,7 +109,7 @@ def test_a_number_of_a_query_is_taken_at_both_ends_of_its_range_and_not_beyond(p
     for value in (nextafter(within.least, -inf), nextafter(within.most, inf), 1e308):
         with pytest.raises(InvalidInput) as caught:
             query_of(_with(path, value))
-        assert [fault.field for fault in caught.value.faults] == [path]
+        assert [violation.field for violation in caught.value.violations] == [path]
 
 
 @pytest.mark.parametrize("path", NUMBERS)
@@ -134,7 +134,7 @@ def test_a_number_of_an_infrastructure_is_taken_at_both_ends_and_not_beyond(path
     beyond = within.most + 1 if whole else nextafter(within.most, inf)
     with pytest.raises(InvalidInput) as caught:
         infrastructure_from_dict(_infrastructure(path, beyond))
-    assert [(f.field, f.rule) for f in caught.value.faults] == [(path, within.rule)]
+    assert [(f.field, f.rule) for f in caught.value.violations] == [(path, within.rule)]
 
 
 def _with(path: str, value: object) -> dict[str, object]:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from circinus.api.query_file import query_of
 from circinus.api.schemas.base import HealthView, ProblemDetails
-from circinus.api.schemas.faults import faults_of
 from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.schemas.service import (
@@ -20,8 +19,9 @@ from circinus.api.schemas.service import (
     infrastructure_view,
     pipeline_view,
 )
+from circinus.api.schemas.violations import violations_of
 from circinus.deploy.methods import PUBLISHED
-from circinus.pipelines.errors import MOST_FAULTS, InvalidInput
+from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.graph import PipelineGraph
@@ -52,7 +52,7 @@ SEMANTIC = {  # what only pipeline, infrastructure and the service's method can 
 def test_a_malformed_query_is_refused_with_field_rule_and_value(wrong: Wrong) -> None:
     with pytest.raises(InvalidInput) as caught:
         query_of(wrong.content)
-    told = [f for f in caught.value.faults if f.field == wrong.field and wrong.rule in f.rule]
+    told = [f for f in caught.value.violations if f.field == wrong.field and wrong.rule in f.rule]
     assert told, caught.value
     assert wrong.value in told[0].value
 
@@ -83,8 +83,10 @@ def test_no_number_that_json_lacks_is_taken(field: str, value: float) -> None:
 def test_a_malformed_request_is_refused(body: object, field: str, rule: str) -> None:
     with pytest.raises(ValidationError) as caught:
         RequestBody.model_validate(body)
-    faults = faults_of(caught.value, model=RequestBody)
-    assert any(fault.field == field and rule in fault.rule for fault in faults), faults
+    violations = violations_of(caught.value, model=RequestBody)
+    assert any(violation.field == field and rule in violation.rule for violation in violations), (
+        violations
+    )
 
 
 def test_the_input_of_a_request_may_be_null() -> None:
@@ -97,21 +99,21 @@ def test_the_last_example_is_within_its_count() -> None:
 
 def test_faults_of_a_list_leave_out_leading_parts() -> None:
     details = [{"type": "missing", "loc": ("body", "slo", "accuracy"), "msg": "", "input": {}}]
-    (fault,) = faults_of(details, skip=1)
-    assert str(fault) == "slo.accuracy must be given, got nothing."
+    (violation,) = violations_of(details, skip=1)
+    assert str(violation) == "slo.accuracy must be given, got nothing."
 
 
 def test_an_unknown_kind_of_finding_still_has_a_rule() -> None:
     details = [{"type": "brand_new", "loc": ("slo", 3), "msg": "No good", "input": 1}]
-    (fault,) = faults_of(details)
-    assert str(fault) == "slo[3] must be valid (No good), got 1."
+    (violation,) = violations_of(details)
+    assert str(violation) == "slo[3] must be valid (No good), got 1."
 
 
 def test_only_so_many_faults_are_listed() -> None:
-    document = query(**{f"field{i}": i for i in range(MOST_FAULTS + 10)})
+    document = query(**{f"field{i}": i for i in range(MOST_VIOLATIONS + 10)})
     with pytest.raises(InvalidInput) as caught:
         query_of(document)
-    assert len(caught.value.faults) == MOST_FAULTS
+    assert len(caught.value.violations) == MOST_VIOLATIONS
 
 
 def test_a_request_with_defaults_is_the_query_with_defaults() -> None:

@@ -15,7 +15,7 @@ _OPEN = "x-kubernetes-preserve-unknown-fields"
 _NOT_IN_THERE = {"CustomResourceDefinition"}
 
 
-def faults(document: dict[str, Any]) -> list[str]:
+def violations(document: dict[str, Any]) -> list[str]:
     """Say what is wrong with an object; none: nothing."""
     kind = document["kind"]
     if kind in _NOT_IN_THERE:

@@ -16,7 +16,7 @@ from tests.cluster.api import eventually
 from tests.cluster.chart import NAMESPACE, template
 from tests.cluster.cluster import Cluster
 from tests.cluster.definitions import DEFINITIONS, definition_of
-from tests.cluster.strictly import faults
+from tests.cluster.strictly import violations
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -176,7 +176,7 @@ def rendered_with(values: dict[str, Any]) -> list[dict[str, Any]]:
 @given(VALUES)
 def test_drawn_values_give_valid_objects_each_once(values: dict[str, Any]) -> None:
     documents = rendered_with(values)
-    wrong = [fault for document in documents for fault in faults(document)]
+    wrong = [violation for document in documents for violation in violations(document)]
     assert wrong == []
     keys = [(d["kind"], d["metadata"]["name"]) for d in documents]
     _seen.update(kind for kind, _ in keys)
@@ -197,9 +197,9 @@ def test_the_drawn_values_had_objects_of_every_kind() -> None:
 def test_a_field_that_nobody_knows_is_seen(kind: str) -> None:
     values = {**EVERYTHING, "tls": {"certManager": {"enabled": True}}}
     found = next(d for d in rendered_with(values) if d["kind"] == kind)
-    assert faults(found) == []
+    assert violations(found) == []
     found["spec"]["nope"] = 1
-    assert any("nope" in fault for fault in faults(found))
+    assert any("nope" in violation for violation in violations(found))
 
 
 @pytest.mark.parametrize("tls", _TLS)

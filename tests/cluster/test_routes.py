@@ -37,7 +37,7 @@ from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.definitions import OF_ROUTES, definition_of
 from tests.cluster.rollouts import connected
-from tests.cluster.strictly import faults
+from tests.cluster.strictly import violations
 from tests.deploy.kubernetes.routes_in_a_cluster import (
     PROMETHEUS,
     cluster_route,
@@ -102,7 +102,7 @@ def test_every_object_is_valid_and_taken_strictly(
         "ScaledObject",
         "HorizontalPodAutoscaler",
     }
-    assert [fault for document in documents for fault in faults(document)] == []
+    assert [violation for document in documents for violation in violations(document)] == []
     for document in documents:
         collection = path_of_routed(document).rpartition("/")[0]
         cluster.api.create(f"{collection}?dryRun=All&fieldValidation=Strict", document)
@@ -112,7 +112,7 @@ def test_a_field_that_nobody_knows_would_be_seen(namespace: str) -> None:
     route = route_of(namespace)
     for document in planned(route, 0.0):
         document["spec"]["nope"] = 1
-        assert any("nope" in fault for fault in faults(document)), document["kind"]
+        assert any("nope" in violation for violation in violations(document)), document["kind"]
 
 
 def add_unit(

@@ -17,7 +17,7 @@ from circinus.deploy.runtime.learning import Learnt
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.deploy.workers.shares import Enforcement
-from circinus.pipelines.errors import Fault, InvalidInput, OperatorFailed, Unavailable
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable, Violation
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload, encode
 from circinus.pipelines.model.tiers import Tier
@@ -228,7 +228,7 @@ def test_what_a_source_finds_wrong_is_the_client_s_fault_and_later_ones_the_pipe
         async with serving(tmp_path, wanted) as orchestrator:
             with pytest.raises(InvalidInput) as refused:
                 await orchestrator.request("q", 3, within(5.0))
-            assert refused.value.faults == (Fault("picture.width", "must be even", "3"),)
+            assert refused.value.violations == (Violation("picture.width", "must be even", "3"),)
             with pytest.raises(
                 OperatorFailed, match=r"second failed: picture\.width must be even"
             ):

@@ -180,8 +180,8 @@ class Finding:
         )
 
 
-def _is_listed(fault: tuple[str, str, str]) -> bool:
-    field, rule, _ = fault
+def _is_listed(violation: tuple[str, str, str]) -> bool:
+    field, rule, _ = violation
     return any(f.fullmatch(field) and r.fullmatch(rule) for f, r in _RULES)
 
 

@@ -89,6 +89,7 @@ def assert_told(answer: httpx.Response) -> None:
     if answer.status_code in {400, 422}:
         assert problem["errors"]
         assert all(
-            fault["field"] and fault["rule"] and fault["value"] for fault in problem["errors"]
+            violation["field"] and violation["rule"] and violation["value"]
+            for violation in problem["errors"]
         )
     assert len(answer.content) < 200_000

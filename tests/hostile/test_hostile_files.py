@@ -47,7 +47,9 @@ def test_it_ends_the_command_with_2_and_the_reason(
         assert result.exit_code == 2, (result.output, result.exception)
         told = json.loads(result.stdout)["error"]["errors"]
         assert told
-        assert all(fault["field"] and fault["rule"] and fault["value"] for fault in told)
+        assert all(
+            violation["field"] and violation["rule"] and violation["value"] for violation in told
+        )
         assert len(result.stdout) < 100_000
         return 0.0, spent_s
 

@@ -47,7 +47,7 @@ def test_every_broken_rule_is_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         SPACE.parse({"a": {"x": 9}, "nowhere": {}})
 
-    assert len(caught.value.faults) == 3
+    assert len(caught.value.violations) == 3
 
 
 def test_a_knob_with_one_value_may_be_left_out() -> None:

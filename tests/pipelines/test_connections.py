@@ -261,7 +261,7 @@ def test_a_refusal_is_no_fault_of_the_input(model: Listener) -> None:
     with pytest.raises(OperatorFailed) as raised:
         run(lambda: touch(model))
 
-    assert raised.value.faults == ()
+    assert raised.value.violations == ()
     assert isinstance(raised.value.__cause__, InvalidInput)
 
 

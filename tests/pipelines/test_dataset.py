@@ -59,7 +59,7 @@ def test_every_bad_line_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         load_json_lines(_lines(tmp_path, "bad\nbad\n"))
 
-    assert [fault.field for fault in caught.value.faults] == [
+    assert [violation.field for violation in caught.value.violations] == [
         "data.jsonl, line 1: example",
         "data.jsonl, line 2: example",
     ]

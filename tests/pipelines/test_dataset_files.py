@@ -47,7 +47,7 @@ def test_every_line_at_fault_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         unpacked("jsonl", LINES + b'{"input": 5}\nnothing\n', tmp_path)
 
-    assert [fault.field.split(":")[0] for fault in refused.value.faults] == [
+    assert [violation.field.split(":")[0] for violation in refused.value.violations] == [
         "data.jsonl, line 3",
         "data.jsonl, line 4",
     ]

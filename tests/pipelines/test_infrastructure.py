@@ -101,7 +101,7 @@ def test_all_faults_of_a_document_are_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         infrastructure_from_dict(bad)
 
-    fields = [fault.field for fault in caught.value.faults]
+    fields = [violation.field for violation in caught.value.violations]
     assert fields[:3] == [
         "infrastructure.name",
         "tiers[0].name",

@@ -29,13 +29,13 @@ def test_a_price_that_is_not_known_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         listed_price(*named)
-    assert [fault.field for fault in caught.value.faults] == [field]
+    assert [violation.field for violation in caught.value.violations] == [field]
 
 
 def test_all_that_is_wrong_with_a_named_price_is_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         listed_price("gpt-4o-mini", "nobody", "today")
-    assert [fault.field for fault in caught.value.faults] == ["date", "provider"]
+    assert [violation.field for violation in caught.value.violations] == ["date", "provider"]
 
 
 @given(
@@ -101,7 +101,7 @@ def test_a_day_before_any_model_and_a_model_that_is_not_there_are_told_at_once()
     with pytest.raises(InvalidInput) as raised:
         listed_price("gpt-4-turbp", "openai", "2019-01-01")
 
-    assert [fault.field for fault in raised.value.faults] == ["date", "model"]
+    assert [violation.field for violation in raised.value.violations] == ["date", "model"]
     raised.match("must be 2020-06-11 or later: no model was hosted before")
     raised.match(r"knows on 2019-01-01 \(near: gpt-4-turbo")
 

@@ -107,7 +107,7 @@ def test_what_is_no_endpoint_is_refused_where_it_stands(
 ) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         infrastructure_from_dict(document(told))
-    assert [fault.field for fault in caught.value.faults] == [field]
+    assert [violation.field for violation in caught.value.violations] == [field]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,9 @@ def test_faults_of_prices_that_are_named_and_told_come_together() -> None:
     )
     with pytest.raises(InvalidInput) as caught:
         infrastructure_from_dict(bad)
-    assert [fault.field.removeprefix("tiers[1].endpoints") for fault in caught.value.faults] == [
+    assert [
+        violation.field.removeprefix("tiers[1].endpoints") for violation in caught.value.violations
+    ] == [
         "[0].price.genai.date",
         "[0].price.genai.model",
         "[1].price.call_usd",

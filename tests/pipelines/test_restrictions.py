@@ -72,7 +72,7 @@ def test_every_fault_is_told_at_once() -> None:
     knobs = {"a": {"k": Choice(only=(9,))}, "b": {"z": Choice(only=(1,))}}
     with pytest.raises(InvalidInput) as caught:
         restricted_graph(GRAPH, Restrictions(knobs=knobs))
-    assert len(caught.value.faults) == 2
+    assert len(caught.value.violations) == 2
 
 
 def test_a_choice_of_nothing_and_a_choice_that_repeats_are_refused() -> None:

@@ -94,7 +94,10 @@ def test_all_faults_are_told_at_once() -> None:
     graph = PipelineGraph(name="g", operators=operators)
     with pytest.raises(InvalidInput) as told:
         Callers.of(graph, joined(Tier(name="edge")), Restrictions())
-    assert [fault.field for fault in told.value.faults] == ["operator a.calls", "operator b.calls"]
+    assert [violation.field for violation in told.value.violations] == [
+        "operator a.calls",
+        "operator b.calls",
+    ]
 
 
 def test_a_pipeline_that_only_calls_needs_no_machine() -> None:

@@ -42,7 +42,7 @@ def space(**changed: Any) -> PoolSpace:  # noqa: ANN401 - values of any field
 def test_what_is_no_space_is_told_by_its_field(changed: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidInput) as told:
         space(**changed)
-    assert told.value.faults[0].field == field
+    assert told.value.violations[0].field == field
 
 
 @pytest.mark.parametrize("pool", [(0, 0), (3, 0), (1,), (1, -1)])

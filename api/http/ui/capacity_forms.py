@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from circinus.api.schemas.base import BYTES_PER_MBIT
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.service import EmulationBody, LinkBody, MachinesBody
+from circinus.api.schemas.violations import checked
 from circinus.api.use_cases.capacity import Capacity
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.tiers import Tier
 
@@ -29,7 +29,7 @@ class CapacityField:
     value: str  # as it was typed, else as it is
     hint: str
     was: str  # what it showed at first
-    faults: Sequence[Fault] = ()
+    violations: Sequence[Violation] = ()
 
     @property
     def touched(self) -> bool:
@@ -49,9 +49,14 @@ def typed(fields: Iterable[CapacityField], form: Mapping[str, str]) -> list[Capa
     ]
 
 
-def marked(fields: Iterable[CapacityField], faults: Sequence[Fault]) -> list[CapacityField]:
+def marked(
+    fields: Iterable[CapacityField], violations: Sequence[Violation]
+) -> list[CapacityField]:
     """Return fields with what is wrong with each."""
-    return [replace(each, faults=[f for f in faults if f.field == each.name]) for each in fields]
+    return [
+        replace(each, violations=[f for f in violations if f.field == each.name])
+        for each in fields
+    ]
 
 
 def machine_fields(capacity: Capacity) -> list[CapacityField]:
@@ -108,11 +113,11 @@ def link_fields(imitated: Infrastructure) -> list[CapacityField]:
 def links_in(fields: Sequence[CapacityField], imitated: Infrastructure) -> EmulationBody | None:
     """Return the links that were touched as they are wanted; None: none was.
 
-    InvalidInput with all faults, each at its field.
+    InvalidInput with all violations, each at its field.
     """
     told = {each.name: each for each in fields}
     bodies: list[LinkBody] = []
-    faults: list[Fault] = []
+    violations: list[Violation] = []
     for link in _emulated(imitated):
         name = "-".join(link.between)
         mine = {of: told[f"{name}.{of}"] for of in ("bandwidth_mbit_per_s", "delay_s")}
@@ -122,9 +127,11 @@ def links_in(fields: Sequence[CapacityField], imitated: Infrastructure) -> Emula
         try:
             bodies.append(checked(LinkBody, {"between": list(link.between), **figures}))
         except InvalidInput as error:
-            faults += [Fault(f"{name}.{f.field}", f.rule, f.value) for f in error.faults]
-    if faults:
-        raise InvalidInput(faults)
+            violations += [
+                Violation(f"{name}.{f.field}", f.rule, f.value) for f in error.violations
+            ]
+    if violations:
+        raise InvalidInput(violations)
     return EmulationBody(links=bodies) if bodies else None
 
 

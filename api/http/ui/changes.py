@@ -13,7 +13,7 @@ from circinus.api.http.routes.service import ServiceOf
 from circinus.api.http.ui.frame import Form, framed
 from circinus.api.http.ui.sliders import groups, moved, objectives_of
 from circinus.api.schemas.explanation import ObjectiveChange, ReplanBody
-from circinus.api.schemas.faults import checked
+from circinus.api.schemas.violations import checked
 from circinus.api.use_cases.changes import changed_query
 from circinus.api.use_cases.queries import undeploy as undeployed
 from circinus.api.use_cases.replanning import replan_for_change

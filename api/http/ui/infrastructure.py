@@ -21,7 +21,7 @@ from circinus.api.schemas.service import infrastructure_view, to_links
 from circinus.api.use_cases.capacity import Capacity, require_pools, with_machines
 from circinus.api.use_cases.scheduling import preview
 from circinus.api.use_cases.views import schedule_view
-from circinus.pipelines.errors import Fault, InvalidInput
+from circinus.pipelines.errors import InvalidInput, Violation
 
 router = APIRouter(include_in_schema=False)
 _PATH = "/ui/infrastructure"
@@ -56,7 +56,9 @@ def set_machines(service: ServiceOf, form: Form) -> Response:
         changes = forms.machines_in(fields)
         require_pools(capacity.stated, changes)
     except InvalidInput as error:
-        return _page(service, machines=forms.marked(fields, error.faults), faults=error.faults)
+        return _page(
+            service, machines=forms.marked(fields, error.violations), violations=error.violations
+        )
     if "again" in form or not changes:
         return _page(service, machines=fields, done="" if changes else _DONE["nothing"])
     away = forms.taken(changes, capacity)
@@ -75,8 +77,8 @@ async def set_links(service: ServiceOf, form: Form) -> Response:
     try:
         body = forms.links_in(fields, emulation.now)
     except InvalidInput as error:
-        links = forms.marked(fields, error.faults)
-        return await asyncio.to_thread(_page, service, links=links, faults=error.faults)
+        links = forms.marked(fields, error.violations)
+        return await asyncio.to_thread(_page, service, links=links, violations=error.violations)
     if body is None:
         return RedirectResponse(f"{_PATH}?done=nothing", _SEE_OTHER)
     await emulation.set_links(to_links(body))
@@ -88,7 +90,7 @@ def _page(
     *,
     machines: Sequence[CapacityField] | None = None,
     links: Sequence[CapacityField] | None = None,
-    faults: Sequence[Fault] = (),
+    violations: Sequence[Violation] = (),
     done: str = "",
 ) -> Response:
     """Return the page; with fields as they were typed, where they were."""
@@ -97,13 +99,13 @@ def _page(
         **_shown(service),
         "machines": machines or forms.machine_fields(service.parts.capacity),
         "links": links or forms.link_fields(service.emulation.now),
-        "faults": faults,
-        "wrong": [each for each in known if each.faults],
+        "violations": violations,
+        "wrong": [each for each in known if each.violations],
         "done": done,
         "pipelines": pipelines(service).items,
     }
     shown = framed("infrastructure.html", service, told, section="Infrastructure")
-    shown.status_code = _REFUSED if faults else shown.status_code
+    shown.status_code = _REFUSED if violations else shown.status_code
     return shown
 
 

@@ -12,8 +12,8 @@ from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import ShownQueries
 from circinus.api.http.ui.frame import all_events, framed
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.faults import checked
 from circinus.api.schemas.progress import PageRequest
+from circinus.api.schemas.violations import checked
 
 router = APIRouter(include_in_schema=False)
 _Cursor = Annotated[str, Query(max_length=200)]

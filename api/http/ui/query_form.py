@@ -1,4 +1,4 @@
-"""The form of a query: its fields are called as in query files, and so are their faults."""
+"""The form of a query: its fields are called as in query files, and so are their violations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 
-from circinus.pipelines.errors import Fault
+from circinus.pipelines.errors import Violation
 
 NUMBERS = (
     "data.examples",
@@ -76,10 +76,12 @@ def key_of(shown: str, text: str) -> str:
     return f"page-{blake2b(f'{shown} {text}'.encode(), digest_size=16).hexdigest()}"
 
 
-def by_field(faults: Sequence[Fault], fields: Collection[str]) -> dict[str, list[Fault]]:
-    """Return the faults of each field that a page has."""
-    told: dict[str, list[Fault]] = {}
-    for fault in faults:
-        if fault.field in fields:
-            told.setdefault(fault.field, []).append(fault)
+def by_field(
+    violations: Sequence[Violation], fields: Collection[str]
+) -> dict[str, list[Violation]]:
+    """Return the violations of each field that a page has."""
+    told: dict[str, list[Violation]] = {}
+    for violation in violations:
+        if violation.field in fields:
+            told.setdefault(violation.field, []).append(violation)
     return told

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from circinus.api.schemas.base import BYTES_PER_MBIT
 from circinus.api.schemas.explanation import ObjectiveChange, WhatIfBody
-from circinus.api.schemas.faults import checked
+from circinus.api.schemas.violations import checked
 from circinus.api.text import formats
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.infrastructure import Infrastructure

@@ -33,7 +33,7 @@ from circinus.api.store.datasets import StoredDataset
 from circinus.api.use_cases.datasets import take_in
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.deploy.methods import METHODS
-from circinus.pipelines.errors import CircinusError, Fault, InvalidInput
+from circinus.pipelines.errors import CircinusError, InvalidInput, Violation
 from circinus.pipelines.io.strict import parse_document
 from circinus.pipelines.model.query import OnFailure
 from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic
@@ -106,8 +106,10 @@ def _asked(service: Service, form: Mapping[str, str]) -> QueryRequest:
         content = form.get("lines", "").encode()
         kept, _ = take_in(parts.datasets, "jsonl", content, parts.settings, parts.clock)
     except InvalidInput as error:
-        faults = [Fault(LINES, f"{each.field} {each.rule}", each.value) for each in error.faults]
-        raise InvalidInput(faults) from error
+        violations = [
+            Violation(LINES, f"{each.field} {each.rule}", each.value) for each in error.violations
+        ]
+        raise InvalidInput(violations) from error
     return query_of(document_of(form, dataset=kept.id))
 
 
@@ -123,7 +125,9 @@ def _shown(
         "way": way,
         "key": form.get("key") or secrets.token_hex(8),
         "problem": problem,
-        "faults": by_field(problem.errors if problem else (), {YAML} if way == YAML else FIELDS),
+        "violations": by_field(
+            problem.errors if problem else (), {YAML} if way == YAML else FIELDS
+        ),
         "elsewhere": [each for each in pipelines if not each.available],
         "example": _EXAMPLE.format(pipeline=here[0].name if here else "NAME"),
         "limits": LimitsRequest(),

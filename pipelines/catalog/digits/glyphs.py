@@ -2,7 +2,7 @@
 
 A digit that is shown in a clip was never seen by a classifier. What classifiers learn from are
 crops drawn as a located digit looks, directly and never through the operators, so every
-configuration meets classifiers that know none of its faults.
+configuration meets classifiers that know none of its violations.
 """
 
 from __future__ import annotations

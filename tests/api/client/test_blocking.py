@@ -240,7 +240,7 @@ def submitted(*given: Any, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - a
 def test_every_broken_rule_of_fields_is_told() -> None:
     with pytest.raises(InvalidInput) as caught:
         submitted(pipeline="digits", data=0, accuracy=2.0, latency_s=0.1, wieght=1)
-    assert {fault.field for fault in caught.value.faults} == {
+    assert {violation.field for violation in caught.value.violations} == {
         "data.examples",
         "slo.accuracy",
         "wieght",

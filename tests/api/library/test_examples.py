@@ -13,7 +13,7 @@ from langchain_core.messages import HumanMessage
 
 from circinus import Dataset, Example, InvalidInput, Knob, Operator, OperatorSpec, Pipeline
 from circinus.api.library.inputs import Data, dataset_of
-from circinus.pipelines.errors import MOST_FAULTS
+from circinus.pipelines.errors import MOST_VIOLATIONS
 from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.pipelines.langchain.values import pack
 from circinus.pipelines.model.payload import Payload
@@ -83,7 +83,7 @@ def test_a_faulty_example_is_told_by_index_field_and_rule() -> None:
     with pytest.raises(InvalidInput) as refused:
         _read([(1, 2), (1,), (object(), {1, 2}), "ab", 5, {"input": 1}])
 
-    told = [(fault.field, fault.rule) for fault in refused.value.faults]
+    told = [(violation.field, violation.rule) for violation in refused.value.violations]
     assert [field for field, _ in told] == [
         *("data[1]", "data[2].input", "data[2].expected", "data[3]", "data[4]", "data[5]"),
     ]
@@ -95,7 +95,7 @@ def test_faults_end_with_the_first_that_are_told() -> None:
     with pytest.raises(InvalidInput) as refused:
         _read([None] * 1000)
 
-    assert len(refused.value.faults) == MOST_FAULTS
+    assert len(refused.value.violations) == MOST_VIOLATIONS
 
 
 def test_an_empty_cell_and_a_missing_column_are_told() -> None:
@@ -104,7 +104,7 @@ def test_an_empty_cell_and_a_missing_column_are_told() -> None:
     with pytest.raises(InvalidInput) as refused:
         _read(frame)
 
-    assert [str(fault) for fault in refused.value.faults] == [
+    assert [str(violation) for violation in refused.value.violations] == [
         "data[1].input must be given, got an empty cell.",
         "data[2].expected must be given, got an empty cell.",
     ]

@@ -88,7 +88,7 @@ def test_all_broken_rules_of_a_query_are_told_at_once() -> None:
     with pytest.raises(InvalidInput) as refused:
         circinus.plan(_plus(1), DATA, accuracy=2, latency_s=-1, seed=-1)
 
-    fields = [fault.field for fault in refused.value.faults]
+    fields = [violation.field for violation in refused.value.violations]
     assert fields == ["slo.accuracy", "slo.latency_s", "seed"]
 
 

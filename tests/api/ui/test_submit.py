@@ -1,4 +1,4 @@
-"""Submitting a query from a page: faults are told at their fields, and nothing typed is lost."""
+"""Submitting a query from a page: violations stand at their fields, no input is lost."""
 
 from __future__ import annotations
 

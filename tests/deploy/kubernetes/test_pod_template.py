@@ -88,7 +88,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         PodTemplate(worker(image="mine:1", command=["sh"]))
 
-    assert len(caught.value.faults) == 2
+    assert len(caught.value.violations) == 2
 
 
 def test_a_file_that_is_not_there_or_holds_no_mapping_is_refused(tmp_path: Path) -> None:

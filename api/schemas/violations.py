@@ -1,4 +1,4 @@
-"""pydantic's findings, said as field, rule and value like every other fault of the project."""
+"""pydantic's errors as violations: field, rule and value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from circinus.pipelines.errors import MOST_FAULTS, Fault, InvalidInput
+from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 
 _LONGEST_PATH = 120
 
@@ -50,44 +50,44 @@ def checked(model: type[Model], document: object) -> Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise InvalidInput(faults_of(error, model=model)) from error
+        raise InvalidInput(violations_of(error, model=model)) from error
 
 
-def faults_of(
+def violations_of(
     error: ValidationError | Sequence[Mapping[str, Any]],
     *,
     model: type[BaseModel] | None = None,
     skip: int = 0,
-) -> list[Fault]:
-    """Return every broken rule of an error or its `errors()`, at least one, at most `MOST_FAULTS`.
+) -> list[Violation]:
+    """Return the violations of an error or its `errors()`: 1 to `MOST_VIOLATIONS`.
 
     `model` was checked: it names the known fields where an unknown one is found. Of every path
     `skip` leading parts are left out (1 for FastAPI's `body`).
     """
     details = error.errors() if isinstance(error, ValidationError) else error
-    each = (_faults(tuple(detail["loc"])[skip:], detail, model) for detail in details)
-    return list(islice(chain.from_iterable(each), MOST_FAULTS))
+    each = (_violations(tuple(detail["loc"])[skip:], detail, model) for detail in details)
+    return list(islice(chain.from_iterable(each), MOST_VIOLATIONS))
 
 
-def _faults(
+def _violations(
     location: tuple[str | int, ...], detail: Mapping[str, Any], model: type[BaseModel] | None
-) -> list[Fault]:
+) -> list[Violation]:
     kind = str(detail["type"])
     context: Mapping[str, Any] = detail.get("ctx") or {}
     cause = context.get("error")
     if isinstance(cause, InvalidInput):  # raised by one of our own validators
         return [
-            Fault(_path((*location, *filter(None, (f.field,)))), f.rule, f.value)
-            for f in cause.faults
+            Violation(_path((*location, *filter(None, (f.field,)))), f.rule, f.value)
+            for f in cause.violations
         ]
     field, given = _path(location), detail.get("input")
     if kind == "missing":
-        return [Fault(field, _RULES[kind], "nothing")]
+        return [Violation(field, _RULES[kind], "nothing")]
     if kind == "extra_forbidden":
-        return [Fault.of(field, _unknown_rule(model, location[:-1]), given)]
+        return [Violation.of(field, _unknown_rule(model, location[:-1]), given)]
     bounds = {name: _number(bound) for name, bound in context.items()}
     rule = _RULES[kind].format(**bounds) if kind in _RULES else f"must be valid ({detail['msg']})"
-    return [Fault.of(field, rule, given)]
+    return [Violation.of(field, rule, given)]
 
 
 def _number(bound: object) -> object:
