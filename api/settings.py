@@ -259,7 +259,7 @@ class Settings(BaseSettings):
 
     @property
     def guarded_by(self) -> Mapping[str, Any]:
-        """What a `Guard` is told besides its application; two services of a host differ in it."""
+        """The arguments of `Authentication`; two services of a host differ in them."""
         hosts = (self.host.lower(), *self.allowed_hosts)
         return {"token": self.token_text, "hosts": hosts, "cookie": f"circinus-{self.port}"}
 

@@ -1,31 +1,36 @@
-"""The HTTP application: routes behind the gate, errors as problem documents."""
+"""The HTTP application: routes behind authentication, errors as problem documents."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.service import Service, running
+from circinus.api.http.authentication import Authentication
+from circinus.api.http.bodies import BodyLimits
 from circinus.api.http.description import describe
 from circinus.api.http.errors import handle_errors
-from circinus.api.http.gate import Gate, Guard
-from circinus.api.http.reference import serve_reference
+from circinus.api.http.pages import page
 from circinus.api.http.routes import datasets, events, pooling, queries, routing, service
 from circinus.api.http.routes.service import end_streams, provide
 from circinus.api.http.ui import (
-    assets,
     changes,
     deployed,
-    happenings,
+    frame,
     infrastructure,
     listing,
     query,
     schedule,
     submit,
 )
+from circinus.api.http.ui import events as event_pages
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
@@ -33,12 +38,12 @@ from circinus.deploy.runtime.heap import freeze_heap
 
 _DESCRIPTION = "Plans compound AI pipelines, deploys the plans and serves requests to them."
 _PAGES = (
-    assets,
     listing,
     query,
     changes,
     deployed,
-    happenings,
+    frame,
+    event_pages,
     schedule,
     infrastructure,
     submit,
@@ -46,7 +51,7 @@ _PAGES = (
 
 
 def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
-    """Yield the application; starting it starts the service, stopping it stops both of them."""
+    """Return the application; starting it starts the service, stopping it stops both of them."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +72,7 @@ def application_of(started: Service) -> FastAPI:
 
 
 def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
-    """Return the application around no service; what starts and stops with it is `lifespan`'s."""
+    """Return the application around no service; `lifespan` starts and stops one."""
     app = FastAPI(
         title="Circinus",
         version=installed_version("circinus"),
@@ -83,9 +88,52 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
     describe(app, with_token=settings.token is not None)
     handle_errors(app)
     app.add_middleware(
-        Gate,
+        BodyLimits,
         body_limit_bytes=settings.body_limit_bytes,
         dataset_limit_bytes=settings.dataset_limit_bytes,
     )
-    app.add_middleware(Guard, **settings.guarded_by)
+    app.add_middleware(Authentication, **settings.guarded_by)
     return app
+
+
+_REFERENCE = "#/components/schemas/"
+
+
+def serve_reference(app: FastAPI) -> None:
+    """Let an application tell what it offers; call it when it has its routes."""
+
+    @app.get("/docs", include_in_schema=False, response_class=HTMLResponse)
+    def docs() -> HTMLResponse:
+        document = app.openapi()
+        found = groupby(_operations(document), key=lambda each: each["section"])
+        chapters = [(name, list(operations)) for name, operations in found]
+        return page("reference.html", {"document": document, "chapters": chapters})
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for path, ways in document["paths"].items():
+        for method, operation in ways.items():
+            yield {
+                "section": operation["tags"][0],
+                "method": method,
+                "path": path,
+                "description": operation["description"],
+                "parameters": [
+                    (each["name"], each["in"])
+                    for each in operation.get("parameters", ())
+                    if each["in"] != "path"
+                ],
+                "schemas": [*_schemas(operation, document["components"]["schemas"])],
+            }
+
+
+def _schemas(
+    operation: Mapping[str, Any], schemas: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    asked = operation.get("requestBody", {}).get("content", {})
+    given = [r.get("content", {}) for s, r in operation["responses"].items() if s[0] == "2"]
+    for what, content in (("Body", asked), *(("Answer", each) for each in given)):
+        for kind in content.values():
+            name = kind.get("schema", {}).get("$ref", "").removeprefix(_REFERENCE)
+            if name:
+                yield what, name, json.dumps(schemas[name], indent=2, ensure_ascii=False)

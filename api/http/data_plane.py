@@ -16,16 +16,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from circinus.api.http.authentication import arrival_in
+from circinus.api.http.bodies import JSON, REQUESTS, parsed, read_body, replayed, require_type
 from circinus.api.http.errors import ClientGone, problem_of, unforeseen
-from circinus.api.http.gate import (
-    JSON,
-    REQUESTS,
-    arrival_in,
-    parsed,
-    read_body,
-    replayed,
-    require_type,
-)
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
 from circinus.api.schemas.service import Late, RequestBody, RequestReply
 from circinus.api.schemas.violations import checked

@@ -13,8 +13,8 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
+from circinus.api.http.authentication import is_guarded
 from circinus.api.http.errors import MEDIA_TYPE, STATUS
-from circinus.api.http.gate import is_guarded
 from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.query import LARGEST_SEED
 from circinus.pipelines.checks import NAME

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 from fastapi import Header
 from starlette.responses import Response
 
+from circinus.api.http.bodies import JSON
 from circinus.api.http.description import header
-from circinus.api.http.gate import JSON
 from circinus.api.phases import CANCELLABLE
 from circinus.api.schemas.plans import PlanList, plan_view
 from circinus.api.schemas.progress import PageRequest, QueryView

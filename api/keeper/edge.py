@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circinus.api.bootstrap.planning import installed_version
+from circinus.api.http.authentication import Authentication
+from circinus.api.http.bodies import JSON
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import JSON, Guard
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits, bounded
 from circinus.api.keeper.route_plane import RoutePlane
@@ -44,7 +45,7 @@ def server_before(
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
     return uvicorn.Server(
         uvicorn.Config(
-            Guard(_alive_before(plane), lag=lag, **settings.guarded_by),
+            Authentication(_alive_before(plane), lag=lag, **settings.guarded_by),
             http=bounded(limits),
             ws="none",
             lifespan="off",

@@ -17,9 +17,9 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from circinus.api.http.bodies import JSON, read_body
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
-from circinus.api.http.gate import JSON, read_body
 from circinus.api.keeper.figures import Counts, QueryFigures, ToldAnswers, figures_from
 from circinus.api.schemas.following import (
     FOLLOWED,

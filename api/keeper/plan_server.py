@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.event_log import start_event_log
+from circinus.api.http.bodies import JSON, REQUESTS
 from circinus.api.http.errors import problem_of
-from circinus.api.http.gate import JSON, REQUESTS
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.keeper.bounded import EdgeLimits

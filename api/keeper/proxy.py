@@ -15,10 +15,10 @@ import httpcore
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
+from circinus.api.http.bodies import REQUESTS, chunks, read_body
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
 from circinus.api.http.event_stream import wants_stream
-from circinus.api.http.gate import REQUESTS, chunks, read_body
 from circinus.api.keeper.bounded import abort
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, Unavailable

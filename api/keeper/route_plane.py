@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import JsonValue
 from starlette.types import ASGIApp
 
+from circinus.api.http.bodies import ROUTE_REQUESTS
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import ROUTE_REQUESTS
 from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.schemas.service import RequestReply
 from circinus.deploy.runtime.dispatcher import RequestResult

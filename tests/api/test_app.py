@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from circinus.api.control.rescheduler import Rescheduler
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
-from circinus.api.http.gate import Gate
+from circinus.api.http.bodies import BodyLimits
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
@@ -205,7 +205,7 @@ def test_a_body_beyond_the_limit_is_taken_in_so_that_its_sender_reads_the_answer
         "query_string": b"",
         "headers": [host, *headers],
     }
-    gate = Gate(never, body_limit_bytes=5, dataset_limit_bytes=5)
+    gate = BodyLimits(never, body_limit_bytes=5, dataset_limit_bytes=5)
     asyncio.run(gate(scope, receive, send))
 
     assert (len(received), sent[0]["status"]) == (taken, 413)

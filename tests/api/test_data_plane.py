@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
+from circinus.api.http.authentication import Authentication
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import Guard
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -59,7 +59,7 @@ def client(tmp_path: Path, deployer: Busy) -> Iterator[TestClient]:
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     app = application_of(service)
     plane = DataPlane(app, deployer, service.parts.infrastructure, LIMIT)
-    yield TestClient(Guard(plane, None), base_url="http://127.0.0.1")
+    yield TestClient(Authentication(plane, None), base_url="http://127.0.0.1")
     service.parts.store.close()
 
 

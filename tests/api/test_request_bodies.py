@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
+from circinus.api.http.authentication import Authentication
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import Guard
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -52,7 +52,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     inner = application_of(service)
     plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**22)
-    yield TestClient(Guard(plane, None), base_url=LOOPBACK, raise_server_exceptions=False)
+    yield TestClient(Authentication(plane, None), base_url=LOOPBACK, raise_server_exceptions=False)
     service.parts.store.close()
 
 

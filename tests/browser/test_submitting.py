@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_and_the_query_is_watched_until_it_serves(
     row = deployment.get_by_role("row", name="Mean latency")
     expect(row).to_contain_text("ms", timeout=_PATIENCE_MS)
     expect(row).to_contain_text("met")
-    expect(page.locator("#happenings")).to_contain_text(f"{query_id} is serving")
+    expect(page.locator("#events")).to_contain_text(f"{query_id} is serving")
     visit.assert_accessible()
 
 
@@ -89,17 +89,15 @@ def test_events_come_by_themselves_and_the_filter_stays_as_it_is_typed(
     wanted = page.get_by_label("Of query")
     wanted.focus()
     page.keyboard.type(query_id[:5])
-    expect(page.locator("#happenings")).to_contain_text(query_id, timeout=_PATIENCE_MS)
-    expect(page.locator("#happenings")).to_contain_text(
-        f"{query_id} is serving", timeout=_PATIENCE_MS
-    )
+    expect(page.locator("#events")).to_contain_text(query_id, timeout=_PATIENCE_MS)
+    expect(page.locator("#events")).to_contain_text(f"{query_id} is serving", timeout=_PATIENCE_MS)
     expect(wanted).to_have_value(query_id[:5])
     expect(wanted).to_be_focused()
     page.keyboard.type(query_id[5:])
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/ui/events?query={query_id}")
     page.get_by_role("link", name="measurement").click()
-    expect(page.locator("#happenings tbody tr").first).to_contain_text("measured a configuration")
+    expect(page.locator("#events tbody tr").first).to_contain_text("measured a configuration")
     visit.assert_accessible()
 
 
@@ -183,4 +181,4 @@ def test_a_drift_is_seen_where_it_happens(chromium: Browser, tmp_path: Path) -> 
             expect(deployment.get_by_role("row", name="device")).to_contain_text("shrink")
             visit.assert_accessible()
             visit.open("/ui/events?kind=query.drifted")
-            expect(page.locator("#happenings tbody tr")).to_contain_text(f"{query_id} drifted")
+            expect(page.locator("#events tbody tr")).to_contain_text(f"{query_id} drifted")

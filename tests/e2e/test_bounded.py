@@ -14,8 +14,8 @@ import uvicorn
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from circinus.api.http.bodies import chunks, read_body
 from circinus.api.http.errors import ClientGone, TooSlow, problem_of
-from circinus.api.http.gate import chunks, read_body
 from circinus.api.keeper.bounded import EdgeLimits, bounded
 from circinus.api.keeper.proxy import Proxy, Upstream
 from circinus.pipelines.errors import CircinusError

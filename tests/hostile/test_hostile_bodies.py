@@ -12,8 +12,8 @@ import pytest
 
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
+from circinus.api.http.authentication import Authentication
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.http.gate import Guard
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
@@ -41,7 +41,7 @@ def send(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Send]:
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     inner = application_of(service)
     plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**20)
-    transport = httpx.ASGITransport(Guard(plane, None), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(Authentication(plane, None), raise_app_exceptions=False)
 
     with asyncio.Runner() as runner:
         client = httpx.AsyncClient(transport=transport, base_url=LOOPBACK)

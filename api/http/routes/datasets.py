@@ -7,8 +7,8 @@ from asyncio import Lock
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from circinus.api.http.bodies import UPLOADS
 from circinus.api.http.description import header, problems
-from circinus.api.http.gate import UPLOADS
 from circinus.api.http.routes.paths import DATASET
 from circinus.api.http.routes.service import ServiceOf
 from circinus.api.schemas.datasets import DatasetList, DatasetView

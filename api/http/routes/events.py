@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from circinus.api.control.feed import Feed
+from circinus.api.http.bodies import JSON
 from circinus.api.http.description import problems
 from circinus.api.http.event_stream import STREAM, EventStream, wants_stream
-from circinus.api.http.gate import JSON
 from circinus.api.http.routes.paths import QUERY
 from circinus.api.http.routes.service import FeedOf, ServiceOf
 from circinus.api.schemas.events import LARGEST_ID, EventPage, EventsRequest

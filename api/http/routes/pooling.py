@@ -6,9 +6,9 @@ import asyncio
 
 from fastapi import APIRouter
 
+from circinus.api.http.bodies import ReadOnce
 from circinus.api.http.description import problems
 from circinus.api.http.routes.paths import QUERY
-from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.routes.service import ServiceOf
 from circinus.api.schemas.pooling import PoolBody, PoolView
 from circinus.api.schemas.pools import (

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import JsonValue
 
 from circinus.api.control.service import Service
+from circinus.api.http.authentication import arrival_in
+from circinus.api.http.bodies import JSON, ReadOnce
 from circinus.api.http.data_plane import reply_of, shown_output, terms_of, while_connected
 from circinus.api.http.description import header, problems
-from circinus.api.http.gate import JSON, arrival_in
 from circinus.api.http.payload_json import payload_from_json
 from circinus.api.http.routes.paths import PLAN, QUERY
-from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import TAGGED, IfNoneMatch, tagged
 from circinus.api.phases import LIVE

@@ -6,9 +6,9 @@ import asyncio
 
 from fastapi import APIRouter
 
+from circinus.api.http.bodies import ReadOnce
 from circinus.api.http.description import problems
 from circinus.api.http.routes.paths import ROUTE
-from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.routes.service import ServiceOf
 from circinus.api.schemas.routes import RouteInput, RouteList, RouteView
 from circinus.api.schemas.service import RequestBody, RequestReply

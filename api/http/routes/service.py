@@ -12,9 +12,9 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.control.feed import Feed
 from circinus.api.control.service import Service
+from circinus.api.http.bodies import ReadOnce
 from circinus.api.http.event_stream import frame
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
-from circinus.api.http.routes.read_once import ReadOnce
 from circinus.api.http.shown import LATEST, TAGGED, IfNoneMatch, ShownQueries, tagged
 from circinus.api.schemas.base import HealthView, time_of
 from circinus.api.schemas.planning import MethodView, method_view

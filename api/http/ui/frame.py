@@ -6,14 +6,16 @@ Pages get their data as routes do, by use cases and `ShownBy`, never through HTT
 from __future__ import annotations
 
 from collections.abc import Mapping
+from mimetypes import guess_type
 from typing import Annotated
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from circinus.api.control.service import Service
-from circinus.api.http.pages import page
+from circinus.api.http.pages import STATIC, page, static_files
+from circinus.api.store.records import NotFound
 from circinus.pipelines.errors import InvalidInput
 
 ALL_EVENTS = "/v1/events"
@@ -56,4 +58,22 @@ async def _form(request: Request) -> Mapping[str, str]:
 
 Form = Annotated[Mapping[str, str], Depends(_form)]
 """What a form holds: field -> its last value, without spaces around it; InvalidInput if there is
-none. A page of another site cannot send one: see `api.http.origins`."""
+none. A page of another site cannot send one: see `api.http.authentication`."""
+
+
+router = APIRouter(include_in_schema=False)
+_FOR_EVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
+
+
+@router.get(STATIC + "{name}")
+def asset(name: str, v: Annotated[str, Query(max_length=40)] = "") -> Response:
+    """Return a file; NotFound if there is none of that name."""
+    if name not in static_files():
+        raise NotFound("file", name)
+    content, version = static_files()[name]
+    kind = guess_type(name)[0] or "text/plain"
+    headers = {
+        "Cache-Control": _FOR_EVER if v == version else _ASK_AGAIN,
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(content, media_type=kind, headers=headers)

@@ -165,4 +165,4 @@ def test_drifts_and_what_was_done_are_told_latest_first_each_reason_once(
 def test_the_page_of_the_query_has_it_without_a_script(client: TestClient) -> None:
     page = client.get("/ui/queries/q-1").text
     assert 'id="deployment"' in page
-    assert 'id="happenings"' in page
+    assert 'id="events"' in page

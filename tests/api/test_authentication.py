@@ -15,8 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from circinus.api.http.app import application
-from circinus.api.http.gate import Guard
-from circinus.api.http.login import SESSION_S, Login
+from circinus.api.http.authentication import SESSION_S, Authentication, Login
 from circinus.api.settings import Settings
 from circinus.pipelines.clock import ManualClock
 from tests.api.test_app import Answered
@@ -32,7 +31,7 @@ async def _reached(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def client(token: str | None = TOKEN, *hosts: str, base_url: str = OWN) -> TestClient:
-    guard = Guard(_reached, token, hosts=hosts, cookie="circinus-8350")
+    guard = Authentication(_reached, token, hosts=hosts, cookie="circinus-8350")
     return TestClient(guard, base_url=base_url, follow_redirects=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from circinus.api.http.ui.candidates import candidates
+from circinus.api.http.ui.query import candidates
 from circinus.api.schemas.query import SloRequest
 from circinus.planner.search.trials import TrialState
 from tests.api.drawing.views import SLO, plan, trial

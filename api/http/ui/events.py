@@ -1,4 +1,4 @@
-"""What happened, newest first: in the whole service, and to one query."""
+"""Pages of events, newest first: of the whole service, and of one query."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Of = Annotated[str, Query(max_length=80, pattern=r"^[^\x00]*$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HappeningsAsked:
+class EventFilter:
     """Which events a page shows: the newest, or those before or after one."""
 
     kind: str = ""  # among `_KINDS`
@@ -62,68 +62,68 @@ class HappeningsAsked:
     after: int = 0  # the oldest after it; 0: the newest
 
     def at(self, path: str = EVENTS, **other: object) -> str:
-        """Return the path of a page with something else, from its newest event on."""
-        told = {"kind": self.kind, "query": self.query, **other}
-        given = urlencode({name: value for name, value in told.items() if value})
-        return f"{path}?{given}" if given else path
+        """Return the path of a page with other parameters, from its newest event on."""
+        values = {"kind": self.kind, "query": self.query, **other}
+        query = urlencode({name: value for name, value in values.items() if value})
+        return f"{path}?{query}" if query else path
 
 
-def _asked(kind: _Kind = "", query: _Of = "", before: _Id = 0, after: _Id = 0) -> HappeningsAsked:
-    return HappeningsAsked(
+def _selection(kind: _Kind = "", query: _Of = "", before: _Id = 0, after: _Id = 0) -> EventFilter:
+    return EventFilter(
         kind=kind if kind in _KINDS else "", query=query.strip(), before=before, after=after
     )
 
 
-Asked = Annotated[HappeningsAsked, Depends(_asked)]
+Selected = Annotated[EventFilter, Depends(_selection)]
 
 
 @router.get(EVENTS)
-def every(service: ServiceOf, asked: Asked) -> HTMLResponse:
-    """Return the page of what happened in the whole service; an unknown kind is none."""
+def every(service: ServiceOf, selection: Selected) -> HTMLResponse:
+    """Return the page of all events; an unknown kind is none."""
     since = all_events(service)
-    told = happenings(service.parts.store.events, asked)
-    return framed("happenings.html", service, told, section="Events", events=since)
+    table = event_table(service.parts.store.events, selection)
+    return framed("events.html", service, table, section="Events", events=since)
 
 
 @router.get(_PART)
-def part(service: ServiceOf, asked: Asked) -> HTMLResponse:
+def part(service: ServiceOf, selection: Selected) -> HTMLResponse:
     """Return the part of the page that changes by itself."""
-    return page("_happenings.html", happenings(service.parts.store.events, asked))
+    return page("_events.html", event_table(service.parts.store.events, selection))
 
 
 @router.get(f"/ui{QUERY}/events")
 def of_query(query_id: str, service: ServiceOf) -> HTMLResponse:
-    """Return the part of a query's page with what happened to it; NotFound if there is none."""
+    """Return the events of a query as a part of its page; NotFound if there is none."""
     service.parts.store.state(query_id)
-    return page("_happenings.html", happenings_of(service.parts.store.events, query_id))
+    return page("_events.html", query_event_table(service.parts.store.events, query_id))
 
 
-def happenings_of(log: EventLog, query_id: str) -> dict[str, object]:
-    """Return what `_happenings.html` shows of one query, in its page."""
+def query_event_table(log: EventLog, query_id: str) -> dict[str, object]:
+    """Return what `_events.html` shows of one query, in its page."""
     part = f"/ui/queries/{quote(query_id)}/events"
-    return happenings(log, HappeningsAsked(query=query_id)) | {"whole": False, "part": part}
+    return event_table(log, EventFilter(query=query_id)) | {"whole": False, "part": part}
 
 
-def happenings(log: EventLog, asked: HappeningsAsked) -> dict[str, object]:
-    """Return what `_happenings.html` shows, in the page of events."""
-    kinds, query_id = _KINDS.get(asked.kind, _KINDS[""]), asked.query.strip() or None
+def event_table(log: EventLog, selection: EventFilter) -> dict[str, object]:
+    """Return what `_events.html` shows, in the page of events."""
+    kinds, query_id = _KINDS.get(selection.kind, _KINDS[""]), selection.query.strip() or None
     most = SHOWN + 1  # one more tells whether there is a page after this one
-    if asked.after:
-        found = log.since(asked.after, most, query_id=query_id, kinds=kinds)
+    if selection.after:
+        found = log.since(selection.after, most, query_id=query_id, kinds=kinds)
         more, shown = len(found) > SHOWN, found[:SHOWN]
         older, newer = bool(shown), more
     else:
-        until = asked.before - 1 if asked.before else LARGEST_ID
+        until = selection.before - 1 if selection.before else LARGEST_ID
         found = log.newest(most, until=until, query_id=query_id, kinds=kinds)
         more, shown = len(found) > SHOWN, found[-SHOWN:]
-        older, newer = more, bool(asked.before)
+        older, newer = more, bool(selection.before)
     return {
-        "asked": asked,
+        "selection": selection,
         "names": _NAMES,
-        "happened": shown[::-1],
-        "older": asked.at(before=shown[0].id) if older else "",
-        "newer": asked.at(after=shown[-1].id) if newer and shown else "",
+        "events": shown[::-1],
+        "older": selection.at(before=shown[0].id) if older else "",
+        "newer": selection.at(after=shown[-1].id) if newer and shown else "",
         "whole": True,
-        "part": asked.at(_PART),
-        "moves": not (asked.before or asked.after),
+        "part": selection.at(_PART),
+        "moves": not (selection.before or selection.after),
     }

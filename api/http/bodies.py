@@ -1,23 +1,20 @@
-"""What every request passes before anybody acts on it: the guard, then the checks of its body.
+"""Bodies of requests: at most so large, in time, of the type that a path takes, and read once.
 
-With a token: whoever shows it, or the cookie that a browser got for it, may talk to the service.
-Without: whoever reaches loopback under a loopback name. What pages of others may do: `origins`.
-
-A plain ASGI middleware, so that unknown paths, too, tell nothing without a token, and no body is
-held in memory beyond the limit.
+A plain ASGI middleware: no body is held in memory beyond the limit, and what it holds goes on with
+the request, for routes of the class `ReadOnce`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from email.message import Message
-from socket import gethostname
+from typing import Any
 
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
@@ -26,28 +23,18 @@ from circinus.api.http.errors import (
     ClientGone,
     NotJson,
     TooSlow,
-    Unauthorised,
     WrongMediaType,
     answer_of,
 )
-from circinus.api.http.login import LARGEST_FORM, LOGIN, LOGOUT, Login
-from circinus.api.http.loop_lag import LoopLag
-from circinus.api.http.origins import require_host, require_loopback, require_same_site
-from circinus.api.http.pages import STATIC
-from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.io.strict import MOST_VALUES, read_json
 
-OPEN = frozenset({"/healthz", "/readyz", LOGIN, LOGOUT})
-"""Paths that need no token."""
-_SCHEME = "bearer"
-_ARRIVED = "circinus.arrived"  # when the head of a request was there
 _TREE = "circinus.tree"  # what a body holds
 _MOST_DRAINED = 2**28  # bytes of a body that is too large
 _PATIENCE_S = 30.0  # for a body
 _LARGE = 2**21  # bytes of a body that is put together elsewhere
 _LEAST_BYTES_PER_S = 2**14  # that earn it a second more: a data set of 64 MiB has an hour
-_MOST_TOLD = 5000  # values of a body that tells the service what to do
+_MOST_CHANGES = 5000  # values of a body that tells the service what to do
 REQUESTS = re.compile(r"/v1/queries/([^/]+)/requests")
 """The path of requests to deployments, with the query."""
 ROUTE_REQUESTS = re.compile(r"/v1/routes/([^/]+)/requests")
@@ -60,88 +47,7 @@ UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "appli
 """Media types of data sets, with the kind that each is."""
 
 
-def arrival_in(scope: Scope) -> float:
-    """Return when a request's head had arrived, on the system's clock."""
-    arrived: float = scope[_ARRIVED]
-    return arrived
-
-
-def tree_in(scope: Scope) -> object:
-    """Return what a request's body holds; None without one. Not to be changed."""
-    return scope.get(_TREE)
-
-
-def is_guarded(path: str) -> bool:
-    """Return whether a path is for those who show the token, where there is one."""
-    return path not in OPEN and not path.startswith(STATIC)
-
-
-class Guard:
-    """Lets whoever may talk to the service through, or answers with a problem document.
-
-    A token of None need not be shown, but only loopback names are served then; with one, names of
-    this computer and `hosts`. A request is taken to have arrived `lag` earlier than it was seen:
-    its head waited for a busy event loop.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        token: str | None,
-        lag: LoopLag | None = None,
-        hosts: Sequence[str] = (),
-        cookie: str = "circinus",
-    ) -> None:
-        self._app, self._token, self._clock, self._lag = app, token, SystemClock(), lag
-        self._hosts, self._names = tuple(hosts), (gethostname().lower(), *hosts)
-        self._login = None if token is None else Login(token, cookie, self._clock)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, see ASGI."""
-        if scope["type"] == "http":
-            lag_s = 0.0 if self._lag is None else self._lag.seconds()
-            scope[_ARRIVED] = self._clock.now() - lag_s
-            try:
-                response = await self._answered(scope, receive)
-            except CircinusError as error:
-                response = answer_of(error, scope)
-            if response is not None:
-                await response(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    async def _answered(self, scope: Scope, receive: Receive) -> Response | None:
-        """Return what concerns nobody but the guard, or None."""
-        headers, login = Headers(scope=scope), self._login
-        if login is None:
-            require_loopback(headers)
-        else:
-            require_host(headers, self._names)
-        require_same_site(scope["method"], headers, self._hosts)
-        if login is None:
-            return None
-        if scope["path"] in (LOGIN, LOGOUT):
-            return await login.answer(
-                scope, headers, await read_body(headers, receive, LARGEST_FORM)
-            )
-        if (
-            not is_guarded(scope["path"])
-            or self._shows_token(headers)
-            or login.has_session(headers)
-        ):
-            return None
-        if (page := login.page_instead(scope, headers)) is not None:
-            return page
-        raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
-
-    def _shows_token(self, headers: Headers) -> bool:
-        scheme, _, shown = headers.get("authorization", "").partition(" ")
-        # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
-        same = hmac.compare_digest(shown.strip().encode(), (self._token or "").encode())
-        return scheme.lower() == _SCHEME and same
-
-
-class Gate:
+class BodyLimits:
     """Checks bodies: lets a request through to the application, or answers it.
 
     What a body holds goes on with it, so that it is read once.
@@ -167,7 +73,7 @@ class Gate:
                 if not (uploads or form):
                     asked = (REQUESTS, ROUTE_REQUESTS)
                     inputs = any(each.fullmatch(scope["path"]) for each in asked)
-                    scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_TOLD)
+                    scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_CHANGES)
         except CircinusError as error:
             await answer_of(error, scope)(scope, receive, send)
             return
@@ -264,3 +170,21 @@ def replayed(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
+
+
+class ReadOnce(APIRoute):
+    """A route whose requests have been read."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return FastAPI's own handler, on such a request."""
+        handle = super().get_route_handler()
+
+        async def read(request: Request) -> Response:
+            return await handle(_Read(request.scope, request.receive))
+
+        return read
+
+
+class _Read(Request):
+    async def json(self) -> Any:  # noqa: ANN401 - as it is overridden
+        return self.scope.get(_TREE)

@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from fastapi.testclient import TestClient
 
-from circinus.api.http.ui.happenings import SHOWN
+from circinus.api.http.ui.events import SHOWN
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.records import NewEvent
 from tests.api.fakes import add_planned, plan
