@@ -18,7 +18,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help install demo demo-calls demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format lock proto clean
+.PHONY: help install demo demo-calls demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format docs lock proto clean
 
 ## help: list the targets
 help:
@@ -127,6 +127,10 @@ format: $(STAMP)
 
 # Writes to a scratch file first, so that a resolution that fails leaves the lock alone.
 # An existing pin is kept unless a range refuses it; LOCK_FLAGS=--upgrade takes the newest.
+## docs: the pages and the reference as a site, in build/site
+docs: $(STAMP)
+	$(BIN)/python -m mkdocs build
+
 ## lock: resolve pyproject.toml again and write constraints.txt
 lock:
 	test -x $(BIN)/pip-compile || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -287,6 +289,23 @@ def test_every_setting_of_the_service_is_in_its_page_with_its_name_in_the_enviro
     documented = re.findall(r"^- `(CIRCINUS_[A-Z_]+)`", read("docs/service.md"), re.MULTILINE)
 
     assert sorted(documented) == sorted(f"CIRCINUS_{n.upper()}" for n in Settings.model_fields)
+
+
+def test_the_reference_has_everything_that_users_import() -> None:
+    import circinus
+
+    listed = re.findall(r"^::: circinus\.(\w+)$", read("docs/reference.md"), re.MULTILINE)
+
+    assert sorted(listed) == sorted(set(circinus.__all__) - {"__version__"})
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "Return" in (tmp_path / "reference" / "index.html").read_text(encoding="utf-8")
 
 
 def test_make_help_lists_every_target() -> None:
