@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from math import inf
 from threading import Lock
 
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock, SystemClock
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 600.0
+_PAUSES = Backoff(10.0, 600.0)
 _PEACE_S = 60.0  # after which a trouble is a new one
 _FIELDS = "circinus_fields"
 
@@ -62,7 +63,7 @@ class Outage:
     _told: bool = field(default=False, init=False)
     _over_at: float = field(default=-inf, init=False)
     _next_at: float = field(default=-inf, init=False)
-    _pause_s: float = field(default=_FIRST_PAUSE_S, init=False)
+    _times: int = field(default=0, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def lasts(self, *, cause: str) -> None:
@@ -72,12 +73,12 @@ class Outage:
             if self._since is None:
                 self._since, self._told = now, False
                 if now - self._over_at > _PEACE_S:  # what comes and goes is told ever more seldom
-                    self._next_at, self._pause_s = now, _FIRST_PAUSE_S
+                    self._next_at, self._times = now, 0
             lasted_s, due = now - self._since, now >= self._next_at
             if due:
                 self._told = True
-                self._next_at = now + self._pause_s
-                self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+                self._times += 1
+                self._next_at = now + _PAUSES.pause_s(self._times)
         if due:
             trouble(self.log, self.name, cause=cause, lasted_s=round(lasted_s, 3))
 

@@ -198,7 +198,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     return Discovery(
         cluster=_cluster("", DISCOVERY)[0],
         tiers=tuple(name for tier in shared for name in tier.pools),
-        told=parts.capacity.set_machines,
+        report=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
         tolerations=read_pod_template(settings.worker_pod_template).tolerations,
         own=told_of_pools(parts.infrastructure),

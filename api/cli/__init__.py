@@ -99,9 +99,8 @@ for _body in (
     *(machine.prepare, machine.calibrate, breaking.breakpoint_, doctor.doctor, serving.verify),
 ):
     command(app, _body)
-_DEPLOY = (deploying.render, deploying.diff, deploying.apply)
-_DEPLOYED = (deploying.status, deploying.rollback, deploying.delete)
-_group("deploy", "Plans in a Kubernetes cluster.", *_DEPLOY, *_DEPLOYED, epilog=EPILOG)
+_DEPLOY = (deploying.render, deploying.diff, deploying.apply, deploying.status, deploying.delete)
+_group("deploy", "Plans in a Kubernetes cluster.", *_DEPLOY, epilog=EPILOG)
 _pipelines = typer.Typer()
 _pipelines.callback(invoke_without_command=True, epilog=EPILOG)(wrapped(machine.pipelines))
 command(_pipelines, machine.show)

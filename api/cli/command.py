@@ -30,17 +30,24 @@ class ExitCode(IntEnum):
     EXHAUSTED = 4  # a limit ended planning before a feasible plan was found
     DIFFERS = 5  # the cluster is not as rendered
     REFUSED = 6  # the cluster said no: conflict, quota, admission, a missing role or namespace
-    NO_ROOM = 7  # the nodes have none
     NOT_READY = 8  # workers are not ready, in time or now
     DATABASE = 9  # it cannot be used: corrupt, newer, read-only, full, away, another service's
     FAILED = 10  # no plan, because operators failed
     INTERRUPTED = 130
 
 
+class CommandFailed(CircinusError):
+    """Ends a command with an exit code and a message."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
 EPILOG = (
     "Exit codes: 0 ok, 1 internal error or no service, 2 bad input, 3 infeasible, "
     "4 budget exhausted, 10 operators failed; of deploy: 5 differs, 6 refused by the cluster, "
-    "7 no room, 8 not ready; 9 the database cannot be used."
+    "8 not ready; 9 the database cannot be used."
 )
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
@@ -131,5 +138,5 @@ def _told(error: BaseException) -> tuple[ExitCode, str]:
     if isinstance(error, DatabaseFailed):
         return ExitCode.DATABASE, error.whole
     if isinstance(error, CircinusError):
-        return ExitCode.INTERNAL, str(error)
+        return error.code if isinstance(error, CommandFailed) else ExitCode.INTERNAL, str(error)
     return ExitCode.INTERNAL, f"internal error: {type(error).__name__}: {error}"

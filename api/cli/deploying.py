@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+from rich.text import Text
 from typer import Argument, Option, echo
 
 from circinus.api.bootstrap.registry import pipeline_here
-from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.command import CommandFailed, ExitCode, leave
 from circinus.api.cli.options import InfrastructureName
 from circinus.api.client import Client
 from circinus.api.query_file import query_of, read_document, read_infrastructure
@@ -20,23 +22,19 @@ from circinus.api.schemas.schedule import MachineShare
 from circinus.api.schemas.violations import checked
 from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.images import WORKER_IMAGE
-from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Slice
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it
     from circinus.deploy.kubernetes.api import Cluster
+    from circinus.deploy.kubernetes.kubectl import Kubectl
     from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan
-    from circinus.deploy.kubernetes.outcome import RolloutOutcome
-    from circinus.deploy.kubernetes.rollout import Rollout
 
 _SOURCE = "File of `circinus export`, or id of a query of the service."
 PlanSource = Annotated[str, Argument(metavar="PLAN", help=_SOURCE)]
 QueryName = Annotated[str, Argument(metavar="ID", help="Id of a deployed query.")]
 Namespace = Annotated[str, "Of the objects."]
-Timeout = Annotated[float, "Seconds to become ready in."]
-Force = Annotated[bool, "Take fields over that other field managers own."]
 _WAY = "The way to the cluster; default: the pod's account, else KUBECONFIG."
 
 
@@ -47,12 +45,12 @@ class ClusterOptions:
     namespace: Namespace = "default"
     kubeconfig: Annotated[Path | None, _WAY] = None
 
-    def rollout(self, screen: Screen, *, timeout_s: float = 300.0, force: bool = False) -> Rollout:
-        """Return what acts on the cluster."""
-        from circinus.deploy.kubernetes.rollout import Rollout
+    @property
+    def kubectl(self) -> Kubectl:
+        """What acts on the objects of plans."""
+        from circinus.deploy.kubernetes.kubectl import Kubectl
 
-        server, clock = self.server(), SystemClock()
-        return Rollout(server, self.namespace, clock, timeout_s, force, screen.note)
+        return Kubectl(namespace=self.namespace, kubeconfig=self.kubeconfig)
 
     def server(self) -> Cluster:
         """Return the cluster's API server; InvalidInput if there is no way to it."""
@@ -128,13 +126,11 @@ def diff(
 ) -> None:
     """Show what `apply` would change; the exit code is 5 if anything."""
     rendered = options.rendered(client, plan, cluster.namespace)
-    found = cluster.rollout(screen).diff([rendered])
-    lines = [f"+ {key}" for key in found.create]
-    for key, fields in found.change.items():
-        lines += [f"~ {key}", *(f"    {field}" for field in fields)]
-    lines += [f"- {key}" for key in found.prune]
-    screen.show("\n".join(lines) or "no difference", document=found)
-    leave(ExitCode.OK if found.is_empty else ExitCode.DIFFERS)
+    with _refusals():
+        changes, obsolete = cluster.kubectl.diff(rendered)
+    words = "\n".join(filter(None, [changes.rstrip(), *(f"- {name}" for name in obsolete)]))
+    screen.show(Text(words or "no difference"), document={"changes": changes, "prune": obsolete})
+    leave(ExitCode.DIFFERS if words else ExitCode.OK)
 
 
 def apply(
@@ -143,54 +139,54 @@ def apply(
     plan: PlanSource,
     cluster: ClusterOptions,
     dry_run: Annotated[bool, "Let the server check everything, change nothing."] = False,
-    force: Force = False,
-    timeout: Timeout = 300.0,
+    force: Annotated[bool, "Take fields over that other field managers own."] = False,
+    timeout: Annotated[float, "Seconds to become ready in."] = 300.0,
     *,
     options: RenderOptions,
 ) -> None:
     """Deploy a plan, wait until it is ready, then remove what the plan before left."""
-    rendered = [options.rendered(client, plan, cluster.namespace)]
-    there = cluster.rollout(screen, timeout_s=timeout, force=force)
-    _show_and_leave(screen, there.preview(rendered) if dry_run else there.apply(rendered))
+    rendered = options.rendered(client, plan, cluster.namespace)
+    pruned: Sequence[str] = ()
+    with _refusals():
+        if dry_run:
+            applied = cluster.kubectl.preview(rendered)
+        else:
+            applied, pruned = cluster.kubectl.apply(rendered, timeout_s=timeout, force=force)
+    lines = [f"+ {name}" for name in applied] + [f"- {name}" for name in pruned]
+    document = {"state": "preview" if dry_run else "ready", "applied": applied, "pruned": pruned}
+    screen.show("\n".join(lines), document=document)
 
 
 def status(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None:
-    """Show how many workers of a query are ready, and its revisions."""
-    from circinus.deploy.kubernetes.rollout import readiness
-
-    there = cluster.rollout(screen)
-    workers = readiness(there.live(query_id))
-    revisions = there.history(query_id)
+    """Show how many workers of a query are ready; the exit code is 8 if not all."""
+    with _refusals():
+        workers = cluster.kubectl.workers(query_id)
     lines = [f"{name}: {ready} of {wanted} ready" for name, (ready, wanted) in workers.items()]
-    lines += [f"revision {each.number}: plan {each.rendered.plan_id}" for each in revisions]
-    document = {
-        "workers": {name: {"ready": r, "wanted": w} for name, (r, w) in workers.items()},
-        "revisions": [{"number": e.number, "plan_id": e.rendered.plan_id} for e in revisions],
-    }
+    document = {"workers": {name: {"ready": r, "wanted": w} for name, (r, w) in workers.items()}}
     screen.show("\n".join(lines) or f"nothing of query {query_id}", document=document)
     late = any(ready < wanted for ready, wanted in workers.values())
     leave(ExitCode.NOT_READY if late or not workers else ExitCode.OK)
 
 
-def rollback(
-    screen: Screen,
-    query_id: QueryName,
-    revision: Annotated[int | None, "Which; default: the last other one."] = None,
-    *,
-    cluster: ClusterOptions,
-    force: Force = False,
-    timeout: Timeout = 300.0,
-) -> None:
-    """Deploy an earlier plan of a query again."""
-    there = cluster.rollout(screen, timeout_s=timeout, force=force)
-    _show_and_leave(screen, there.rollback(query_id, revision))
-
-
 def delete(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None:
-    """Delete everything of a query, its history too."""
-    keys = cluster.rollout(screen).delete(query_id)
-    words = "\n".join(f"- {key}" for key in keys) or f"nothing of query {query_id}"
-    screen.show(words, document={"deleted": keys})
+    """Delete everything of a query."""
+    with _refusals():
+        names = cluster.kubectl.delete(query_id)
+    words = "\n".join(f"- {name}" for name in names) or f"nothing of query {query_id}"
+    screen.show(words, document={"deleted": names})
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Give what kubectl says no to the exit codes of `circinus deploy`."""
+    from circinus.deploy.kubernetes.kubectl import KubectlFailed, NotReady
+
+    try:
+        yield
+    except KubectlFailed as error:
+        raise CommandFailed(ExitCode.REFUSED, str(error)) from error
+    except NotReady as error:
+        raise CommandFailed(ExitCode.NOT_READY, str(error)) from error
 
 
 class NamedPlan(NamedTuple):
@@ -254,25 +250,3 @@ def _scheduled(found: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
         slices=tuple(Slice(each.tier, each.machine, each.share) for each in found.machines),
         machine_types=tuple(each.machine_type for each in found.machines),
     )
-
-
-def _show_and_leave(screen: Screen, outcome: RolloutOutcome) -> None:
-    lines = [f"{outcome.state}: {outcome.words}" if outcome.words else outcome.state.value]
-    lines += [f"+ {key}" for key in outcome.applied]
-    lines += [f"! {key} was not written" for key in outcome.missing]
-    lines += [f"- {key}" for key in outcome.pruned]
-    if outcome.revision is not None:
-        lines.append(f"revision {outcome.revision}")
-    screen.show("\n".join(lines), document=outcome)
-    leave(_EXITS[outcome.state.value])
-
-
-_EXITS = {
-    "ready": ExitCode.OK,
-    "preview": ExitCode.OK,
-    "capacity": ExitCode.NO_ROOM,
-    "unschedulable": ExitCode.NO_ROOM,
-    "timed out": ExitCode.NOT_READY,
-    "unavailable": ExitCode.INTERNAL,
-    **dict.fromkeys(("conflict", "quota", "refused", "forbidden", "namespace"), ExitCode.REFUSED),
-}

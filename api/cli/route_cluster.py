@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import RenderableType
 from typer import Argument, Option, echo
 
-from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.command import CommandFailed, ExitCode, leave
 from circinus.api.cli.options import MetricName, probes_here
 from circinus.api.query_file import read_document
 from circinus.api.schemas.routes import RouteInput
@@ -112,18 +112,13 @@ def follow_in_cluster(
     """Write a route's objects and follow its capacity, until SIGTERM or an interrupt."""
     from circinus.deploy.kubernetes.access import NotAllowed
     from circinus.deploy.kubernetes.api import ClusterRefused
-    from circinus.deploy.kubernetes.outcome import told_of
+    from circinus.deploy.kubernetes.diagnosis import with_remedy
 
     try:
         steered = _followed(screen, _follower(screen, route, options, probes), once=once)
     except (ClusterRefused, NotAllowed) as error:
-        words = str(error) if isinstance(error, NotAllowed) else told_of(error)[1]
-        if screen.as_json:
-            screen.json({"error": {"code": ExitCode.REFUSED, "message": words, "errors": ()}})
-        else:
-            screen.err.print(f"error: {words}", soft_wrap=True)
-        leave(ExitCode.REFUSED)
-        return
+        words = with_remedy(error) if isinstance(error, ClusterRefused) else str(error)
+        raise CommandFailed(ExitCode.REFUSED, words) from error
     if steered is not None:
         screen.show(*_lines(route, steered), document=_document(route, steered))
         leave(ExitCode.OK if _suffices(route, steered) or not once else ExitCode.INFEASIBLE)

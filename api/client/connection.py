@@ -19,6 +19,7 @@ from circinus.api.schemas.base import ProblemDetails
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import service_address
 from circinus.pipelines import checks
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
@@ -69,8 +70,7 @@ class Retries:
 
     def pause_s(self, failed: int) -> float:
         """Return the pause after so many tries in a row that failed, `>= 1`."""
-        longest = min(self.first_s * 2.0 ** min(failed - 1, 60), self.longest_s)
-        return longest * (0.5 + self.chance() / 2)
+        return Backoff(self.first_s, self.longest_s).spread_s(failed, self.chance())
 
 
 NO_RETRIES = Retries(tries=1, total_s=0.0, silent_s=0.0)

@@ -7,11 +7,12 @@ database is away is told by `api.store.engine`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from circinus.api.store.failures import DatabaseFailed
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.execution.calling import Leave
 from circinus.pipelines.model.configuration import Configuration
@@ -19,7 +20,7 @@ from circinus.pipelines.model.endpoints import Usage
 from circinus.profiler.journal import Journal, MeasuredInput
 from circinus.profiler.spending import Ledger, Spent
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_PAUSES = Backoff(0.1, 2.0)
 T = TypeVar("T")
 
 
@@ -37,13 +38,12 @@ class DatabasePatience:
         except DatabaseFailed:
             pass
         with self.waiting():
-            pause_s = _FIRST_PAUSE_S
+            failures = 0
             while True:
-                self.clock.sleep(pause_s)
-                try:
+                failures += 1
+                self.clock.sleep(_PAUSES.pause_s(failures))
+                with suppress(DatabaseFailed):
                     return action()
-                except DatabaseFailed:
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,12 +22,12 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.model.plan import Plan
 
-FIRST_RETRY_S = 1.0
-LONGEST_RETRY_S = 60.0
+_RETRIES = Backoff(1.0, 60.0)
 _AT_ONCE_S = 0.1
 """What is there within it is told by the tick that asked for it, not by a later one."""
 _DEPLOYED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
@@ -195,11 +195,9 @@ class Reconciler:
             self._failures, self._retry_at = 0, None
 
     def _retry_later(self) -> None:
-        if self._retry_at is not None:
-            return
-        pause = min(FIRST_RETRY_S * 2**self._failures, LONGEST_RETRY_S)
-        self._failures += 1
-        self._retry_at = self.parts.clock.now() + pause
+        if self._retry_at is None:
+            self._failures += 1
+            self._retry_at = self.parts.clock.now() + _RETRIES.pause_s(self._failures)
 
     def _mark_once(self, query_id: str, to: QueryPhase, message: str, told: _Told) -> bool:
         """Mark a query unless that was its latest mark since it was set out; give whether."""

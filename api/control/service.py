@@ -180,7 +180,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
     supervisor = PlanningSupervisor(parts=parts, spawn=spawn_with(settings))
     supervisor.start()
     if discovery is not None:
-        discovery.start()
+        discovery.mirror.start()
     follower = PoolFollower(parts=parts, deployer=deployer, choose=service.choose_pool)
     rescheduler = Rescheduler(parts=parts, arrivals_per_s=deployer.arrivals_per_s)
     reconciler = Reconciler(
@@ -212,7 +212,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
         yield service
     finally:
         if discovery is not None:
-            discovery.stop()
+            discovery.mirror.stop()
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)

@@ -15,12 +15,12 @@ from circinus.api.control.pulse import PlanningProcess
 from circinus.api.event_log import event, trouble
 from circinus.api.store.failures import DatabaseFailed, DatabaseOwned
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.pipelines.backoff import Backoff
 
 TICK_S = 0.1
 COMES_UP_S = 120.0
 """Most that a worker may take until its first beat: it imports pipelines, perhaps large ones."""
-_SHORTEST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 10.0
+_RESTARTS = Backoff(0.2, 10.0)
 _GRACE_S = 2.0
 _LONGEST_LOOK_S = 1.0
 """Between two looks, that counts as silence: beats may have come while nobody listened."""
@@ -190,5 +190,4 @@ class PlanningSupervisor:
         trouble(_LOG, "worker.died", worker=seat.worker, cause=cause, query_ids=list(freed))
         # A worker that dies over a query may be replaced at once; one that cannot start may not.
         seat.deaths = 0 if freed else seat.deaths + 1
-        pause = min(_SHORTEST_PAUSE_S * 2**seat.deaths, _LONGEST_PAUSE_S)
-        seat.not_before = self.parts.clock.now() + pause
+        seat.not_before = self.parts.clock.now() + _RESTARTS.pause_s(seat.deaths + 1)

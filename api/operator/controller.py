@@ -20,8 +20,9 @@ from circinus.api.operator.looking import Looks, Ours, everything
 from circinus.api.operator.objects import WatchedObjects
 from circinus.api.operator.queries import QueryBook
 from circinus.api.operator.telling import EventTeller
-from circinus.api.operator.work import Again, WorkQueue
+from circinus.api.operator.work import WorkQueue
 from circinus.deploy.kubernetes.api import Cluster
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 
@@ -30,7 +31,7 @@ WORKERS = 4
 _PATIENCE_S = 10.0  # with a service that does not answer, such as one that is started again
 _STUCK_S = 300.0  # of a look, or between two ticks: something hangs
 _LEAVING_S = 20.0  # for the looks in hand, when it is told to end
-_BROKEN = Again(first_s=1.0, longest_s=60.0)
+_BROKEN = Backoff(first_s=1.0, longest_s=60.0)
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Controller:
     def __post_init__(self) -> None:
         self.queue = WorkQueue(clock=self.clock)
         self.objects = WatchedObjects(
-            cluster=self.cluster, clock=self.clock, heard=self.queue.add, over=self._over
+            cluster=self.cluster, clock=self.clock, on_change=self.queue.add, over=self._over
         )
         self.looks = Looks(
             cluster=self.cluster,
@@ -121,7 +122,7 @@ class Controller:
 
     def _work(self) -> None:
         while (key := self.queue.take()) is not None:
-            again: Again | float | None = _BROKEN
+            again: Backoff | float | None = _BROKEN
             try:
                 again = self.looks.look(key)
             except Exception:  # noqa: BLE001 - the thread's edge: the next look goes on

@@ -14,7 +14,7 @@ from circinus.api.event_log import trouble
 from circinus.api.operator.claims import FINALIZER
 from circinus.api.operator.following import Status, transition
 from circinus.api.operator.looking import seen_of
-from circinus.api.operator.objects import pages_of, path_of_object, path_of_objects
+from circinus.api.operator.objects import path_of_object, path_of_objects
 from circinus.api.operator.telling import EventTeller
 from circinus.deploy.kubernetes.api import Cluster, ClusterRefused, Object
 from circinus.pipelines.clock import Clock
@@ -38,8 +38,7 @@ class Elsewhere:
         """Tell every object that nobody follows; give how many. Raises as `Cluster` does."""
         alone = [
             found
-            for page in pages_of(self.cluster, path_of_objects(None))
-            for found in page["items"]
+            for found in self.cluster.listed_whole(path_of_objects(None))["items"]
             if self._is_alone(found)
         ]
         still = [found for found in alone if found["metadata"]["uid"] in self._alone]

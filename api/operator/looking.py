@@ -29,19 +29,19 @@ from circinus.api.operator.following import (
 from circinus.api.operator.objects import WatchedObjects, path_of_object
 from circinus.api.operator.queries import QueryBook
 from circinus.api.operator.telling import EventTeller
-from circinus.api.operator.work import Again
 from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, Object
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
 
 REST_S = 300.0
 """After so many seconds an object is looked at again of which nothing was heard."""
-_REFUSED_SPEC = Again(first_s=1.0, longest_s=300.0)  # somebody may register the pipeline
-_STOPPING = Again(first_s=0.5, longest_s=2.0)
-_OVERTAKEN = Again(first_s=0.1, longest_s=5.0)
-_UNHEARD = Again(first_s=15.0, longest_s=15.0)  # the end of an outage is heard
+_REFUSED_SPEC = Backoff(first_s=1.0, longest_s=300.0)  # somebody may register the pipeline
+_STOPPING = Backoff(first_s=0.5, longest_s=2.0)
+_OVERTAKEN = Backoff(first_s=0.1, longest_s=5.0)
+_UNHEARD = Backoff(first_s=15.0, longest_s=15.0)  # the end of an outage is heard
 _LONGEST_S = 30.0  # between two tries of what the service or the cluster cannot answer now
-_SAID_NO = Again(first_s=1.0, longest_s=60.0)
+_SAID_NO = Backoff(first_s=1.0, longest_s=60.0)
 _REMEMBERED = 10_000  # retirements
 
 Ours: TypeAlias = Callable[[Object], bool]
@@ -70,7 +70,7 @@ class Looks:
     _retired: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
-    def look(self, key: str) -> Again | float | None:
+    def look(self, key: str) -> Backoff | float | None:
         """Look at an object; give when to look again if nothing is heard of it; None: never."""
         found = self.objects.get(key)
         if found is None:
@@ -91,7 +91,7 @@ class Looks:
             trouble(_LOG, "operator.refused", object=key, reason=str(error))
             return _SAID_NO
 
-    def _follow(self, found: Object) -> Again | float | None:
+    def _follow(self, found: Object) -> Backoff | float | None:
         if FINALIZER not in (held := found["metadata"].get("finalizers") or []):
             found = self._write(found, {"metadata": {"finalizers": [*held, FINALIZER]}})
         seen = seen_of(found)
@@ -103,7 +103,7 @@ class Looks:
         self.teller.tell(found, transition(seen.status, document))
         return again or _spread(REST_S, seen.uid)
 
-    def _asked(self, seen: SeenQuery) -> tuple[Status, list[Event], Again | None]:
+    def _asked(self, seen: SeenQuery) -> tuple[Status, list[Event], Backoff | None]:
         """Return the status, what to tell, and when to ask again if not at rest."""
         if self.outage is not None:
             return Status.unreachable(seen.generation, seen.status, self.outage), [], _UNHEARD
@@ -118,7 +118,7 @@ class Looks:
         refused = status.facts["phase"] == REFUSED
         return status, events, _REFUSED_SPEC if refused else None
 
-    def _let_go(self, found: Object) -> Again | float | None:
+    def _let_go(self, found: Object) -> Backoff | float | None:
         """Stop what an object asked for; it goes when nothing of it runs."""
         held = found["metadata"].get("finalizers") or []
         if FINALIZER not in held:
@@ -149,9 +149,9 @@ class Looks:
                 yield event
 
 
-def _no_answer(error: Unavailable) -> Again:
+def _no_answer(error: Unavailable) -> Backoff:
     first_s = max(error.retry_after_s, 1.0)
-    return Again(first_s=first_s, longest_s=max(first_s, _LONGEST_S))
+    return Backoff(first_s=first_s, longest_s=max(first_s, _LONGEST_S))
 
 
 def seen_of(found: Mapping[str, Any]) -> SeenQuery:

@@ -1,25 +1,21 @@
-"""The `PipelineQuery` objects of one namespace, of several, or of all: listed, then watched.
+"""The `PipelineQuery` objects of one namespace, of several, or of all, as the cluster has them.
 
-A watch that ends goes on from the last version; one that is too old lists again and finds out
-what was missed. What we wrote ourselves comes back by the watch and is no news.
+What we wrote ourselves comes back by the watch and is no news.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Lock
 
 from circinus.api.event_log import Outage
 from circinus.api.operator.definition import GROUP, PLURAL, VERSION
-from circinus.deploy.kubernetes.api import Cluster, Expired, Object
+from circinus.deploy.kubernetes.api import Cluster, Object
+from circinus.deploy.kubernetes.mirror import Reflector
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import Unavailable
-
-_PAGE = 500  # objects
-_WATCH_S = 60  # then a watch is made anew: one that died in silence is noticed by then
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,24 +36,13 @@ def key_of_object(found: Object) -> str:
     return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
 
 
-def pages_of(cluster: Cluster, path: str) -> Iterator[Object]:
-    """Yield a list page by page, each with the version to watch from; raises as `Cluster` does."""
-    more: dict[str, str] = {}
-    while True:
-        page = cluster.listed(path, limit=str(_PAGE), **more)
-        yield page
-        if not (token := page["metadata"].get("continue")):
-            return
-        more = {"continue": token}
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class WatchedObjects:
     """Mirrors the objects. Safe to share between threads; each namespace has one that follows."""
 
     cluster: Cluster
     clock: Clock
-    heard: Callable[[str], None]  # is told the key of what is new, changed or gone
+    on_change: Callable[[str], None]  # takes the key of what is new, changed or gone
     over: Event = field(default_factory=Event)  # set: nothing more is followed
     synced: set[str | None] = field(default_factory=set, init=False)  # namespaces known whole
     _objects: dict[str, Object] = field(default_factory=dict, init=False)
@@ -86,59 +71,35 @@ class WatchedObjects:
 
     def follow(self, namespace: str | None) -> None:
         """Follow a namespace, None: all, until it is over."""
-        version: str | None = None
-        failures = 0
         outage = Outage(_LOG, "operator.watch_interrupted", self.clock)
-        while not self.over.is_set():
-            pause_s = _FIRST_PAUSE_S
-            try:
-                version = version or self._list(namespace)
-                for version in self._watch(namespace, version):  # noqa: B007, B020 - where to go on
-                    failures = 0
-                outage.over()
-            except Expired:
-                version = None
-            except Unavailable as error:
-                outage.lasts(cause=str(error))
-                pause_s *= 2.0**failures
-                failures = min(failures + 1, 10)
-            except Exception as error:  # noqa: BLE001 - the thread's edge: it begins anew
-                outage.lasts(cause=f"{type(error).__name__}: {error}")
-                version, pause_s = None, _LONGEST_PAUSE_S
-            self.over.wait(min(pause_s, _LONGEST_PAUSE_S))
+        Reflector(
+            cluster=self.cluster,
+            path=path_of_objects(namespace),
+            listed=partial(self._ingest_all, namespace),
+            changed=self._ingest,
+            failed=lambda error: outage.lasts(cause=f"{type(error).__name__}: {error}"),
+            recovered=outage.over,
+            over=self.over,
+        ).run()
 
-    def _list(self, namespace: str | None) -> str:
-        found: list[Object] = []
-        for page in pages_of(self.cluster, path_of_objects(namespace)):
-            found += page["items"]
-            version: str = page["metadata"]["resourceVersion"]
-        there = set(map(key_of_object, found))
+    def _ingest_all(self, namespace: str | None, objects: Sequence[Object]) -> None:
+        there = set(map(key_of_object, objects))
         for key in self.known():
             if key not in there and namespace in (None, key.partition("/")[0]):
                 self._drop(key)
-        for each in found:
-            self._hear(each)
+        for each in objects:
+            self._ingest("ADDED", each)
         self.synced.add(namespace)
-        return version
 
-    def _watch(self, namespace: str | None, version: str) -> Iterator[str]:
-        """Yield the versions up to which everything was heard."""
-        path = path_of_objects(namespace)
-        for event in self.cluster.watch(path, version, for_s=_WATCH_S):
-            if self.over.is_set():
-                return
-            found = event["object"]
-            if event["type"] == "DELETED":
-                self._drop(key_of_object(found), found["metadata"]["uid"])
-            elif event["type"] != "BOOKMARK":
-                self._hear(found)
-            yield found["metadata"]["resourceVersion"]
-
-    def _hear(self, found: Object) -> None:
+    def _ingest(self, kind: str, changed: Object) -> None:
+        key = key_of_object(changed)
+        if kind == "DELETED":
+            self._drop(key, changed["metadata"]["uid"])
+            return
         with self._lock:
-            news = self._take(found)
+            news = self._take(changed)
         if news:
-            self.heard(key_of_object(found))
+            self.on_change(key)
 
     def _take(self, found: Object) -> bool:
         """Keep an object unless a newer state of it is known; give whether that is news."""
@@ -160,7 +121,7 @@ class WatchedObjects:
                 return
             del self._objects[key]
             del self._keys[known["metadata"]["uid"]]
-        self.heard(key)
+        self.on_change(key)
 
 
 def _is_newer(found: Object, known: Object) -> bool:

@@ -11,19 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Condition
 
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """That an object is to be looked at again, ever later while nothing about it changes."""
-
-    first_s: float  # pause after the first time, `> 0`; each is twice as long as the one before
-    longest_s: float  # pause, `>= first_s`
-
-    def pause_s(self, times: int) -> float:
-        """Return the pause after so many times in a row, `>= 1`."""
-        return min(self.first_s * 2.0 ** min(times - 1, 60), self.longest_s)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,11 +49,11 @@ class WorkQueue:
             found = self._pick()
             return found if isinstance(found, str) else None
 
-    def done(self, key: str, again: Again | float | None) -> None:
+    def done(self, key: str, again: Backoff | float | None) -> None:
         """Give back what was taken; to be looked at again so, in so many seconds, or not."""
         with self._changed:
             self._in_hand.pop(key, None)
-            if isinstance(again, Again):
+            if isinstance(again, Backoff):
                 self._times[key] = times = self._times.get(key, 0) + 1
                 again = again.pause_s(times)
             else:

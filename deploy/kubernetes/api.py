@@ -30,6 +30,8 @@ _TIMEOUT_S, _CONNECT_S = 30.0, 5.0
 _RETRY_AFTER_S = 1.0
 _TOO_MANY, _SERVER_ERROR = 429, 500
 _JSON = "application/json"
+PAGE = 500
+"""Objects of a page of a list: what kubectl asks for, too."""
 
 VERSIONS = {
     "ConfigMap": "v1",
@@ -86,6 +88,11 @@ def path_of(namespace: str, key: str) -> str:
     return f"{collection_of(kind, namespace)}/{name}"
 
 
+def key_of(document: Object) -> str:
+    """Return `Kind/name`."""
+    return f"{document['kind']}/{document['metadata']['name']}"
+
+
 def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
     """Return a client of the cluster; InvalidInput if there is no way to one.
 
@@ -138,6 +145,23 @@ class Cluster:
     def listed(self, path: str, **query: str) -> Object:
         """Return a list, with the version to watch from."""
         return self._call("GET", path, query)
+
+    def listed_whole(self, path: str, page: int = PAGE, /, **query: str) -> Object:
+        """Return a whole list, with the version to watch from, by pages of one state.
+
+        The server keeps a state for some minutes; when it has forgotten it on the way, the list is
+        fetched anew and at once, as a further try page by page might be too slow again (so does
+        Kubernetes' own client for Go).
+        """
+        found = self.listed(path, **query, limit=str(page))
+        items = list(found["items"])
+        try:
+            while rest := found["metadata"].get("continue"):
+                found = self.listed(path, **query, limit=str(page), **{"continue": rest})
+                items += found["items"]
+        except Expired:
+            return self.listed(path, **query)
+        return {**found, "items": items}
 
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
         """Create an object in a collection; give it as it was stored."""

@@ -14,12 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, path_of
+from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, key_of, path_of
+from circinus.deploy.kubernetes.diagnosis import why_not_ready
 from circinus.deploy.kubernetes.gpus import enforcement_of
-from circinus.deploy.kubernetes.inventory import key_of
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY, label_value
-from circinus.deploy.kubernetes.outcome import why_not_ready
 from circinus.deploy.kubernetes.ownership import (
     DEFAULT_RELEASE,
     ObjectOwner,
@@ -66,7 +65,7 @@ class ReadyWorkers:
         self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
         path = collection_of("EndpointSlice", namespace)
         chosen = selector_of_workers(release)
-        self._mirror = Mirror(cluster=cluster, path=path, heard=self._hear, selector=chosen)
+        self._mirror = Mirror(cluster=cluster, path=path, on_change=self._ingest, selector=chosen)
         self._mirror.start()
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
@@ -96,7 +95,7 @@ class ReadyWorkers:
         """Listen no longer."""
         self._mirror.stop()
 
-    def _hear(self, slices: Mapping[str, Object]) -> None:
+    def _ingest(self, slices: Mapping[str, Object]) -> None:
         found = ready_addresses(slices.values(), PORT_NAME)
         self._loop.call_soon_threadsafe(self._take, found)
 

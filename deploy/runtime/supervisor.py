@@ -16,22 +16,18 @@ from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.execution import INPUT
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.model.payload import Payload, encode
 
 _WARM_UP_S = 120.0  # longest first run of a segment: it may load a large model
-_FIRST_S = 0.1  # pause before the first restart: one crash should cost little
-_LONGEST_S = 30.0  # pauses double up to it: what is broken must not eat the core
+# One crash should cost little, and what is broken must not eat the core.
+_RESTARTS = Backoff(0.1, 30.0)
 _LAST_S = 5.0  # that calls of an instance that ended may go on: a pod that is ending answers them
 _CALM_S = 60.0  # who lived this long ended by accident: pauses start anew
 
 _log = logging.getLogger(__name__)
-
-
-def pause_s(failures: int) -> float:
-    """Return the pause before a restart, after so many failures in a row, `>= 1`."""
-    return min(_FIRST_S * 2.0 ** min(failures - 1, 60), _LONGEST_S)
 
 
 def instance_type(spec: InstanceSpec) -> InstanceType:
@@ -203,7 +199,7 @@ class InstanceSupervisor:
                 self._let_finish()
                 await self._discard()
             failures += 1
-            await asyncio.sleep(pause_s(failures))
+            await asyncio.sleep(_RESTARTS.pause_s(failures))
             self.status = replace(self.status, restarts=self.status.restarts + 1)
             try:
                 await self.warm_up.run([await self.launch()])

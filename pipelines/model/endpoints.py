@@ -18,6 +18,7 @@ from math import inf, isfinite
 from typing import NamedTuple, Self
 
 from circinus.pipelines import checks
+from circinus.pipelines.backoff import Backoff
 
 _MILLION = 1e6
 
@@ -219,8 +220,7 @@ class CallRetries:
         asked_s = retry_after_s(error, now_s)
         if asked_s is not None:
             return asked_s if asked_s <= self.longest_wait_s else None
-        longest = min(self.first_wait_s * 2.0 ** (attempt - 1), self.longest_wait_s)
-        return longest * (1 + chance) / 2
+        return Backoff(self.first_wait_s, self.longest_wait_s).spread_s(attempt, chance)
 
 
 def is_passing(error: BaseException) -> bool:

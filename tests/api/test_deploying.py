@@ -125,8 +125,11 @@ def test_helm_values_and_json_hold_the_same_objects(plan_file: Path) -> None:
     assert yaml.safe_load(helm)["manifests"] == json.loads(document)["objects"]
 
 
-def test_no_way_to_a_cluster_is_bad_input(plan_file: Path, tmp_path: Path) -> None:
-    code, output = run("diff", str(plan_file), "--kubeconfig", str(tmp_path / "none"))
+def test_without_kubectl_what_needs_it_is_bad_input(
+    plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, output = run("diff", str(plan_file))
 
     assert code == 2
-    assert "kubeconfig must lead to a cluster" in output
+    assert "kubectl must be installed" in output

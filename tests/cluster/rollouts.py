@@ -1,4 +1,4 @@
-"""Plans and rollouts for tests on a cluster."""
+"""Plans of tests, applied on a cluster."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from circinus.deploy.kubernetes.api import Cluster as Connected
-from circinus.deploy.kubernetes.api import Object, collection_of, connect
-from circinus.deploy.kubernetes.inventory import KINDS
+from circinus.deploy.kubernetes.api import Object, collection_of, connect, key_of, path_of
 from circinus.deploy.kubernetes.manifests import Rendered, render
 from circinus.deploy.kubernetes.names import QUERY, TIER
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
 from circinus.deploy.kubernetes.resources import MachineShape
-from circinus.deploy.kubernetes.rollout import Rollout
-from circinus.pipelines.clock import SystemClock
+from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
 from tests.deploy.scheduled_plans import scheduled_chain
 
 SHAPE = MachineShape(cpu="1", memory="1Gi")
+KINDS = ("ConfigMap", "NetworkPolicy", "Service", "PodDisruptionBudget", "Deployment")
 
 
 def connected(cluster: Cluster) -> Connected:
@@ -28,9 +26,31 @@ def connected(cluster: Cluster) -> Connected:
     return Connected(connect(cluster.kubeconfig))
 
 
-def rollout(cluster: Cluster, namespace: str, **options: Any) -> Rollout:  # noqa: ANN401
-    """A rollout as the administrator; `options` are its settings."""
-    return Rollout(connected(cluster), namespace, SystemClock(), **{"timeout_s": 60.0, **options})
+def apply(cluster: Cluster, plan: Rendered, *, timeout_s: float = 60.0) -> None:
+    """Apply a plan's objects, and wait until all of its workers are ready."""
+    client = connected(cluster)
+    for document in plan.objects:
+        client.apply(path_of(plan.namespace, key_of(document)), document)
+    path = collection_of("Deployment", plan.namespace)
+    eventually(
+        lambda: all(map(is_ready, cluster.api.items(path, labelSelector=QUERY))),
+        "every worker ready",
+        timeout_s=timeout_s,
+    )
+
+
+def delete(cluster: Cluster, plan: Rendered) -> None:
+    """Delete a plan's objects."""
+    for document in plan.objects:
+        cluster.api.delete(path_of(plan.namespace, key_of(document)))
+
+
+def is_ready(deployment: Object) -> bool:
+    """Whether all replicas are those of its newest template, and available."""
+    status = deployment.get("status") or {}
+    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 1)
+    return seen and all(count == deployment["spec"].get("replicas", 1) for count in counts)
 
 
 def rendered(

@@ -12,13 +12,16 @@ from typer.testing import CliRunner
 from circinus.api.cli import app
 from tests.api.test_deploying import plan_document
 from tests.cluster.cluster import Cluster
+from tests.programs import need
 
 pytestmark = pytest.mark.cluster
 
 
-def test_a_plan_is_applied_changed_rolled_back_and_deleted(
+def test_a_plan_is_applied_changed_and_deleted(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
+    need("kubectl")
+
     def run(*words: str) -> tuple[int, Any]:
         options = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, "--json"]
         result = CliRunner().invoke(app, ["deploy", *words, *options])
@@ -31,15 +34,12 @@ def test_a_plan_is_applied_changed_rolled_back_and_deleted(
     assert run("diff", plan)[0] == 5
     assert run("status", query)[0] == 8
     assert run("apply", plan, "--dry-run")[1]["state"] == "preview"
-    assert run("apply", plan, "--machine-cpu", "400")[0] == 7
+    assert run("apply", plan, "--machine-cpu", "400", "--timeout", "3")[0] == 8
     code, applied = run("apply", plan)
-    assert (code, applied["state"], applied["revision"]) == (0, "ready", 1)
+    assert (code, applied["state"]) == (0, "ready")
     assert run("diff", plan)[0] == 0
-    assert run("apply", plan, "--image", "other:2")[1]["revision"] == 2
-    assert run("rollback", query)[0] == 0
-    assert run("diff", plan)[0] == 0
-    code, status = run("status", query)
-    assert code == 0
-    assert [each["number"] for each in status["revisions"]] == [1, 2, 3]
+    assert run("apply", plan, "--image", "other:2")[0] == 0
+    assert run("diff", plan)[0] == 5
+    assert run("status", query)[0] == 0
     assert run("delete", query)[0] == 0
     assert run("delete", query)[1] == {"deleted": []}

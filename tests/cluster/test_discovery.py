@@ -23,13 +23,13 @@ def told(cluster: Cluster) -> Iterator[list[Mapping[str, int]]]:
     discovery = Discovery(
         cluster=ApiServer(connect(cluster.kubeconfig)),
         tiers=("moon", "mars"),  # of this test alone
-        told=heard.append,
+        report=heard.append,
         least={"cpu": "4"},
     )
-    discovery.start()
+    discovery.mirror.start()
     eventually(lambda: heard == [{"moon": 0, "mars": 0}], "the first count")
     yield heard
-    discovery.stop()
+    discovery.mirror.stop()
 
 
 def test_a_node_counts_while_it_takes_pods(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.deploy.kubernetes.api import collection_of, path_of
-from circinus.deploy.kubernetes.inventory import key_of
+from circinus.deploy.kubernetes.api import collection_of, key_of, path_of
 from circinus.deploy.kubernetes.launcher import ClusterLauncher
 from circinus.deploy.kubernetes.names import PLAN
 from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, belonging

@@ -22,7 +22,6 @@ from circinus.api.client import Client
 from circinus.api.phases import CANCELLABLE, QueryPhase
 from circinus.api.schemas.query import QueryRequest
 from circinus.deploy.kubernetes.names import QUERY
-from circinus.deploy.kubernetes.outcome import State
 from tests.cluster import programs
 from tests.cluster.api import Api, Object, eventually
 from tests.cluster.chart import CHART
@@ -30,7 +29,7 @@ from tests.cluster.cluster import Cluster, running
 from tests.cluster.process_node import LABELS, TAINT, ProcessNode, process_node
 from tests.cluster.release import helm
 from tests.cluster.requirements import not_here
-from tests.cluster.rollouts import rendered, rollout
+from tests.cluster.rollouts import apply, delete, rendered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 PATIENCE_S = 240.0  # on a machine that others use, too
@@ -291,8 +290,7 @@ def test_two_releases_and_an_applied_plan_in_one_namespace_leave_each_other_alon
     installed: Installed,
 ) -> None:
     plan = rendered(installed.namespace, placement=TIERS)
-    applied = rollout(installed.cluster, installed.namespace).apply([plan])
-    assert applied.state is State.READY, applied.words
+    apply(installed.cluster, plan)
     for release in ("one", "two"):
         installed.install(release)
     named = {"for-one": "one", "for-two": "two"}
@@ -323,7 +321,7 @@ def test_two_releases_and_an_applied_plan_in_one_namespace_leave_each_other_alon
     installed.create("after")
     installed.wait(lambda: installed.taken("after"), "a query that two takes")
     installed.uninstall("two")
-    rollout(installed.cluster, installed.namespace).delete("q")
+    delete(installed.cluster, plan)
     installed.is_left_with("persistentvolumeclaims/one", "persistentvolumeclaims/two")
 
 

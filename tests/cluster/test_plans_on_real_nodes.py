@@ -14,14 +14,11 @@ from circinus.deploy.kubernetes.api import collection_of
 from circinus.deploy.kubernetes.launcher import ready_addresses
 from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan, render
 from circinus.deploy.kubernetes.names import TIER
-from circinus.deploy.kubernetes.outcome import State
 from circinus.deploy.kubernetes.pods import PORT_NAME, RenderSettings
 from circinus.deploy.kubernetes.resources import MachineShape
-from circinus.deploy.kubernetes.rollout import Rollout
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.transport import SERVER_NAME, TlsFiles, files_in
-from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.payload import Payload, decode, encode
 from circinus.pipelines.registry import load_pipeline
@@ -30,7 +27,7 @@ from tests.cluster import images
 from tests.cluster.api import Api
 from tests.cluster.cluster import Cluster
 from tests.cluster.requirements import not_here
-from tests.cluster.rollouts import connected
+from tests.cluster.rollouts import apply, delete
 from tests.deploy.scheduled_plans import INFRASTRUCTURE, plan_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -113,11 +110,8 @@ def test_a_plan_that_is_applied_runs_and_answers_what_the_pipeline_answers(
             environment=str(environment),
         )
         plan = render(chosen, settings)
-        here = Rollout(connected(real_cluster), namespace, SystemClock(), timeout_s=400.0)
+        apply(real_cluster, plan, timeout_s=400.0)
 
-        outcome = here.apply([plan])
-
-        assert outcome.state is State.READY, outcome.words
         where = addresses(real_cluster.api, namespace, plan)
         assert set(where) == set(TIERS)
         assert pipeline.examples is not None
@@ -125,7 +119,7 @@ def test_a_plan_that_is_applied_runs_and_answers_what_the_pipeline_answers(
         for example in pipeline.examples(3, 5).examples:
             answer = asyncio.run(answered(where, tls, chosen, example.input))
             assert answer == pipeline.run(example.input, configuration)
-        here.delete("reading")
+        delete(real_cluster, plan)
 
 
 async def answered(

@@ -1,10 +1,8 @@
-"""What counts as a machine or as room is what the cluster's own scheduler thinks, too."""
+"""What counts as a machine is what the cluster's own scheduler thinks, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from decimal import Decimal
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,8 +10,7 @@ import pytest
 
 from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import Object, connect
-from circinus.deploy.kubernetes.capacity.paging import in_pages
-from circinus.deploy.kubernetes.nodes import NODES, PODS, Discovery, free_of, machines_of
+from circinus.deploy.kubernetes.nodes import NODES, Discovery, machines_of
 from tests.cluster import simulated
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
@@ -61,12 +58,12 @@ def test_as_many_nodes_count_as_the_scheduler_puts_our_pods_on(
 ) -> None:
     told: list[Mapping[str, int]] = []
     discovery = Discovery(
-        cluster=server, tiers=tuple(TIERS), told=told.append, tolerations=tuple(tolerations)
+        cluster=server, tiers=tuple(TIERS), report=told.append, tolerations=tuple(tolerations)
     )
     wanted = dict(zip(TIERS, machines, strict=True))
-    discovery.start()
+    discovery.mirror.start()
     eventually(lambda: told and told[-1] == wanted, f"{wanted} machines, not {told}")
-    discovery.stop()
+    discovery.mirror.stop()
 
     # One pod for each node, and one more: each on a node of its own, or on none.
     for tier, count in TIERS.items():
@@ -78,52 +75,10 @@ def test_as_many_nodes_count_as_the_scheduler_puts_our_pods_on(
     assert {tier: placed.count(tier) for tier in TIERS} == wanted
 
 
-def test_the_room_that_others_leave_is_what_the_scheduler_gives(
-    cluster: Cluster, namespace: str, server: ApiServer
-) -> None:
-    """Other pods of every kind run on a node: a pod of all that is left fits, a milli more not."""
-    sidecar = {**container("200m", "init"), "restartPolicy": "Always"}
-    others: Sequence[dict[str, Any]] = (
-        {"containers": [container("300m")]},
-        {"containers": [container("100m")], "initContainers": [container("600m", "init")]},
-        {"containers": [container("250m")], "initContainers": [sidecar]},
-        {
-            "containers": [container("100m")],
-            "initContainers": [sidecar, container("500m", "late")],
-        },
-        {"containers": [container("100m")], "resources": {"requests": {"cpu": "350m"}}},
-        {"containers": [container("100m")], "runtimeClassName": "circinus-test-heavy"},
-    )
-    node = "near-0"
-    # What the test before had there goes with its namespace, some time later.
-    there = partial(cluster.api.items, PODS, fieldSelector=f"spec.nodeName={node}")
-    eventually(lambda: there() == [], "an empty node")
-    with ExitStack() as last:
-        last.enter_context(runtime_class(cluster, "circinus-test-heavy", cpu="150m"))
-        for number, spec in enumerate(others):
-            create(cluster, namespace, f"other-{number}", nodeSelector=on(node), **spec)
-        pods = f"/api/v1/namespaces/{namespace}/pods"
-        running = partial(cluster.api.items, pods)
-        eventually(lambda: all(map(bound, running())), "every other pod placed")
-
-        nodes, every = (in_pages(server.listed, path)["items"] for path in (NODES, PODS))
-        # 300 + 600 + 450 + 700 + 350 + 250 = 2650 of 4000
-        left = free_of(nodes, every)[node]["cpu"]
-        assert left == Decimal("1.35")
-
-        for name, milli, fits in (("more", 1351, False), ("all", 1350, True)):
-            spec = {"containers": [container(f"{milli}m")], "nodeSelector": on(node)}
-            create(cluster, namespace, name, **spec)
-            path = f"{pods}/{name}"
-            eventually(lambda path=path: is_decided(cluster.api.get(path) or {}), name)  # type: ignore[misc]  # a default binds it
-            assert bound(cluster.api.get(path) or {}) == fits
-            cluster.api.delete(path)
-
-
 def test_a_list_in_pages_is_the_list(cluster: Cluster, namespace: str, server: ApiServer) -> None:
     path = config_maps(cluster, namespace, 7)
     whole = server.listed(path)
-    found = in_pages(server.listed, path, 2)
+    found = server.listed_whole(path, 2)
 
     assert [each["metadata"]["name"] for each in found["items"]] == [
         each["metadata"]["name"] for each in whole["items"]
@@ -139,7 +94,7 @@ def test_a_list_whose_state_is_forgotten_on_the_way_comes_whole(
 ) -> None:
     path = config_maps(cluster, namespace, 7)
     with rude(cluster, lambda _number, _method: Manner.STALE) as client:
-        found = in_pages(client.listed, path, 2)
+        found = client.listed_whole(path, 2)
 
     names = [each["metadata"]["name"] for each in found["items"]]
     assert len([name for name in names if name.startswith("kept-")]) == 7
@@ -147,7 +102,7 @@ def test_a_list_whose_state_is_forgotten_on_the_way_comes_whole(
 
 
 def test_machines_are_counted_in_pages(server: ApiServer) -> None:
-    nodes = in_pages(server.listed, NODES, 3)["items"]
+    nodes = server.listed_whole(NODES, 3)["items"]
     assert machines_of(nodes, TIERS) == dict.fromkeys(TIERS, 1)
 
 
@@ -168,10 +123,6 @@ def alone_on(tier: str, tolerations: list[Object]) -> dict[str, Any]:
 
 def container(cpu: str, name: str = "main") -> dict[str, Any]:
     return {"name": name, "image": "none", "resources": {"requests": {"cpu": cpu}}}
-
-
-def on(node: str) -> dict[str, str]:
-    return {"kubernetes.io/hostname": node}
 
 
 def create(
@@ -198,22 +149,6 @@ def is_decided(pod: Object) -> bool:
     """Whether the scheduler has chosen a node, or said that there is none."""
     conditions = pod.get("status", {}).get("conditions") or []
     return bound(pod) or any(c.get("reason") == "Unschedulable" for c in conditions)
-
-
-@contextmanager
-def runtime_class(cluster: Cluster, name: str, **overhead: str) -> Iterator[None]:
-    """Let pods of a runtime class cost more than their containers."""
-    path = "/apis/node.k8s.io/v1/runtimeclasses"
-    document = {
-        "metadata": {"name": name},
-        "handler": "heavy",
-        "overhead": {"podFixed": overhead},
-    }
-    cluster.api.create(path, document)
-    try:
-        yield
-    finally:
-        cluster.api.delete(f"{path}/{name}")
 
 
 def config_maps(cluster: Cluster, namespace: str, count: int) -> str:

@@ -113,6 +113,8 @@ class EmptyCluster:
     def listed(self, path: str, **query: str) -> dict[str, object]:
         return {"items": [], "metadata": {"resourceVersion": "1"}}
 
+    listed_whole = listed
+
     def watch(self, path: str, version: str, *, for_s: float, **query: str) -> list[object]:
         return []
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.capacity.paging import in_pages
 from circinus.deploy.kubernetes.fitness.needs import TOLERATIONS, ClusterCheck, ClusterNeeds, State
 from circinus.deploy.kubernetes.names import TIER
 from circinus.deploy.kubernetes.nodes import NODES, pool_of, why_no_machine
@@ -22,7 +21,7 @@ _LABEL = f"kubectl label node NAME {TIER}="
 
 def machines(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
     """Check that each tier has nodes that our pods can run on, and tell of GPUs."""
-    return checks_of(in_pages(cluster.listed, NODES)["items"], needs)
+    return checks_of(cluster.listed_whole(NODES)["items"], needs)
 
 
 def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[ClusterCheck]:

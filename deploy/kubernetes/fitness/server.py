@@ -16,7 +16,6 @@ from circinus.deploy.kubernetes.access import (
 )
 from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object
 from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
-from circinus.deploy.kubernetes.inventory import difference, key_of
 
 OLDEST = (1, 29)
 """Version of Kubernetes: the chart asks for the same."""
@@ -156,9 +155,7 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
     except Forbidden:
         yield ClusterCheck(name, "ok", "is served; this account may not look at its fields")
         return
-    stored = _as_stored(wanted)
-    changes = difference([stored], {key_of(wanted): live} if live else {}).change.values()
-    fields = [field for change in changes for field in change]
+    fields = [] if live is None else [*_differences(_as_stored(wanted), live, "")]
     if not fields:
         yield ClusterCheck(name, "ok", "is that of this release")
         return
@@ -168,6 +165,27 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
         yield ClusterCheck(name, "note", words, "helm upgrade brings it up to date")
     else:
         yield ClusterCheck(name, "fail", words, _DEFINE)
+
+
+def _differences(wanted: object, live: object, path: str) -> Iterator[str]:
+    """Yield `path: is -> should be` of what is wanted and not there; what is more is ignored."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        for name, value in wanted.items():
+            below = f"{path}.{name}" if path else str(name)
+            if name not in live and value not in ({}, []):
+                yield f"{below}: absent -> {_shortened(value)}"
+            elif name in live:
+                yield from _differences(value, live[name], below)
+    elif isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        for number, (value, there) in enumerate(zip(wanted, live, strict=True)):
+            yield from _differences(value, there, f"{path}[{number}]")
+    elif wanted != live:
+        yield f"{path}: {_shortened(live)} -> {_shortened(wanted)}"
+
+
+def _shortened(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _as_stored(wanted: Object) -> Object:

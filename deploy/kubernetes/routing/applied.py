@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.access import Permission
 from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.capacity.paging import in_pages
 from circinus.deploy.kubernetes.events import EventReporter
 from circinus.deploy.kubernetes.routing.rendered import GATEWAY_API, INGRESS_API, MANAGER, REGIME
 from circinus.deploy.kubernetes.routing.scaling import AUTOSCALING_API, KARPENTER_API, KEDA_API
@@ -108,5 +107,5 @@ class RouteWriter:
 
 def listed_by_name(cluster: Cluster, path: str, **query: str) -> dict[str, Object]:
     """Return a collection by name, once."""
-    items = in_pages(cluster.listed, path, **query)["items"]
+    items = cluster.listed_whole(path, **query)["items"]
     return {item["metadata"]["name"]: item for item in items}

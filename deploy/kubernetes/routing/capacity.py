@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.outcome import failure_of
+from circinus.deploy.kubernetes.diagnosis import replica_failure
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, UnitNodePool
 from circinus.scheduler.routing.units import DeploymentUnit
 
@@ -98,9 +98,8 @@ def _lack(
     before_s: float,
 ) -> tuple[str, float]:
     """Return why no more can be had than runs, empty: more can be; and since when a pod waits."""
-    refused = failure_of(deployment)
-    if refused is not None:
-        return refused[1], inf
+    if refused := replica_failure(deployment):
+        return refused, inf
     words = _told(deployment, waiting) if waiting else ""
     if pool is None:
         return words, inf

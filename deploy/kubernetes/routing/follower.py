@@ -41,6 +41,7 @@ from circinus.deploy.kubernetes.routing.steering import steered, verified_weight
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.scheduler.routing.regimes import Regime
@@ -49,7 +50,7 @@ from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
 from circinus.scheduler.routing.units import EndpointRoute
 
 _RESYNC_S = 60.0  # after which all is written again, so that what somebody undid is done again
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0  # after a failure
+_PAUSES = Backoff(0.5, 10.0)  # after a failure
 _NEEDED = {"deployments", "pods"}  # before anything is said; a cluster may be without Karpenter
 _CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _REFUSALS = f"/api/v1/namespaces/{OF_NO_NAMESPACE}/events"
@@ -139,7 +140,12 @@ class RouteFollower:
     def run(self, over: Event) -> None:
         """Follow until `over` is set; whoever sets it also calls `wake`."""
         mirrors = [
-            Mirror(cluster=self.cluster, path=path, heard=partial(self.hear, name), fields=fields)
+            Mirror(
+                cluster=self.cluster,
+                path=path,
+                on_change=partial(self.ingest, name),
+                fields=fields,
+            )
             for name, (path, fields) in self.collections.items()
         ]
         for mirror in mirrors:
@@ -166,15 +172,15 @@ class RouteFollower:
                 name = self.route.route.name
                 _log.warning("route_not_written route=%s cause=%s", name, error)
                 asked_s = error.retry_after_s if isinstance(error, Unavailable) else 0.0
-                pause_s = max(_FIRST_PAUSE_S * 2**failures, asked_s)
-                due_s = self.clock.now() + min(pause_s, _LONGEST_PAUSE_S)
-                failures = min(failures + 1, 10)
+                failures += 1
+                pause_s = max(_PAUSES.pause_s(failures), asked_s)
+                due_s = self.clock.now() + min(pause_s, _PAUSES.longest_s)
 
     def wake(self) -> None:
         """Let `run` look at once."""
         self._woken.set()
 
-    def hear(self, name: str, objects: Mapping[str, Object]) -> None:
+    def ingest(self, name: str, objects: Mapping[str, Object]) -> None:
         """Take a collection as it is now."""
         with self._lock:
             self._heard[name] = objects

@@ -9,9 +9,9 @@ from circinus.api.operator.looking import Looks, everything
 from circinus.api.operator.objects import WatchedObjects
 from circinus.api.operator.queries import QueryBook
 from circinus.api.operator.telling import EventTeller
-from circinus.api.operator.work import Again
 from circinus.api.phases import QueryPhase
 from circinus.deploy.kubernetes.api import Forbidden, Object
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import ManualClock
 from tests.api.operator.fake_cluster import FakeCluster
 from tests.api.operator.fake_service import FakeService
@@ -23,7 +23,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.cluster, self.service, self.clock = FakeCluster(), FakeService(), ManualClock()
-        self.objects = WatchedObjects(cluster=self.cluster, clock=self.clock, heard=lambda _: None)
+        self.objects = WatchedObjects(
+            cluster=self.cluster, clock=self.clock, on_change=lambda _: None
+        )
         self.book = QueryBook(service=self.service)
         self.looks = Looks(
             cluster=self.cluster,
@@ -33,7 +35,7 @@ class Bench:
             clock=self.clock,
         )
 
-    def look(self, name: str = "a") -> Again | float | None:
+    def look(self, name: str = "a") -> Backoff | float | None:
         """Hear of everything, then look."""
         follow(self.objects, 1)
         self.book.read()
@@ -88,7 +90,7 @@ def test_finalizers_of_others_stay(bench: Bench) -> None:
 def test_who_is_overtaken_writes_nothing_and_looks_again(bench: Bench) -> None:
     follow(bench.objects, 1)
     bench.cluster.put("a")
-    assert isinstance(bench.looks.look("ns/a"), Again)
+    assert isinstance(bench.looks.look("ns/a"), Backoff)
     assert bench.service.queries == {}
     bench.look()
     assert bench.cluster.status("a")["observedGeneration"] == 2
@@ -119,7 +121,7 @@ def test_an_unchanged_object_costs_no_call(bench: Bench) -> None:
 def test_a_refused_spec_is_tried_ever_more_seldom(bench: Bench) -> None:
     bench.service.refuses = "must be registered"
     again = bench.look()
-    assert isinstance(again, Again)
+    assert isinstance(again, Backoff)
     assert (again.pause_s(1), again.pause_s(20)) == (1.0, 300.0)
     assert bench.cluster.status("a")["phase"] == "refused"
     assert bench.cluster.reasons("a") == ["Refused"]
@@ -129,7 +131,7 @@ def test_a_service_that_is_away_is_told_and_asked_for_nothing(bench: Bench) -> N
     bench.look()
     bench.looks.outage = "no service answers"
     bench.service.calls.clear()
-    assert isinstance(bench.look(), Again)
+    assert isinstance(bench.look(), Backoff)
     status = bench.cluster.status("a")
     assert (status["phase"], status["queryId"]) == ("queued", "q-1")
     assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "Unknown"
@@ -145,7 +147,7 @@ def test_a_missing_right_is_tried_again(bench: Bench) -> None:
         raise Forbidden("PATCH", "Forbidden", "no")
 
     bench.cluster.merge = forbidden  # type: ignore[method-assign,assignment]
-    assert isinstance(bench.look(), Again)
+    assert isinstance(bench.look(), Backoff)
     assert bench.service.queries == {}
 
 
@@ -172,7 +174,7 @@ def test_a_deleted_object_is_held_until_nothing_of_it_runs(bench: Bench) -> None
     bench.look()
     bench.service.running.add("q-1")
     bench.cluster.remove("a")
-    assert isinstance(bench.look(), Again)
+    assert isinstance(bench.look(), Backoff)
     assert bench.service.queries["q-1"].phase is QueryPhase.CANCELLED
     assert "ns/a" in bench.cluster.objects
     bench.service.running.clear()
@@ -192,7 +194,7 @@ def test_a_deleted_object_waits_for_a_service_that_is_away(bench: Bench) -> None
     bench.cluster.remove("a")
     follow(bench.objects, 1)
     bench.service.down = True
-    assert isinstance(bench.looks.look("ns/a"), Again)
+    assert isinstance(bench.looks.look("ns/a"), Backoff)
     assert "ns/a" in bench.cluster.objects
 
 

@@ -26,7 +26,7 @@ class Heard:
 
 def watched(cluster: FakeCluster) -> tuple[WatchedObjects, Heard]:
     heard = Heard()
-    return WatchedObjects(cluster=cluster, clock=ManualClock(), heard=heard), heard
+    return WatchedObjects(cluster=cluster, clock=ManualClock(), on_change=heard), heard
 
 
 class Passes(Event):

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.operator.work import Again, WorkQueue
+from circinus.api.operator.work import WorkQueue
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import ManualClock, SystemClock
 
-AGAIN = Again(first_s=1.0, longest_s=4.0)
+AGAIN = Backoff(first_s=1.0, longest_s=4.0)
 
 
 def test_nothing_is_due_before_its_time() -> None:

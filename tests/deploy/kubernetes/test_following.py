@@ -34,6 +34,8 @@ class Watched:
         assert path.endswith("/namespaces/ns/endpointslices")
         return {"items": [], "metadata": {"resourceVersion": "1"}}
 
+    listed_whole = listed
+
     def watch(self, path: str, version: str, *, for_s: float, **query: str) -> Iterator[Object]:
         while (event := self.events.get()) is not None:
             yield event

@@ -32,6 +32,8 @@ class OnePod:
     def listed(self, path: str, **query: str) -> Object:
         return {"items": [_slice(ready=True)], "metadata": {"resourceVersion": "1"}}
 
+    listed_whole = listed
+
     def watch(self, path: str, version: str, *, for_s: float, **query: str) -> Iterator[Object]:
         while (event := self.events.get()) is not None:
             yield event

@@ -98,12 +98,12 @@ def test_a_change_is_told_once_and_again_until_it_was_taken() -> None:
             raise Unavailable("locked", retry_after_s=1.0)
 
     nowhere = Cluster(ApiClient(Configuration(host="http://x")))
-    discovery = Discovery(cluster=nowhere, tiers=("edge",), told=tell)
-    discovery.hear({"a": node("a")})
+    discovery = Discovery(cluster=nowhere, tiers=("edge",), report=tell)
+    discovery.ingest({"a": node("a")})
     down[0] = False
-    discovery.hear({"a": node("a")})
-    discovery.hear({"a": node("a")})
-    discovery.hear({"a": node("a", cordoned=True)})
+    discovery.ingest({"a": node("a")})
+    discovery.ingest({"a": node("a")})
+    discovery.ingest({"a": node("a", cordoned=True)})
     assert told == [{"edge": 1}, {"edge": 1}, {"edge": 0}]
 
 
@@ -112,8 +112,8 @@ def test_what_is_told_counts_what_our_pods_tolerate() -> None:
     nowhere = Cluster(ApiClient(Configuration(host="http://x")))
     for tolerations in ((), ({"key": "gpu", "operator": "Exists"},)):
         Discovery(
-            cluster=nowhere, tiers=("edge",), told=told.append, tolerations=tolerations
-        ).hear({"t": tainted(), "n": node("n")})
+            cluster=nowhere, tiers=("edge",), report=told.append, tolerations=tolerations
+        ).ingest({"t": tainted(), "n": node("n")})
     assert told == [{"edge": 1}, {"edge": 2}]
 
 

@@ -126,8 +126,8 @@ def hearing(
     cluster: KeepingCluster, clock: ManualClock, route: ClusterRoute | None = None
 ) -> RouteFollower:
     found = follower(cluster, clock, route)
-    found.hear("deployments", DEPLOYMENTS)
-    found.hear("pods", ALL_RUN)
+    found.ingest("deployments", DEPLOYMENTS)
+    found.ingest("pods", ALL_RUN)
     found.step()
     return found
 
@@ -136,8 +136,8 @@ def test_a_clash_leaves_what_is_anothers_and_the_rest_is_written_and_it_is_tried
     cluster = KeepingCluster()
     cluster.refuses["httproutes"] = Clash("PATCH", "Conflict", "conflict with kubectl-edit")
     here = follower(cluster, ManualClock())
-    here.hear("deployments", DEPLOYMENTS)
-    here.hear("pods", ALL_RUN)
+    here.ingest("deployments", DEPLOYMENTS)
+    here.ingest("pods", ALL_RUN)
     with pytest.raises(Clash, match="kubectl-edit"):
         here.step()
     assert cluster.floor("cheap") == 2
@@ -150,8 +150,8 @@ def test_a_cluster_that_lacks_keda_does_not_keep_traffic_where_it_is() -> None:
     cluster, clock = KeepingCluster(), ManualClock()
     cluster.refuses["scaledobjects"] = Unavailable("no", retry_after_s=1.0)
     here = follower(cluster, clock)
-    here.hear("deployments", DEPLOYMENTS)
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("deployments", DEPLOYMENTS)
+    here.ingest("pods", CHEAP_IS_LOST)
     with pytest.raises(Unavailable):
         here.step()
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
@@ -164,7 +164,7 @@ def test_an_event_that_is_not_taken_moves_traffic_all_the_same() -> None:
 
     cluster, clock = Silent(), ManualClock()
     here = hearing(cluster, clock)
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("pods", CHEAP_IS_LOST)
     here.step()
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
 
@@ -175,7 +175,7 @@ def test_a_loss_moves_traffic_keeps_pods_wanted_and_is_told() -> None:
     assert (cluster.weights, cluster.events) == ({"m-cheap": 1000, "m-dear": 0}, [])
     assert (cluster.floor("cheap"), cluster.floor("dear")) == (2, 1)
 
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("pods", CHEAP_IS_LOST)
     steered, _ = here.step()
 
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
@@ -193,10 +193,10 @@ def test_a_loss_moves_traffic_keeps_pods_wanted_and_is_told() -> None:
 def test_traffic_goes_back_when_capacity_has_settled_and_not_before() -> None:
     cluster, clock = KeepingCluster(), ManualClock()
     here = hearing(cluster, clock)
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("pods", CHEAP_IS_LOST)
     here.step()
     clock.sleep(100.0)
-    here.hear("pods", ALL_RUN)
+    here.ingest("pods", ALL_RUN)
     _, due_s = here.step()
     assert due_s == pytest.approx(clock.now() + SETTLE_S)
     assert cluster.floor("cheap") == 2
@@ -213,11 +213,11 @@ def test_pods_that_have_a_node_and_do_not_answer_get_no_traffic() -> None:
     cluster, clock = KeepingCluster(), ManualClock()
     here = hearing(cluster, clock)
     starting = {**ALL_RUN, "a": pod("m-cheap", 0, ready=False)}
-    here.hear("pods", starting)
+    here.ingest("pods", starting)
     here.step()
     assert cluster.weights == {"m-cheap": 533, "m-dear": 467}
     # one answers, and takes 100 of the 150 / 0.8 requests/s that pods are wanted for
-    here.hear("pods", {**starting, "b": pod("m-cheap", 1, ready=False)})
+    here.ingest("pods", {**starting, "b": pod("m-cheap", 1, ready=False)})
     here.step()
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
     assert cluster.events == []  # all of it can be had: the regime is another matter
@@ -229,18 +229,18 @@ def test_a_look_at_what_is_as_before_writes_nothing() -> None:
     told: list[RouteSteered] = []
     here.told = told.append
     clock.sleep(5.0)
-    here.hear("pods", dict(ALL_RUN))
+    here.ingest("pods", dict(ALL_RUN))
     assert (here.step()[0].written, told) == ((), [])
 
 
 def test_a_follower_that_is_started_again_does_not_tell_the_regime_again() -> None:
     cluster, clock = KeepingCluster(), ManualClock()
     here = hearing(cluster, clock)
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("pods", CHEAP_IS_LOST)
     here.step()
     again = follower(cluster, clock)
-    again.hear("deployments", DEPLOYMENTS)
-    again.hear("pods", CHEAP_IS_LOST)
+    again.ingest("deployments", DEPLOYMENTS)
+    again.ingest("pods", CHEAP_IS_LOST)
     again.step()
     assert len(cluster.events) == 1
 
@@ -299,7 +299,7 @@ def test_it_follows_until_it_is_told_to_end() -> None:
     began = time.monotonic()
     while not cluster.kept and time.monotonic() < began + 10:
         over.wait(0.01)
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("pods", CHEAP_IS_LOST)
     assert moved.wait(10)
     over.set()
     here.wake()
@@ -336,9 +336,9 @@ def test_a_mirror_of_some_fields_asks_for_them_alone() -> None:
             return super().listed(path, **query)
 
     path = collection_of("Pod", "default")
-    mirror = Mirror(cluster=Asked(), path=path, heard=lambda _: None, fields="reason=X")
+    mirror = Mirror(cluster=Asked(), path=path, on_change=lambda _: None, fields="reason=X")
     with pytest.raises(Unavailable):
-        mirror.step()
+        mirror.reflector.step()
     assert [query.get("fieldSelector") for query in asked] == ["reason=X"]
 
 
@@ -360,8 +360,8 @@ def dear() -> Iterator[AnsweringServed]:
 
 def verifying(cluster: KeepingCluster, cheap: str, dear: str) -> RouteFollower:
     here = follower(cluster, ManualClock(), urls={"cheap": cheap, "dear": dear})
-    here.hear("deployments", DEPLOYMENTS)
-    here.hear("pods", ALL_RUN)
+    here.ingest("deployments", DEPLOYMENTS)
+    here.ingest("pods", ALL_RUN)
     return here
 
 
@@ -419,7 +419,7 @@ def test_a_unit_that_does_not_agree_is_left_out_as_one_that_is_too_slow_is(
     why = f"outputs do not agree: a probe failed: probe 1: {cheap.url}/: answered 500"
     assert told[-1].unverified == steered.unverified == {"cheap": why}
     # nor does it take any as the other one is lost: that has it as it comes back
-    here.hear("pods", {"a": ALL_RUN["a"], "c": pod("m-dear", 9, placed=False)})
+    here.ingest("pods", {"a": ALL_RUN["a"], "c": pod("m-dear", 9, placed=False)})
     here.step()
     assert cluster.weights == {"m-cheap": 0, "m-dear": 1000}
 
@@ -449,10 +449,10 @@ def test_pods_that_come_back_after_all_were_gone_are_verified_again(
     here = verifying(cluster, cheap.url, dear.url)
     settled(here)
     assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}
-    here.hear("pods", CHEAP_IS_LOST)
+    here.ingest("pods", CHEAP_IS_LOST)
     here.step()
     cheap.answer = lambda _: 3
-    here.hear("pods", ALL_RUN)
+    here.ingest("pods", ALL_RUN)
     steered = settled(here)
     told = "outputs do not agree: score 0.000, that of cheap is 1.000"
     assert steered.unverified == {"cheap": told}
@@ -465,13 +465,13 @@ def test_probes_that_hang_keep_no_traffic_on_what_is_lost(
     cluster, go = KeepingCluster(), Event()
     here = verifying(cluster, cheap.url, dear.url)
     settled(here)
-    here.hear("pods", {"a": ALL_RUN["a"], "b": ALL_RUN["b"]})
+    here.ingest("pods", {"a": ALL_RUN["a"], "b": ALL_RUN["b"]})
     here.step()
     dear.answer = lambda given: right(given) if go.wait(10) else None
-    here.hear("pods", ALL_RUN)
+    here.ingest("pods", ALL_RUN)
     here.step()  # dear is being verified
     began = time.monotonic()
-    here.hear("pods", {"b": ALL_RUN["b"], "c": ALL_RUN["c"]})
+    here.ingest("pods", {"b": ALL_RUN["b"], "c": ALL_RUN["c"]})
     here.step()
     assert cluster.weights == {"m-cheap": 1000, "m-dear": 0}  # all on the one pod that may
     go.set()

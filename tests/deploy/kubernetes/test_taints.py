@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.capacity.taints import tolerates, untolerated
+from circinus.deploy.kubernetes.nodes import untolerated
 
 GPU = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 LENT = {"key": "lent", "effect": "NoExecute"}
@@ -26,7 +26,7 @@ SHY = {"key": "shy", "effect": "PreferNoSchedule"}
     ],
 )
 def test_another_taint_is_not_tolerated(toleration: Object) -> None:
-    assert not tolerates([GPU], [toleration])
+    assert untolerated([GPU], [toleration])
     assert untolerated([GPU], [toleration]) == ("nvidia.com/gpu=present:NoSchedule",)
 
 
@@ -43,29 +43,31 @@ def test_another_taint_is_not_tolerated(toleration: Object) -> None:
 def test_the_taint_is_tolerated_by_key_value_and_effect_or_what_is_left_out(
     toleration: Object,
 ) -> None:
-    assert tolerates([GPU], [{"key": "other"}, toleration])
+    assert not untolerated([GPU], [{"key": "other"}, toleration])
 
 
 def test_every_taint_has_to_be_tolerated() -> None:
     lent = {"key": "lent", "operator": "Exists"}
     assert untolerated([GPU, LENT], [lent]) == ("nvidia.com/gpu=present:NoSchedule",)
     assert untolerated([GPU, LENT], []) == ("nvidia.com/gpu=present:NoSchedule", "lent:NoExecute")
-    assert tolerates([GPU, LENT], [lent, {"key": GPU["key"], "operator": "Exists"}])
+    assert not untolerated([GPU, LENT], [lent, {"key": GPU["key"], "operator": "Exists"}])
 
 
 def test_a_taint_that_only_asks_to_stay_away_needs_no_toleration() -> None:
-    assert tolerates([SHY], [])
-    assert tolerates([], [])
+    assert not untolerated([SHY], [])
+    assert not untolerated([], [])
 
 
 def test_who_is_driven_out_after_a_while_is_not_tolerated_by_the_first_that_matches() -> None:
     forever = {"key": "lent", "operator": "Exists"}
     a_while = {**forever, "effect": "NoExecute", "tolerationSeconds": 300}
-    assert not tolerates([LENT], [a_while])
-    assert not tolerates([LENT], [a_while, forever])
-    assert tolerates([LENT], [forever, a_while])
+    assert untolerated([LENT], [a_while])
+    assert untolerated([LENT], [a_while, forever])
+    assert not untolerated([LENT], [forever, a_while])
     # The seconds say nothing of where pods are put.
-    assert tolerates([{**LENT, "effect": "NoSchedule"}], [{**forever, "tolerationSeconds": 1}])
+    assert not untolerated(
+        [{**LENT, "effect": "NoSchedule"}], [{**forever, "tolerationSeconds": 1}]
+    )
 
 
 def test_one_toleration_and_one_taint_are_as_the_documented_rule_has_them() -> None:
@@ -84,4 +86,8 @@ def test_one_toleration_and_one_taint_are_as_the_documented_rule_has_them() -> N
         same_key = one["key"] == taint["key"] or one["key"] == ""
         same_effect = one["effect"] == taint["effect"] or one["effect"] == ""
         same_value = one["operator"] == "Exists" or one["value"] == taint["value"]
-        assert tolerates([taint], [one]) == (same_key and same_effect and same_value), (taint, one)
+        tolerated = not untolerated([taint], [one])
+        assert tolerated == (same_key and same_effect and same_value), (
+            taint,
+            one,
+        )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.deploy.kubernetes.api import Expired, Object
-from circinus.deploy.kubernetes.capacity.paging import PAGE, in_pages
+from circinus.deploy.kubernetes.api import PAGE, Cluster, Expired, Object
 from circinus.pipelines.errors import Unavailable
 
 PODS = "/api/v1/pods"
 
 
-class Server:
+class Server(Cluster):
     """Lists as an API server does: a page, and where to go on; a state may be forgotten."""
 
     def __init__(self, count: int, *, forgets_at: int | None = None) -> None:
@@ -42,7 +39,7 @@ def test_all_come_once_in_their_order_and_no_answer_is_larger_than_a_page(
     count: int, page: int
 ) -> None:
     server = Server(count)
-    found = in_pages(server.listed, PODS, page, labelSelector="a=b")
+    found = server.listed_whole(PODS, page, labelSelector="a=b")
 
     assert found["items"] == list(range(count))
     assert found["metadata"]["resourceVersion"] == "7"
@@ -53,25 +50,22 @@ def test_all_come_once_in_their_order_and_no_answer_is_larger_than_a_page(
 
 def test_a_list_whose_state_is_forgotten_is_fetched_anew_at_once() -> None:
     server = Server(9, forgets_at=4)
-    found = in_pages(server.listed, PODS, 2, labelSelector="a=b")
+    found = server.listed_whole(PODS, 2, labelSelector="a=b")
 
     assert found["items"] == list(range(10))  # not what was read of the old state
     assert server.asked[-1] == {"labelSelector": "a=b"}
-
-
-def raising(error: Exception) -> Callable[..., Object]:
-    def listed(_path: str, **_query: str) -> Object:
-        raise error
-
-    return listed
 
 
 @pytest.mark.parametrize(
     "error", [Unavailable("busy", retry_after_s=1.0), Expired("GET", "Expired", "from the start")]
 )
 def test_what_fails_at_its_first_page_fails(error: Exception) -> None:
+    class Failing(Server):
+        def listed(self, path: str, **query: str) -> Object:
+            raise error
+
     with pytest.raises(type(error)):
-        in_pages(raising(error), PODS)
+        Failing(1).listed_whole(PODS)
 
 
 def test_a_page_is_what_kubectl_takes() -> None:

@@ -1,1 +1,0 @@
-"""What nodes have room for: taints, what pods ask for, and lists that come in pages."""

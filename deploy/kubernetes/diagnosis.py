@@ -1,0 +1,63 @@
+"""Why a cluster refuses something, or does not run it, in words for who must act. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from circinus.deploy.kubernetes.api import Absent, Clash, ClusterRefused, Forbidden, Object
+
+
+def with_remedy(error: ClusterRefused) -> str:
+    """Return the message of a refusal, and what can be done where that is known."""
+    remedy = _remedy(error)
+    return f"{error} ({remedy})" if remedy else str(error)
+
+
+def _remedy(error: ClusterRefused) -> str:
+    words = str(error).lower()
+    if "exceeded quota" in words:
+        return "raise the ResourceQuota, or deploy less"
+    if isinstance(error, Clash):
+        return "`--force` takes the fields over"
+    if "being terminated" in words or (isinstance(error, Absent) and "namespaces" in error.words):
+        return "create the namespace first"
+    # A denial of admission may have any status; of RBAC it says that a user cannot do something.
+    if isinstance(error, Forbidden) and "denied" not in words:
+        return "the account needs a role for it"
+    return ""
+
+
+def replica_failure(deployment: Object) -> str:
+    """Return why the cluster makes no pods for a Deployment; empty: it does."""
+    for condition in _conditions(deployment, "ReplicaFailure", "True"):
+        return f"{deployment['metadata']['name']}: {condition.get('message', '')}"
+    return ""
+
+
+def why_not_ready(pods: Sequence[Object]) -> str:
+    """Return a line for every pod of an instance that is not ready, with its containers."""
+    if not pods:
+        return "there is no pod: the cluster made none (a quota, or an admission rule?)"
+    lines = [line for pod in pods for line in _lines(pod)]
+    return "\n".join(lines) or "its pods are ready, but do not answer"
+
+
+def _lines(pod: Object) -> Iterator[str]:
+    name = pod["metadata"]["name"]
+    for condition in _conditions(pod, "PodScheduled", "False"):
+        yield f"pod {name} finds no node: {condition.get('message', '')}"
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting"), state.get("terminated")
+        if waiting and waiting.get("reason") != "ContainerCreating":
+            words = f"{waiting.get('reason')} {waiting.get('message') or ''}"
+            yield f"pod {name} waits: {words.strip()}"
+        if ended:
+            yield f"pod {name} ended with code {ended.get('exitCode')}: {ended.get('reason', '')}"
+        if state.get("running") and not container.get("ready"):
+            yield f"pod {name} runs, but is not ready yet"
+
+
+def _conditions(thing: Object, type: str, status: str) -> list[Object]:
+    found = (thing.get("status") or {}).get("conditions") or []
+    return [c for c in found if (c["type"], c["status"]) == (type, status)]
