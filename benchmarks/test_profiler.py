@@ -19,13 +19,12 @@ from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.operators import Knob, Operator, OperatorSpec, Settings
 from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.model.profile import IntArray
-from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import stratified_drawing
 from circinus.profiler.execution import InProcess
 from circinus.profiler.journal import MemoryJournal
 from circinus.profiler.measure import Profiler
 from circinus.profiler.prefix_cache import PrefixCache
-from circinus.profiler.stopping import TTest
+from circinus.profiler.stopping import Betting, TTest
 
 INPUTS = 200
 OPERATORS = 3

@@ -30,9 +30,8 @@ from circinus.planner.search.result import Observer, PlanningResult
 from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import StrategyFactory
-from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import Drawing, Sampling, random_drawing, stratified_drawing
-from circinus.profiler.stopping import TTest
+from circinus.profiler.stopping import Betting, TTest
 
 PATIENCE = 25
 """Configurations without a cheaper plan: few inputs of each are measured, but planning takes time,

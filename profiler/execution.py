@@ -112,12 +112,12 @@ def run_once(
     busy_s: Callable[[], float] | None = None,  # see `InProcess.busy_s`
 ) -> Completed | FailedRun:
     """Return what one call makes of the inputs, see `Executor`, timed by the clock."""
-    given = handed_out(inputs)
+    copies = handed_out(inputs)
     with measured() as hosts:
         busy_began_s = busy_s() if busy_s is not None else 0.0
         start = clock.now()
         try:
-            output = run_operator(operator, given, configuration)
+            output = run_operator(operator, copies, configuration)
         except OperatorFailed as error:
             spent_s = clock.now() - start
             return FailedRun(cause=error.cause, spent_s=spent_s, hosts=tuple(hosts))
@@ -137,7 +137,7 @@ def compared(operator: Operator, first: Completed, second: Ran) -> Ran:
 
 
 def calls(operator: Operator, configuration: Configuration) -> bool:
-    """Say whether it calls endpoints under a configuration: such runs are never warm-ups."""
+    """Return whether it calls endpoints under a configuration: such runs are never warm-ups."""
     return bool(operator.spec.called(configuration.of(operator.name)))
 
 

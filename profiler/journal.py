@@ -61,12 +61,14 @@ class MeasuredInput(Paid):
         alike = self.operator_s.ndim == 1 and shapes[0] == shapes[1]
         checks.require(alike, where, "must have seconds and bytes of the same operators", shapes)
         if self.waited_s is not None:
-            alike, found = self.waited_s.shape == shapes[0], self.waited_s.shape
-            checks.require(alike, f"{where}, waited_s", f"must have shape {shapes[0]}", found)
+            alike, shape_of = self.waited_s.shape == shapes[0], self.waited_s.shape
+            checks.require(alike, f"{where}, waited_s", f"must have shape {shapes[0]}", shape_of)
         if self.used is not None:
             shape = (len(self.operator_s), USAGE_FIELDS)
-            found = self.used.shape
-            checks.require(found == shape, f"{where}, used", f"must have shape {shape}", found)
+            shape_of = self.used.shape
+            checks.require(
+                shape_of == shape, f"{where}, used", f"must have shape {shape}", shape_of
+            )
         alone = self.output is None
         known = 0 <= self.score <= 1 if alone else math.isfinite(self.score)
         scored = known != (self.failure is not None) and (known or math.isnan(self.score))
@@ -103,15 +105,17 @@ class Journal(Protocol):
 class MemoryJournal:
     """A journal that lives as long as this object."""
 
-    _kept: dict[Configuration, dict[Pair, MeasuredInput]] = field(default_factory=dict, init=False)
+    _records: dict[Configuration, dict[Pair, MeasuredInput]] = field(
+        default_factory=dict, init=False
+    )
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
         """Return what was recorded of a configuration, see `Journal`."""
-        return tuple(self._kept.get(configuration, {}).values())
+        return tuple(self._records.get(configuration, {}).values())
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """Keep a measurement, see `Journal`."""
-        self._kept.setdefault(configuration, {})[measured.pair] = measured
+        self._records.setdefault(configuration, {})[measured.pair] = measured
 
 
 class Columns:

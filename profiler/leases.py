@@ -8,7 +8,7 @@ after it ended. A server counts a call somewhere between the two, so no window o
 holds more than the limit: when the call leaves that is the last of a window, all others in it are
 counted still.
 
-What the exchange comes to is a pure function of what is kept; memory and database only keep it.
+An exchange is a pure function of records; memory and database only store them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Allowance(NamedTuple):
         return Allowance(*map(max, self, other))
 
     def within(self, other: Allowance) -> bool:
-        """Say whether the other is at least as large in each."""
+        """Return whether the other is at least as large in each."""
         return all(a <= b for a, b in zip(self, other, strict=True))
 
     @classmethod
@@ -76,7 +76,7 @@ class LeaseTimes:
 
     @property
     def use_s(self) -> float:
-        """Return how long what is in hand may lie unused before others may have it.
+        """Seconds that what is in hand may lie unused before others may have it.
 
         Short, so that nobody hoards; long against a round trip to a database.
         """
@@ -84,17 +84,17 @@ class LeaseTimes:
 
     @property
     def lapse_s(self) -> float:
-        """Return how long after its last exchange a holder is taken to live, and may use it."""
+        """Seconds after its last exchange for which a holder counts as alive, and may use it."""
         return self.window_s / 6
 
     @property
     def look_s(self) -> float:
-        """Return how often to ask again where nobody knows when others give something back."""
+        """Seconds between requests where nobody knows when others give something back."""
         return self.window_s / 400
 
     @property
     def grain_s(self) -> float:
-        """Return by how much what was used up may be counted too long."""
+        """Seconds by which what was used up may be counted too long."""
         return self.window_s / _GRAINS
 
 
@@ -113,7 +113,7 @@ class LeaseReport:
     endpoint: str
     limits: RateLimits
     holder: str
-    kept: Allowance  # in hand and under way, without what has ended; the rest is given back
+    held: Allowance  # in hand and under way, without what has ended; the rest is given back
     ended: tuple[EndedCalls, ...] = ()  # since the last exchange that went well
     needs: Allowance = NO_ALLOWANCE  # what its oldest waiting call lacks; none: nobody waits
     wants: Allowance = NO_ALLOWANCE  # the most that it would have, `>= needs`
@@ -124,7 +124,7 @@ class LeaseReport:
 class LeaseReply:
     """What a holder gets."""
 
-    granted: Allowance  # beside what it kept; less than it needs only while it is the next one
+    granted: Allowance  # beside what it held; less than it needs only while it is the next one
     wait_s: float  # after which it is worth asking again; 0: it has what it needs
     good_s: float  # for how long all that it has is its own, from before the exchange on
     contended: bool  # whether others wait
@@ -135,7 +135,7 @@ class Leases(Protocol):
 
     @property
     def times(self) -> LeaseTimes:
-        """Return the times by which it counts."""
+        """The times by which it counts."""
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
         """Take in what a holder tells, and give it what it may have, as one step for all.
@@ -148,7 +148,7 @@ class Leases(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """What is kept: of a holder of an endpoint, or, without one, what was used up."""
+    """A record: of a holder of an endpoint, or, without one, what was used up."""
 
     holder: str = ""  # empty: what was used up, by whomever, up to a moment
     grain: int = 0  # which moment, in grains of time
@@ -159,53 +159,53 @@ class LeaseRecord:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Return by what it is found among those of its endpoint."""
+        """Identifies it among the records of its endpoint."""
         return self.holder, self.grain
 
 
-Kept = Mapping[tuple[str, int], LeaseRecord]
+LeaseRecords = Mapping[tuple[str, int], LeaseRecord]
 """All records of one endpoint, by their keys."""
 
 
 def exchanged(
-    kept: Kept, report: LeaseReport, now: float, times: LeaseTimes
-) -> tuple[Kept, LeaseReply]:
-    """Return what is kept after an exchange, and the reply; `now` by the clock of the records.
+    records: LeaseRecords, report: LeaseReport, now: float, times: LeaseTimes
+) -> tuple[LeaseRecords, LeaseReply]:
+    """Return the records after an exchange, and the reply; `now` by the clock of the records.
 
-    What has run out is left out of what is kept.
+    What has run out is left out.
     """
-    records = _with_ended(kept, report, now, times)
-    others = tuple(records.values())
+    after = _with_ended(records, report, now, times)
+    others = tuple(after.values())
     since = now - report.waited_s
     waiting = [each for each in others if each.needs != NO_ALLOWANCE and each.until > now]
     ahead = [each for each in waiting if (each.since, each.holder) < (since, report.holder)]
-    free = Allowance.of(report.limits).minus(report.kept)
+    free = Allowance.of(report.limits).minus(report.held)
     for each in others:
         free = free.minus(_counts(each, now))
     granted = _granted(report, free, ahead)
     own = LeaseRecord(
         holder=report.holder,
-        counted=report.kept.plus(granted),
+        counted=report.held.plus(granted),
         until=now + times.lapse_s,
         needs=report.needs.minus(granted).most(NO_ALLOWANCE),
         since=since,
     )
     if own.counted != NO_ALLOWANCE or own.needs != NO_ALLOWANCE:
-        records[own.key] = own
+        after[own.key] = own
     wait_s = _wait_s(own, others, ahead, free.minus(granted), now, times)
     reply = LeaseReply(
         granted=granted, wait_s=wait_s, good_s=times.lapse_s, contended=bool(waiting)
     )
-    return records, reply
+    return after, reply
 
 
 def _with_ended(
-    kept: Kept, report: LeaseReport, now: float, times: LeaseTimes
+    before: LeaseRecords, report: LeaseReport, now: float, times: LeaseTimes
 ) -> dict[tuple[str, int], LeaseRecord]:
-    """Return what is kept but of the holder, with what has ended of its calls."""
+    """Return the records of others than the holder, with what has ended of its calls."""
     records = {
         key: each
-        for key, each in kept.items()
+        for key, each in before.items()
         if each.until + times.window_s > now and report.holder != each.holder
     }
     for ended in report.ended:
@@ -215,9 +215,9 @@ def _with_ended(
             counted=Allowance(ended.requests, ended.tokens),
             until=grain * times.grain_s,
         )
-        before = records.get(used.key)
-        if before is not None:
-            used = replace(used, counted=used.counted.plus(before.counted))
+        same = records.get(used.key)
+        if same is not None:
+            used = replace(used, counted=used.counted.plus(same.counted))
         records[used.key] = used
     return records
 
@@ -274,13 +274,13 @@ class MemoryLeases:
 
     clock: Clock
     times: LeaseTimes = field(default_factory=LeaseTimes)
-    _kept: dict[str, Kept] = field(default_factory=dict, init=False, repr=False)
+    _records: dict[str, LeaseRecords] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
-        """See `Leases`."""
+        """Exchange under a lock, see `Leases.exchange`."""
         with self._lock:
-            kept = self._kept.get(report.endpoint, {})
-            after, reply = exchanged(kept, report, self.clock.now(), self.times)
-            self._kept[report.endpoint] = after
+            before = self._records.get(report.endpoint, {})
+            after, reply = exchanged(before, report, self.clock.now(), self.times)
+            self._records[report.endpoint] = after
         return reply

@@ -55,7 +55,7 @@ class Limiter:
     _in_hand: Allowance = field(default=NO_ALLOWANCE, init=False)
     _under_way: Allowance = field(default=NO_ALLOWANCE, init=False)
     _ended: list[tuple[float, Allowance]] = field(default_factory=list, init=False)
-    _told: _Told | None = field(default=None, init=False)  # an exchange is under way
+    _exchange: _Exchange | None = field(default=None, init=False)  # an exchange is under way
     _known: bool = field(default=False, init=False)  # whether others count something of it
     _contended: bool = field(default=False, init=False)
     _good_until: float = field(default=-inf, init=False)  # what is in hand is its own
@@ -66,7 +66,7 @@ class Limiter:
     @property
     def is_exchanging(self) -> bool:
         """Whether an exchange is under way."""
-        return self._told is not None
+        return self._exchange is not None
 
     def ask(self, most: Usage, now: float) -> Ask:
         """Line up a call with the most that it may use; it may go at once.
@@ -76,14 +76,14 @@ class Limiter:
         """
         limit = Allowance.of(self.limits)
         slots = min(most.calls, limit.slots)
-        asked = Allowance(most.calls, most.tokens, slots)
+        most_used = Allowance(most.calls, most.tokens, slots)
         for each, name in zip(fields(RateLimits), Allowance._fields, strict=True):
-            bound, wanted = getattr(limit, name), getattr(asked, name)
+            bound, wanted = getattr(limit, name), getattr(most_used, name)
             rule = f"must be at least the {name} that one attempt may use, {wanted:g}"
             if not wanted <= bound:
                 where = f"endpoint {self.endpoint}.limits.{each.name}"
                 raise InvalidInput.of(where, rule, getattr(self.limits, each.name))
-        ask = Ask(self._limited(asked), now)
+        ask = Ask(self._limited(most_used), now)
         self._waiting.append(ask)
         self._serve(now)
         return ask
@@ -117,8 +117,8 @@ class Limiter:
         self._serve(now)
 
     def due(self, now: float) -> bool:
-        """Say whether an exchange is due."""
-        if self._told is not None:
+        """Return whether an exchange is due."""
+        if self._exchange is not None:
             return False
         if self._waiting:
             return now >= self._look_at
@@ -130,7 +130,7 @@ class Limiter:
 
     def wait_s(self, now: float) -> float:
         """Return how long until an exchange is due, as far as is known; infinite: none."""
-        if self._told is not None or not self._waiting:
+        if self._exchange is not None or not self._waiting:
             return inf
         return max(self._look_at - now, 0.0)
 
@@ -144,24 +144,24 @@ class Limiter:
         back = self._in_hand if stale else NO_ALLOWANCE
         self._in_hand = self._in_hand.minus(back)
         ended, self._ended = self._ended, []
-        self._told = _Told(now, ended)
-        kept = self._in_hand.plus(self._under_way)
+        self._exchange = _Exchange(now, ended)
+        held = self._in_hand.plus(self._under_way)
         oldest = self._waiting[0] if self._waiting and not last else None
         return LeaseReport(
             endpoint=self.endpoint,
             limits=self.limits,
             holder=self.holder,
-            kept=kept,
+            held=held,
             ended=_together(ended, now, self.times),
             needs=NO_ALLOWANCE if oldest is None else oldest.most,
             wants=NO_ALLOWANCE if oldest is None else self._wants(oldest),
             waited_s=0.0 if oldest is None else now - oldest.at,
         )
 
-    def took(self, reply: LeaseReply, now: float) -> None:
+    def complete(self, reply: LeaseReply, now: float) -> None:
         """End an exchange that went well."""
-        began = now if self._told is None else self._told.at
-        self._told = None
+        began = now if self._exchange is None else self._exchange.at
+        self._exchange = None
         self._in_hand = self._in_hand.plus(reply.granted)
         self._contended = reply.contended
         self._good_until = began + reply.good_s
@@ -178,9 +178,9 @@ class Limiter:
 
         What it gave back may be others' by now. What had ended is told again.
         """
-        if self._told is not None:
-            self._ended = self._told.ended + self._ended
-        self._told, self._known = None, True
+        if self._exchange is not None:
+            self._ended = self._exchange.ended + self._ended
+        self._exchange, self._known = None, True
         self._look_at = now + self.times.look_s
         self._exchanged_at = now
         self._serve(now)
@@ -197,9 +197,9 @@ class Limiter:
             self._under_way = self._under_way.plus(ask.most)
             ask.goes = True
 
-    def _limited(self, asked: Allowance) -> Allowance:
+    def _limited(self, amount: Allowance) -> Allowance:
         """Return what of it is counted: what has no limit is not."""
-        pairs = zip(asked, Allowance.of(self.limits), strict=True)
+        pairs = zip(amount, Allowance.of(self.limits), strict=True)
         return Allowance(*(0.0 if limit == inf else value for value, limit in pairs))
 
     def _wants(self, oldest: Ask) -> Allowance:
@@ -217,7 +217,7 @@ class Limiter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Exchange:
     """What an exchange under way took along."""
 
     at: float

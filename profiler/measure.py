@@ -2,13 +2,21 @@
 
 It asks the journal first, then the prefix cache, and runs what is left. The one rule: a
 measurement is in the journal before anybody sees it.
+
+Measurements made at once cost together what they cost one after the other. Each takes a turn:
+before anything is run for it, what it shares with earlier turns is there, or known to fail, or
+those turns ended without it. In a DAG it so waits also for what an earlier turn runs before the
+shared operator: were it to run ahead, it would pay for what a failure there spares it. Nobody
+waits for a later turn, and turns begin in their order, so each of them ends.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import NamedTuple
 
@@ -28,13 +36,15 @@ from circinus.profiler.comparing import Comparisons
 from circinus.profiler.execution import Executor, handed_out
 from circinus.profiler.journal import Columns, Journal, MeasuredInput, Pair
 from circinus.profiler.prefix_cache import PrefixCache, fingerprints
-from circinus.profiler.turns import Turn, Turns
 from circinus.profiler.walk import PreparedInput, Walk, failed
 
 _REMEMBERS = (
     "answers inputs that it has met before more quickly: the first run on each input counts, as "
     "requests bring new ones"
 )
+
+
+_Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -111,7 +121,7 @@ class Profiler:
         """Return the profile over the most inputs ever asked for (`Evaluator.measure`)."""
         return self.measure_each([(configuration, inputs)])[0]
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Return the profile of each, see `Evaluator.measure_each`.
 
         What is measured is journalled in the order asked, inputs in theirs. When it is ended by an
@@ -119,9 +129,9 @@ class Profiler:
         InvalidInput as `measure` does, or if a configuration comes twice; nothing is run.
         Unavailable if the executor cannot run anything now.
         """
-        self._order.grow(max((n for _, n in asked), default=0), self._scatter.draws_worth)
-        each = [self._checked(configuration, inputs) for configuration, inputs in asked]
-        checks.unique("configurations", [configuration for configuration, _ in asked])
+        self._order.grow(max((n for _, n in wanted), default=0), self._scatter.draws_worth)
+        each = [self._checked(configuration, inputs) for configuration, inputs in wanted]
+        checks.unique("configurations", [configuration for configuration, _ in wanted])
         missing: list[_Missing] = []
         for known, pairs in each:
             for pair in pairs:
@@ -153,7 +163,7 @@ class Profiler:
         return tuple(known.columns.profile() for known, _ in each)
 
     def _correct(self) -> None:
-        """Let first runs count where answers that an operator remembered did."""
+        """Replace seconds of remembered answers by those of first runs."""
         for (print_, index), seconds, waited_s in self._walk.corrected():
             for known in self._known.values():
                 prints = self._prints(known, (index, 0))
@@ -217,8 +227,8 @@ class Profiler:
             size = len(measured.operator_s)
             checks.require(size == operators, f"journal, input {measured.input}", rule, size)
             self.ran(measured.spent_s - measured.calls_s)
-            kept = known.recalled if measured.failure is None else known.failed
-            kept[measured.pair] = measured
+            records = known.recalled if measured.failure is None else known.failed
+            records[measured.pair] = measured
         self._known[configuration] = known
         return known
 
@@ -264,6 +274,69 @@ def _checked(order: IntArray, count: int) -> IntArray:
     inside = len(order) > 0 and order.min() >= 0 and order.max() < count
     checks.require(bool(inside), "order", rule, order.tolist())
     checks.unique("order", order.tolist())
-    kept = np.array(order, dtype=np.int64)
-    kept.flags.writeable = False  # profiles hand out views of it
-    return kept
+    checked = np.array(order, dtype=np.int64)
+    checked.flags.writeable = False  # profiles hand out views of it
+    return checked
+
+
+class Turns:
+    """Returns turns, for one lot of measurements. Turns must be begun in the order given."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.begun = 0
+        # Fingerprint and content of an input -> turns that may run it yet, in their order.
+        self.open: dict[_Key, list[int]] = {}
+        self._count = 0
+
+    def take(self) -> Turn:
+        """Return the next turn; for one thread only."""
+        self._count += 1
+        return Turn(self, self._count - 1)
+
+
+class Turn(AbstractContextManager["Turn"]):
+    """A turn, given by `Turns`. A context: when it ends, nobody waits for it any more."""
+
+    def __init__(self, turns: Turns, number: int) -> None:
+        self._turns = turns
+        self._number = number
+        self._content = ""
+        self._keys: list[_Key] | None = None  # None: not begun
+
+    def __exit__(self, *details: object) -> None:
+        """End it, begun or not."""
+        if self._keys is None:
+            self.begin((), "")
+        turns = self._turns
+        with turns.changed:
+            for key in self._keys or ():
+                left = [turn for turn in turns.open.pop(key, ()) if turn != self._number]
+                if left:
+                    turns.open[key] = left
+            turns.changed.notify_all()
+
+    def begin(self, prints: Sequence[str], content: str) -> None:
+        """Return when all earlier turns have begun and nothing that they share with it is open.
+
+        They share what has the fingerprint of an operator and the content hash of the input.
+        """
+        self._content = content
+        self._keys = keys = [(print_, content) for print_ in prints]
+        turns, number = self._turns, self._number
+        with turns.changed:
+            turns.changed.wait_for(lambda: turns.begun == number)
+            turns.begun += 1
+            for key in keys:
+                turns.open.setdefault(key, []).append(number)
+            turns.changed.notify_all()
+            turns.changed.wait_for(
+                # Not `==`: what was settled for this turn may be open again for a later one.
+                lambda: all(turns.open.get(key, [number])[0] >= number for key in keys)
+            )
+
+    def settle(self, print_: str) -> None:
+        """Release whoever waits for this operator: its output is there or need not be."""
+        with self._turns.changed:
+            self._turns.open.pop((print_, self._content), None)
+            self._turns.changed.notify_all()

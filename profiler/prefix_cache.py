@@ -128,7 +128,7 @@ class PrefixCache:
         # Cheapest first, then longest unused; out of date when the entry has another serial.
         self._queue: list[tuple[float, int, _Key]] = []
         self._serial = 0
-        self._given_up = 0.0  # what the last entry given up was worth
+        self._evicted_worth = 0.0  # what the last entry given up was worth
         self.statistics = CacheStatistics()
 
     def get(self, fingerprint: str, content: str) -> CacheEntry | None:
@@ -170,14 +170,14 @@ class PrefixCache:
             worth, serial, oldest = heapq.heappop(self._queue)
             held = self._entries.get(oldest)
             if held is not None and held.serial == serial:
-                self._given_up = worth
+                self._evicted_worth = worth
                 self._drop(oldest)
                 self.statistics.evictions += 1
         self.statistics.held_bytes += size
         self._rank(key, entry, size)
 
     def _rank(self, key: _Key, entry: CacheEntry, size: int) -> None:
-        worth = self._given_up + entry.seconds / size
+        worth = self._evicted_worth + entry.seconds / size
         self._serial += 1
         self._entries[key] = _Held(entry, size, worth, self._serial)
         self.statistics.entries = len(self._entries)

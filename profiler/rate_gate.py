@@ -30,7 +30,7 @@ _STOPPED = "nothing is called any more"
 
 
 @dataclass(eq=False, slots=True)
-class Asked:
+class PendingAttempt:
     """An attempt that would call endpoints: it has, or waits for, one after the other."""
 
     most: Mapping[str, Usage]
@@ -57,41 +57,41 @@ class RateAdmission:
     holder: str
     changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _limiters: dict[str, Limiter] = field(default_factory=dict, init=False, repr=False)
-    _under_way: dict[str, Asked] = field(default_factory=dict, init=False, repr=False)
+    _under_way: dict[str, PendingAttempt] = field(default_factory=dict, init=False, repr=False)
     _tickets: Iterator[int] = field(default_factory=count, init=False, repr=False)
 
-    def ask(self, most: Mapping[str, Usage]) -> Asked:
+    def ask(self, most: Mapping[str, Usage]) -> PendingAttempt:
         """Line up an attempt; InvalidInput if it may use more than a whole limit."""
         limited = (name for name in most if self.limits.get(name, RateLimits()) != RateLimits())
         with self.changed:
             ticket = f"{self.holder}/{next(self._tickets)}"
-            asked = Asked(most, ticket, sorted(limited, reverse=True))
-            self._under_way[ticket] = asked
+            pending = PendingAttempt(most, ticket, sorted(limited, reverse=True))
+            self._under_way[ticket] = pending
         try:
-            self.wait_s(asked)
+            self.wait_s(pending)
         except BaseException:
-            self.give_up(asked)
+            self.give_up(pending)
             raise
-        return asked
+        return pending
 
-    def wait_s(self, asked: Asked) -> float | None:
+    def wait_s(self, pending: PendingAttempt) -> float | None:
         """Return the seconds after which to look again, 0 if an exchange is due; None: it may go.
 
         InvalidInput if it may use more than a whole limit.
         """
         with self.changed:
             now = self.clock.now()
-            while not asked.waits and asked.ahead:
-                name = asked.ahead[-1]
+            while not pending.waits and pending.ahead:
+                name = pending.ahead[-1]
                 limiter = self._limiter(name)
-                asked.asks.append((limiter, limiter.ask(asked.most[name], now)))
-                asked.ahead.pop()
-            return asked.asks[-1][0].wait_s(now) if asked.waits else None
+                pending.asks.append((limiter, limiter.ask(pending.most[name], now)))
+                pending.ahead.pop()
+            return pending.asks[-1][0].wait_s(now) if pending.waits else None
 
-    def lacking(self, asked: Asked) -> str:
+    def lacking(self, pending: PendingAttempt) -> str:
         """Return what an attempt waits for, in words."""
         with self.changed:
-            waiting = ((limiter, ask) for limiter, ask in asked.asks if not ask.goes)
+            waiting = ((limiter, ask) for limiter, ask in pending.asks if not ask.goes)
             return " and ".join(limiter.lacking(ask) for limiter, ask in waiting)
 
     def due_s(self) -> float:
@@ -117,23 +117,23 @@ class RateAdmission:
     def settle(self, ticket: str, used: Mapping[str, Usage]) -> None:
         """Take in what an attempt used by endpoint, once; unknown tickets have nothing."""
         with self.changed:
-            asked = self._under_way.pop(ticket, None)
-            if asked is None:
+            pending = self._under_way.pop(ticket, None)
+            if pending is None:
                 return
             now = self.clock.now()
-            for limiter, ask in asked.asks:
+            for limiter, ask in pending.asks:
                 if ask.goes:
                     limiter.settle(ask, used.get(limiter.endpoint, NOTHING_USED), now)
                 else:
                     limiter.drop(ask, now)
             self.changed.notify_all()
 
-    def give_up(self, asked: Asked) -> None:
+    def give_up(self, pending: PendingAttempt) -> None:
         """Forget an attempt that is not made."""
-        self.settle(asked.ticket, {})
+        self.settle(pending.ticket, {})
 
     def close(self) -> None:
-        """Give back all that is in hand, so that others need not wait until it lapses."""
+        """Return all that is in hand, so that others need not wait until it lapses."""
         with self.changed:
             now = self.clock.now()
             free = [each for each in self._limiters.values() if not each.is_exchanging]
@@ -150,7 +150,7 @@ class RateAdmission:
                 limiter, report = left[0]
                 reply = self.leases.exchange(report)
                 with self.changed:
-                    limiter.took(reply, self.clock.now())
+                    limiter.complete(reply, self.clock.now())
                     self.changed.notify_all()
                 left.pop(0)
         finally:
@@ -202,19 +202,19 @@ class RateGate:
         self._stop = over
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `Gate`; InvalidInput if it may use more than a whole limit."""
-        asked = self._admission.ask(most)
+        """Wait for leave, see `Gate.admit`; InvalidInput if it may use more than a whole limit."""
+        pending = self._admission.ask(most)
         try:
-            while not self._goes(asked):
-                with self.waits.during(self._admission.lacking(asked)):
+            while not self._goes(pending):
+                with self.waits.during(self._admission.lacking(pending)):
                     self.beat()
         except BaseException:
-            self._admission.give_up(asked)
+            self._admission.give_up(pending)
             raise
-        return Leave(operator=operator, most=most, ticket=asked.ticket)
+        return Leave(operator=operator, most=most, ticket=pending.ticket)
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `Gate`."""
+        """Return what an attempt did not use, see `Gate.settle`."""
         self._admission.settle(leave.ticket, used)
         self.beat()
 
@@ -223,15 +223,15 @@ class RateGate:
         with suppress(Unavailable):  # it is tried again; meanwhile what is in hand is used up
             self._admission.exchange()
 
-    def _goes(self, asked: Asked) -> bool:
+    def _goes(self, pending: PendingAttempt) -> bool:
         """Wait until it may go, or an exchange is due."""
         with self._admission.changed:
-            while (wait_s := self._admission.wait_s(asked)) is not None:
+            while (wait_s := self._admission.wait_s(pending)) is not None:
                 if self._stop():
                     raise Stopped(_STOPPED)
                 if wait_s == 0:
                     return False
-                with self.waits.during(self._admission.lacking(asked)):
+                with self.waits.during(self._admission.lacking(pending)):
                     self._pause(self._admission.changed, min(wait_s, _LOOK_S))
         return True
 
@@ -269,18 +269,18 @@ class AsyncRateGate:
 
         InvalidInput if it may use more than a whole limit.
         """
-        asked = self._admission.ask(most)
+        pending = self._admission.ask(most)
         try:
-            while self._admission.wait_s(asked) is not None:
+            while self._admission.wait_s(pending) is not None:
                 if self._supply is not None and self._supply.done():
                     await self._supply  # raises what ended it: nobody would ever go
                 self._wanted.set()
                 await self._changed.wait()
         except BaseException:
-            self._admission.give_up(asked)
+            self._admission.give_up(pending)
             self._tell()
             raise
-        return Leave(operator=operator, most=most, ticket=asked.ticket)
+        return Leave(operator=operator, most=most, ticket=pending.ticket)
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
         """Take in what an attempt used; waits for nothing."""

@@ -59,19 +59,19 @@ class Scoring:
         if self.pipeline.over_set is not None:
             made = encode(output)
             return Scored(score=1.0 if made == encode(expected) else _UNLIKE, output=made)
-        judge, given = self.pipeline.judge, handed_out(output)
+        judge, copy = self.pipeline.judge, handed_out(output)
         if judge is not None and judge.operator.spec.calls and self.caller is not None:
-            asked = judge.asked(input, output, expected)
-            return _called(self.caller, judge, asked, encode(output))
+            question = judge.asked(input, output, expected)
+            return _called(self.caller, judge, question, encode(output))
         try:
-            score = self.pipeline.score_of(given, handed_out(expected), handed_out(input))
+            score = self.pipeline.score_of(copy, handed_out(expected), handed_out(input))
         except OperatorFailed as error:
             return Scored(cause=f"{UNPLANNABLE}{_EVERY_OUTPUT} ({error.cause})")
         return Scored(score=score, output=None if judge is None else encode(output))
 
 
-def _called(caller: EndpointCaller, judge: Judge, asked: Payload, output: bytes) -> Scored:
-    done = run_calling(caller, judge.operator, asked, _NO_KNOBS)
+def _called(caller: EndpointCaller, judge: Judge, question: Payload, output: bytes) -> Scored:
+    done = run_calling(caller, judge.operator, question, _NO_KNOBS)
     waited_s = done.spent_s if done.used.calls else 0.0
     paid = Paid(spent_s=done.spent_s, calls_s=waited_s, calls_usd=done.used.usd)
     if isinstance(done, FailedRun):

@@ -181,11 +181,11 @@ def _left_out(made: Outputs, values: Sequence[Payload]) -> FloatArray | None:
     for part in range(len(without)):
         members = np.flatnonzero(parts == part)
         out = {int(members[0])} if single else set(members.tolist())
-        kept = [i for i in range(n) if i not in out]
+        others = [i for i in range(n) if i not in out]
         figure = None
-        if kept:
+        if others:
             columns = _columns(made, values)
-            figure = made.metric.of(*([each[i] for i in kept] for each in columns))
+            figure = made.metric.of(*([each[i] for i in others] for each in columns))
         if figure is None:
             return None
         without[part] = figure

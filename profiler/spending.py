@@ -86,7 +86,7 @@ class MemoryLedger:
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
     def reserve(self, leave: Leave, limit_usd: float) -> bool:
-        """See `Ledger`."""
+        """Reserve the most that an attempt may cost, see `Ledger.reserve`."""
         most_usd = largest_usd(leave)
         with self._lock:
             if leave.ticket in self._open or leave.ticket in self._done:
@@ -98,7 +98,7 @@ class MemoryLedger:
             return True
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `Ledger`."""
+        """Replace a reservation by what was used, see `Ledger.settle`."""
         together = all_used(used.values())
         with self._lock:
             if leave.ticket in self._done:
@@ -112,13 +112,13 @@ class MemoryLedger:
             self._settled[leave.operator] = before.plus(Spent(together))
 
     def spent(self) -> Mapping[str, Spent]:
-        """See `Ledger`."""
+        """Return what was spent until now, by operator."""
         with self._lock:
-            found = dict(self._settled)
+            spent = dict(self._settled)
             for leave in self._open.values():
-                before = found.get(leave.operator, NOTHING_SPENT)
-                found[leave.operator] = before.plus(Spent(open_usd=largest_usd(leave)))
-        return found
+                before = spent.get(leave.operator, NOTHING_SPENT)
+                spent[leave.operator] = before.plus(Spent(open_usd=largest_usd(leave)))
+        return spent
 
 
 def largest_usd(leave: Leave) -> float:
@@ -174,7 +174,7 @@ class SpendingGate:
         return self._ledger.spent()
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `Gate`."""
+        """Reserve what an attempt may cost and return its leave; Unaffordable: it is too much."""
         leave = Leave(operator=operator, most=most, ticket=uuid4().hex)
         unbounded = self._limit_usd < inf and any(each.usd == inf for each in most.values())
         with self._changed:
@@ -191,7 +191,7 @@ class SpendingGate:
                     self._changed.wait(_LOOK_S)
 
     def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `Gate`."""
+        """Pay what an attempt used."""
         try:
             self._ledger.settle(leave, used)
         finally:
@@ -246,10 +246,10 @@ def _is_unbounded(endpoint: Endpoint, bound: str) -> bool:
 
 def called_by(operators: Iterable[OperatorSpec]) -> dict[str, str]:
     """Return the endpoints that may be called, each with the first operator that may call it."""
-    found: dict[str, str] = {}
+    callers: dict[str, str] = {}
     for operator in operators:
         values = {knob.name: knob.values for knob in operator.knobs}
         for call in operator.all_calls:
             if all(value in values[knob] for knob, value in call.when.items()):
-                found.setdefault(call.endpoint, operator.name)
-    return found
+                callers.setdefault(call.endpoint, operator.name)
+    return callers

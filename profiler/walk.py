@@ -23,11 +23,10 @@ from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.model.operators import Operator
 from circinus.pipelines.model.payload import Payload, content_hash
 from circinus.pipelines.model.profile import Failure, Paid
-from circinus.profiler.comparing import Comparisons
+from circinus.profiler.comparing import Comparisons, Place, RememberedInputs
 from circinus.profiler.execution import Completed, Executor, FailedRun, compared
 from circinus.profiler.journal import MeasuredInput
 from circinus.profiler.prefix_cache import CacheEntry, PrefixCache
-from circinus.profiler.repeats import Place, RememberedInputs
 from circinus.profiler.scoring import Scoring
 
 _NOTHING = Paid()
@@ -174,8 +173,12 @@ class Walk:
         """Take over the seconds and bytes of a measurement made earlier, which did not fail."""
         self._comparisons.unlike.update(measured.varied)
         count = len(measured.operator_s)
-        told, waited = measured.used, measured.waited_s
-        used = repeat(NOTHING_USED, count) if told is None else starmap(Usage, told.tolist())
+        used_by_operator, waited = measured.used, measured.waited_s
+        used = (
+            repeat(NOTHING_USED, count)
+            if used_by_operator is None
+            else starmap(Usage, used_by_operator.tolist())
+        )
         facts = zip(
             measured.operator_s.tolist(),
             [0.0] * count if waited is None else waited.tolist(),

@@ -85,7 +85,7 @@ def spending_of(
     InvalidInput as `require_affordable`.
     """
     # scipy's parts take long to import: the service's process spares them
-    from circinus.planner.search.bill import Budget
+    from circinus.planner.search.budget import Budget
 
     require_affordable(query, infrastructure, pipeline)
     budget = Budget.of(query.limits, infrastructure)

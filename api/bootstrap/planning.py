@@ -141,7 +141,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
     from circinus.deploy.planning import planner_of
-    from circinus.planner.search.bill import Budget
+    from circinus.planner.search.budget import Budget
     from circinus.planner.search.forecasting import Probes, from_earlier
 
     pipeline.make_ready()

@@ -189,7 +189,7 @@ def _line(one: WantedLabel) -> LabelLine:
     return LabelLine(
         label=one.label,
         input=one.input,
-        given=_shown(one.given),
+        given=_shown(one.payload),
         output=_shown(one.output),
         expected=_shown(one.expected),
         judge=one.judge,

@@ -61,8 +61,8 @@ from circinus.planner.search.result import (
     PlanningProgress,
     PlanningResult,
     PlanningSummary,
+    Trial,
 )
-from circinus.planner.search.trials import Trial
 
 IDLE_S = 0.1
 """Between two looks at an empty queue."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from circinus.api.drawing.svg import ACCENT, GREY, element, title
 from circinus.api.schemas.progress import TrialView
 from circinus.api.text import formats
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 
 _TELLING = 250
 Spot = tuple[TrialView, float, float]

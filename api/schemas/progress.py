@@ -20,8 +20,13 @@ from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
-from circinus.planner.search.result import PlanningProgress, PlanningSummary, Shortfall
-from circinus.planner.search.trials import Trial, TrialState
+from circinus.planner.search.result import (
+    PlanningProgress,
+    PlanningSummary,
+    Shortfall,
+    Trial,
+    TrialState,
+)
 
 _WITHOUT_NUL = r"^[^\x00]*$"
 """PostgreSQL has no NUL in texts."""

@@ -19,8 +19,8 @@ from circinus.pipelines.clock import Clock
 from circinus.profiler.leases import (
     NO_ALLOWANCE,
     Allowance,
-    Kept,
     LeaseRecord,
+    LeaseRecords,
     LeaseReply,
     LeaseReport,
     LeaseTimes,
@@ -91,7 +91,7 @@ class StoreLeases:
         )
 
 
-def _kept(session: Session, endpoint: str) -> Kept:
+def _kept(session: Session, endpoint: str) -> LeaseRecords:
     found = session.execute(select(_TABLE).where(_TABLE.c.endpoint == endpoint))
     return {record.key: record for record in map(_record, found)}
 
@@ -115,7 +115,7 @@ def _columns(endpoint: str, record: LeaseRecord) -> Mapping[str, str | float]:
     return {**keys, **record.counted._asdict(), **dates, **needs}
 
 
-def _keep(session: Session, endpoint: str, before: Kept, after: Kept) -> None:
+def _keep(session: Session, endpoint: str, before: LeaseRecords, after: LeaseRecords) -> None:
     """Store what became of the records of an endpoint."""
     gone = [key for key, record in before.items() if after.get(key) != record]
     new = [record for key, record in after.items() if before.get(key) != record]

@@ -40,7 +40,7 @@ class Judge:
     """What scores a pipeline's outputs in place of people, as `Pipeline.score`.
 
     One that calls endpoints says which, and reports what it used as operators do, by
-    `report_usage`. It is scored by labels: see `profiler.judged`.
+    `report_usage`. It is scored by labels: see `profiler.labelling`.
     """
 
     judge: JudgeFunction  # the function

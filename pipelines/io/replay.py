@@ -74,20 +74,20 @@ class TraceEvaluator:
         """Return the profile, see `Evaluator.measure`; InvalidInput also if the trace lacks it."""
         return self.measure_each([(configuration, inputs)])[0]
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Return the profile of each, see `Evaluator.measure_each`."""
-        rows = [self._checked(configuration, inputs) for configuration, inputs in asked]
+        rows = [self._checked(configuration, inputs) for configuration, inputs in wanted]
         checks.unique("configurations", rows)
-        self._order.grow(max((n for _, n in asked), default=0), self._scatter.draws_worth)
+        self._order.grow(max((n for _, n in wanted), default=0), self._scatter.draws_worth)
         free_s = [0.0] * self.width  # when each of those that measure is done
-        for row, (configuration, inputs) in zip(rows, asked, strict=True):
+        for row, (configuration, inputs) in zip(rows, wanted, strict=True):
             while (known := self._known[row]).inputs < inputs:
                 more = self._extended(configuration, row, known)
                 heapq.heapreplace(free_s, free_s[0] + more.paid.spent_s - known.paid.spent_s)
         self._clock.sleep(max(free_s))
         return tuple(
             self._profile(configuration, row, self._known[row])
-            for row, (configuration, _) in zip(rows, asked, strict=True)
+            for row, (configuration, _) in zip(rows, wanted, strict=True)
         )
 
     def _checked(self, configuration: Configuration, inputs: int) -> int:

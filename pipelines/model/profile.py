@@ -158,7 +158,7 @@ class Evaluator(Protocol):
         what is measurable where an operator draws: there every draw counts as an input.
         """
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Return what `measure` gives for each configuration and its number of inputs.
 
         Measurements are made `width` at a time. What they give and cost together does not depend

@@ -149,10 +149,10 @@ def _spread(plan: Plan | None) -> tuple[float | None, float | None]:
     """Return how many times as long requests may take at least and at most; None: any number."""
     if plan is None:
         return 1.0, 1.0
-    took = plan.latency_s
-    if not took.value > 0:
+    latency = plan.latency_s
+    if not latency.value > 0:
         return None, None
-    least, most = took.low / took.value, took.high / took.value
+    least, most = latency.low / latency.value, latency.high / latency.value
     return (least if least > 0 else None), (most if isfinite(most) else None)
 
 
@@ -175,15 +175,15 @@ class _Rates:
     plans: PlansAt
     usd_of: Callable[[Plan], float] = _likely  # dollars of a plan's calls per request
     slower: float = 1.0  # how many times as long requests take on machines, `> 0`
-    _seen: dict[float, _Look] = field(default_factory=dict)
+    _looks: dict[float, _Look] = field(default_factory=dict)
 
     def look(self, rate: float) -> _Look:
         """Return what there is at a rate."""
-        if rate not in self._seen:
+        if rate not in self._looks:
             calling = (plan for plan in self.plans(rate) if plan.calls is not None)
             renting = (p for p in self.plans(rate * self.slower) if p.calls is None)
-            self._seen[rate] = _Look(rate, self._least(calling, rate), self._least(renting, rate))
-        return self._seen[rate]
+            self._looks[rate] = _Look(rate, self._least(calling, rate), self._least(renting, rate))
+        return self._looks[rate]
 
     def _least(self, plans: Iterable[Plan], rate: float) -> _Offer:
         offers = [_Offer(p, p.machines_usd_per_hour, self.usd_of(p)) for p in plans]
@@ -202,8 +202,8 @@ class _Rates:
         if self._is_one(low, high):
             return high if b.rents else None
         middle = self._middle(a, b)
-        found = self.first(low, middle)
-        return self.first(middle, high) if found is None else found
+        rate = self.first(low, middle)
+        return self.first(middle, high) if rate is None else rate
 
     def last(self, low: float, high: float) -> float | None:
         """Return the rate from which machines are cheapest; None: not at the upper one.
@@ -224,20 +224,20 @@ class _Rates:
         if self._is_one(low, high):
             return high if a.calls else None
         middle = self._middle(a, b)
-        found = self._last(middle, high)
-        return self._last(low, middle) if found is None else found
+        rate = self._last(middle, high)
+        return self._last(low, middle) if rate is None else rate
 
     def _alike(self, a: _Look, b: _Look) -> bool:
         """Return whether two rates have the same plans: between them, all have."""
         return (a.calling.id, a.renting.id) == (b.calling.id, b.renting.id)
 
     def _is_one(self, low: float, high: float) -> bool:
-        return high <= low * (1 + (_FINE if len(self._seen) < _MANY else _COARSE))
+        return high <= low * (1 + (_FINE if len(self._looks) < _MANY else _COARSE))
 
     def _middle(self, a: _Look, b: _Look) -> float:
         """Return a rate between two: where the plans of one of them cross, else half-way."""
         apart = 1 + _FINE
         for at in (a, b):
-            if a.rate * apart < at.crossing < b.rate / apart and at.crossing not in self._seen:
+            if a.rate * apart < at.crossing < b.rate / apart and at.crossing not in self._looks:
                 return at.crossing
         return sqrt(a.rate * b.rate)

@@ -79,14 +79,14 @@ class LatencyParts:
 
 
 def drifted(
-    plan: Plan, slo: Slo, seen: ObservedRequests, settings: DriftSettings | None = None
+    plan: Plan, slo: Slo, observed: ObservedRequests, settings: DriftSettings | None = None
 ) -> Drift | None:
     """Return what a deployed plan no longer gives of its query's SLO; None: nothing is missed."""
     settings = settings or DriftSettings()
     late = wrong = ""
-    if len(seen.latency_s) >= settings.least:
+    if len(observed.latency_s) >= settings.least:
         now = latency_estimate(
-            seen.latency_s,
+            observed.latency_s,
             statistic=slo.latency_statistic,
             population=_ENDLESS,
             confidence=settings.confidence,
@@ -97,8 +97,10 @@ def drifted(
                 f"planned were {units.seconds(plan.latency_s.value)}, "
                 f"allowed are {units.seconds(slo.latency_s)}"
             )
-    if len(seen.scores) >= settings.least:
-        now = accuracy_estimate(seen.scores, population=_ENDLESS, confidence=settings.confidence)
+    if len(observed.scores) >= settings.least:
+        now = accuracy_estimate(
+            observed.scores, population=_ENDLESS, confidence=settings.confidence
+        )
         if now.at_least(slo.accuracy) is SloState.VIOLATED:
             wrong = (
                 f"accuracy is {now.value:.4g}, planned was {plan.accuracy.value:.4g}, "
@@ -141,7 +143,7 @@ def as_observed(
     infrastructure: Infrastructure,  # as it is said to be
     plan: Plan,  # that answered
     parts: LatencyParts,  # of its requests on that infrastructure
-    seen: ObservedRequests,  # what its requests gave lately
+    observed: ObservedRequests,  # what its requests gave lately
     settings: DriftSettings | None = None,  # what is noticeable
 ) -> Infrastructure:
     """Return the infrastructure as the requests to a plan found it; itself: as it is said to be.
@@ -151,7 +153,10 @@ def as_observed(
     apart: all are taken to be, in both.
     """
     settings = settings or DriftSettings()
-    slower, thinner = _slower_tiers(parts, seen, settings), _thinner_by(parts, seen, settings)
+    slower, thinner = (
+        _slower_tiers(parts, observed, settings),
+        _thinner_by(parts, observed, settings),
+    )
     if thinner <= 1 and not slower:
         return infrastructure
 
@@ -198,17 +203,18 @@ def eased(
 
 
 def _slower_tiers(
-    parts: LatencyParts, seen: ObservedRequests, settings: DriftSettings
+    parts: LatencyParts, observed: ObservedRequests, settings: DriftSettings
 ) -> dict[str, float]:
     return {
         tier: ratio
-        for tier, said in parts.tier_s.items()
-        if said > 0 and (ratio := seen.tier_s.get(tier, 0.0) / said) >= settings.noticeable
+        for tier, expected_s in parts.tier_s.items()
+        if expected_s > 0
+        and (ratio := observed.tier_s.get(tier, 0.0) / expected_s) >= settings.noticeable
     }
 
 
-def _thinner_by(parts: LatencyParts, seen: ObservedRequests, settings: DriftSettings) -> float:
-    more = seen.moved_s - parts.moved_s - parts.called_s
+def _thinner_by(parts: LatencyParts, observed: ObservedRequests, settings: DriftSettings) -> float:
+    more = observed.moved_s - parts.moved_s - parts.called_s
     # Beside the whole request, too: ten times a microsecond is no drift of a link.
     noticed = more >= (settings.noticeable - 1) * parts.latency_s
     if parts.moved_s <= 0 or not noticed:

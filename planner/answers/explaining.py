@@ -22,13 +22,12 @@ from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.query import PlanningContext
 from circinus.pipelines.model.restrictions import allowed_tiers
 from circinus.planner.answers.known import Answer, Known
-from circinus.planner.deployment.callers import called_by
+from circinus.planner.deployment.callers import called_by, tightest
 from circinus.planner.deployment.costs import ranked_by
-from circinus.planner.deployment.endpoint_limits import tightest
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, mean_work, predict
 from circinus.planner.plans.plans import feasible_plans
-from circinus.planner.search.at_most import is_crowded
+from circinus.planner.search.relaxations import is_crowded
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 _USD = Usage._fields.index("usd")
@@ -84,23 +83,23 @@ class Explanation:
     ruled_out: tuple[RuledOut, ...]  # what is no plan and why
 
 
-def explained(plan: Plan, found: Answer, known: Known) -> Explanation:
+def explained(plan: Plan, answer: Answer, known: Known) -> Explanation:
     """Return why a plan is what it is; InvalidInput if its configuration was not measured."""
-    mine = next((m for m in found.measured if m.configuration == plan.configuration), None)
+    mine = next((m for m in answer.measured if m.configuration == plan.configuration), None)
     if mine is None:
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
-    context = found.setting.context
+    context = answer.setting.context
     placement, shares = deployment_arrays(context.graph, context.infrastructure, plan.deployment)
     return Explanation(
         plan=plan,
         operators=_operators(context, plan, mine, placement, shares),
         alternatives=tuple(
-            _moved(found.setting, plan, mine, placement[0], o=o, to=to)
+            _moved(answer.setting, plan, mine, placement[0], o=o, to=to)
             for o in range(len(context.graph.operators))
             for to in range(len(context.infrastructure.tiers))
             if to != placement[0, o]
         ),
-        ruled_out=_ruled_out(found, known),
+        ruled_out=_ruled_out(answer, known),
     )
 
 
@@ -198,8 +197,8 @@ def _missed(context: PlanningContext, spot: Placements, measured: Measured) -> s
     if not full.fits[0]:
         return "ruled out by machines: they do not hold the copies that the rate needs"
     if (least := full.latency_s[0]) > bound:
-        found, allowed = units.seconds(least), units.seconds(bound)
-        return f"ruled out by latency: {found} on whole machines, {allowed} allowed"
+        latency, allowed = units.seconds(least), units.seconds(bound)
+        return f"ruled out by latency: {latency} on whole machines, {allowed} allowed"
     return "ruled out by cost: no allocation in time is cheap enough"
 
 
@@ -213,13 +212,13 @@ def _compared(context: PlanningContext, plan: Plan, other: Plan) -> str:
     return f"{cost}, takes {units.seconds(abs(later))} {'more' if later >= 0 else 'less'}"
 
 
-def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
-    planned = {plan.configuration for plan in found.plans}
+def _ruled_out(answer: Answer, known: Known) -> tuple[RuledOut, ...]:
+    planned = {plan.configuration for plan in answer.plans}
     by: dict[str, list[Measured]] = defaultdict(list)
-    for one in found.measured:
+    for one in answer.measured:
         if one.configuration not in planned:
-            by[_reason(one, found)].append(one)
-    told = {
+            by[_reason(one, answer)].append(one)
+    words_of = {
         "accuracy": lambda m: (m.accuracy.value, _scored(m)),
         "undecided": lambda m: (m.accuracy.value, f"{_scored(m)} so far"),
         "latency": lambda m: (-m.latency_s, f"{units.seconds(m.latency_s)} on whole machines"),
@@ -228,15 +227,15 @@ def _ruled_out(found: Answer, known: Known) -> tuple[RuledOut, ...]:
     }
     result = [
         (reason, len(ones), max(map(tell, ones))[1])
-        for reason, tell in told.items()
+        for reason, tell in words_of.items()
         if (ones := by[reason])
     ]
-    whole, left = ConfigurationSpace(known.graph).size, found.setting.space.size
-    seen = len(found.measured) + len(found.failed)
+    whole, left = ConfigurationSpace(known.graph).size, answer.setting.space.size
+    counted = len(answer.measured) + len(answer.failed)
     result += [
-        ("failure", len(found.failed), found.failed[0].failure.cause if found.failed else ""),
+        ("failure", len(answer.failed), answer.failed[0].failure.cause if answer.failed else ""),
         ("restriction", whole - left, ""),
-        ("unmeasured", left - seen, ""),
+        ("unmeasured", left - counted, ""),
     ]
     return tuple(
         RuledOut(by=reason, configurations=count, nearest=words)
@@ -249,10 +248,10 @@ def _scored(measured: Measured) -> str:
     return f"accuracy {measured.accuracy.value:.4g}{measured.accuracy.over}"
 
 
-def _reason(measured: Measured, found: Answer) -> str:
-    slo = found.setting.slo
+def _reason(measured: Measured, answer: Answer) -> str:
+    slo = answer.setting.slo
     if measured.latency_s > slo.latency_s:
-        return "machines" if is_crowded(found.setting, measured) else "latency"
-    if measured.configuration in found.accurate:
+        return "machines" if is_crowded(answer.setting, measured) else "latency"
+    if measured.configuration in answer.accurate:
         return "cost"
     return "accuracy" if measured.accuracy.value < slo.accuracy else "undecided"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from circinus.pipelines.model.profile import FloatArray
-
-RowArray = npt.NDArray[np.int64]
+from circinus.pipelines.model.profile import FloatArray, IntArray
 
 
-def undominated(objectives: FloatArray) -> RowArray:  # (m, k) -> (front,)
+def undominated(objectives: FloatArray) -> IntArray:  # (m, k) -> (front,)
     """Return the rows that no other row beats, ascending; of equal rows the first.
 
     A row beats another when it is at most as large everywhere and smaller somewhere.
@@ -18,15 +15,15 @@ def undominated(objectives: FloatArray) -> RowArray:  # (m, k) -> (front,)
     order = np.lexsort(objectives.T[::-1])  # who beats a row comes before it
     rows = objectives[order]
     front = 0
-    kept = np.zeros(len(rows), dtype=np.int64)
+    members = np.zeros(len(rows), dtype=np.int64)
     for i, row in enumerate(rows):
-        if not (rows[kept[:front]] <= row).all(axis=1).any():
-            kept[front] = i
+        if not (rows[members[:front]] <= row).all(axis=1).any():
+            members[front] = i
             front += 1
-    return np.asarray(np.sort(order[kept[:front]]))
+    return np.asarray(np.sort(order[members[:front]]))
 
 
-def diverse(objectives: FloatArray, most: int, extremes: int) -> RowArray:  # (m, k) -> (<= most,)
+def diverse(objectives: FloatArray, most: int, extremes: int) -> IntArray:  # (m, k) -> (<= most,)
     """Return at most `most` rows that span the others, ascending.
 
     First the smallest row of each of the first `extremes` objectives, in their order; then

@@ -137,13 +137,13 @@ def granted_steps(tier: Tier, width: int) -> tuple[int, ...]:
 
 def raised(infrastructure: Infrastructure, placements: Placements, steps: TierArray) -> TierArray:
     """Return steps that are at most the full ones, raised to the next that GPUs grant, (P, T)."""
-    found = steps
+    granted = steps
     for tier, width in _limited(infrastructure, placements.widths):
         rows = placements.widths[:, tier] == width
         good = np.array(granted_steps(infrastructure.tiers[tier], width))
-        found = found.copy() if found is steps else found
-        found[rows, tier] = good[np.searchsorted(good, steps[rows, tier])]
-    return found
+        granted = granted.copy() if granted is steps else granted
+        granted[rows, tier] = good[np.searchsorted(good, steps[rows, tier])]
+    return granted
 
 
 def _limited(infrastructure: Infrastructure, widths: TierArray) -> Iterator[tuple[int, int]]:
@@ -154,12 +154,12 @@ def _limited(infrastructure: Infrastructure, widths: TierArray) -> Iterator[tupl
 
 
 def _of_gpus(infrastructure: Infrastructure) -> str:
-    given = {t.name: t.share_steps for t in infrastructure.tiers if t.share_steps is not None}
-    told = [
+    granted = {t.name: t.share_steps for t in infrastructure.tiers if t.share_steps is not None}
+    words = [
         f"{name}: {', '.join(f'{k * SHARE_STEP:g}' for k in steps)}"
-        for name, steps in given.items()
+        for name, steps in granted.items()
     ]
-    return f", with a share that GPUs give ({'; '.join(told)})" if told else ""
+    return f", with a share that GPUs give ({'; '.join(words)})" if words else ""
 
 
 def _upwards(
@@ -169,13 +169,13 @@ def _upwards(
     levels = np.zeros((1, 0), dtype=np.int64)  # the tiers of those on machines that data was on
     for parents, usable in zip(graph.parents, choices, strict=True):
         lowest = levels[:, list(parents)].max(axis=1, initial=0)
-        found, reached = [], []
+        placed, reached = [], []
         for tier in usable:
             good = np.ones(len(rows), dtype=np.bool_) if tier in remote else lowest <= tier
             level = lowest[good] if tier in remote else np.full(good.sum(), tier)
-            found.append(np.column_stack([rows[good], np.full(good.sum(), tier)]))
+            placed.append(np.column_stack([rows[good], np.full(good.sum(), tier)]))
             reached.append(np.column_stack([levels[good], level]))
-        rows, levels = np.concatenate(found), np.concatenate(reached)
+        rows, levels = np.concatenate(placed), np.concatenate(reached)
         # Unless tiers are restricted every row can go on to the last one: rows get no fewer.
         if not 0 < len(rows) <= most:
             raise InvalidInput.of(

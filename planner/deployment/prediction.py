@@ -27,7 +27,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln, pdtr
 
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -39,11 +38,11 @@ from circinus.pipelines.model.latency import (
     busy_seconds,
     compose,
 )
-from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray, IntArray
 from circinus.pipelines.model.query import PlanningContext
 from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.model.slo import LatencyStatistic
-from circinus.planner.deployment.endpoint_limits import limited
+from circinus.planner.deployment.callers import limited
 from circinus.planner.deployment.placement import Placements
 
 HIGHEST_UTILISATION = 0.7
@@ -66,13 +65,13 @@ class Prediction:
     latency_s: FloatArray  # the figure asked for, waits included, shape (P,)
     tier_wait_s: FloatArray  # the part of it that is waiting for a tier's copies, shape (P, T)
     service_s: FloatArray  # mean seconds that a request keeps a tier's group busy, shape (P, T)
-    replicas: npt.NDArray[np.int64]  # copies of each tier's group, 0 on unused tiers, shape (P, T)
+    replicas: IntArray  # copies of each tier's group, 0 on unused tiers, shape (P, T)
     # Copies needed over copies that the machines hold, the largest of all tiers, or use of what
     # an endpoint's limits allow, whichever is more, shape (P,).
     crowding: FloatArray
 
     @property
-    def fits(self) -> npt.NDArray[np.bool_]:
+    def fits(self) -> BoolArray:
         """Whether machines hold all copies, and endpoints' limits all calls, shape (P,)."""
         return self.crowding <= 1
 
@@ -108,7 +107,7 @@ def predict(
     )
 
 
-def meets(context: PlanningContext, prediction: Prediction) -> npt.NDArray[np.bool_]:  # (P,)
+def meets(context: PlanningContext, prediction: Prediction) -> BoolArray:  # (P,)
     """Return which deployments meet the latency SLO on the machines that there are."""
     return np.asarray((prediction.latency_s <= context.slo.latency_s) & prediction.fits)
 
@@ -186,8 +185,8 @@ class Latencies:
 def fastest(context: PlanningContext, placements: Placements, work: Work) -> Placements:
     """Return the one of placements that has the least effective latency at full shares."""
     quick = condensed(context, work)
-    found = effective_latencies(context, placements, quick, placements.full_steps)
-    return placements.take(np.array([int(np.argmin(found))]))
+    latencies_s = effective_latencies(context, placements, quick, placements.full_steps)
+    return placements.take(np.array([int(np.argmin(latencies_s))]))
 
 
 def least_latencies(
@@ -322,8 +321,8 @@ def _service_seconds(
 
 
 def _queued(
-    context: PlanningContext, service: FloatArray, used: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], FloatArray]:  # (P, T), (P, T)
+    context: PlanningContext, service: FloatArray, used: BoolArray
+) -> tuple[IntArray, FloatArray]:  # (P, T), (P, T)
     """Return copies and waits: for a rate of requests, for a throughput, or for one at a time."""
     rate, throughput = context.query.request_rate_per_s, context.slo.throughput_per_s
     if rate is not None:
@@ -341,7 +340,7 @@ def _queued(
 
 def copies_held(
     infrastructure: Infrastructure, placements: Placements, steps: TierArray
-) -> npt.NDArray[np.int64]:  # (P, T)
+) -> IntArray:  # (P, T)
     """Return the copies of each tier's group that its machines hold; none is split."""
     machines = np.array([tier.machines for tier in infrastructure.tiers])
     item = np.maximum(steps * placements.widths, 1)
@@ -350,13 +349,13 @@ def copies_held(
 
 def copies(
     rate: float, service_s: FloatArray, *, utilisation: float = HIGHEST_UTILISATION
-) -> npt.NDArray[np.int64]:
+) -> IntArray:
     """Return the fewest copies with rho <= `utilisation`, at least 1, same shape."""
     needed = np.ceil(rate * service_s / utilisation - _ROUNDING)
     return np.asarray(np.maximum(needed, 1).astype(np.int64))
 
 
-def waiting_probability(servers: npt.NDArray[np.int64], load: FloatArray) -> FloatArray:
+def waiting_probability(servers: IntArray, load: FloatArray) -> FloatArray:
     """Return the probability that a request has to wait (Erlang C), same shape.
 
     C = B / (1 - rho (1 - B)), with Erlang's loss B(c, a) = Poisson(a) probability of c over that
@@ -369,14 +368,14 @@ def waiting_probability(servers: npt.NDArray[np.int64], load: FloatArray) -> Flo
     return np.asarray(loss / (1 - load / servers * (1 - loss)))
 
 
-def mean_wait_s(rate: float, service_s: FloatArray, servers: npt.NDArray[np.int64]) -> FloatArray:
+def mean_wait_s(rate: float, service_s: FloatArray, servers: IntArray) -> FloatArray:
     """Return the mean seconds that requests wait: C S / (c - a), same shape."""
     load = rate * service_s
     return np.asarray(waiting_probability(servers, load) * service_s / (servers - load))
 
 
 def quantile_wait_s(
-    rate: float, service_s: FloatArray, servers: npt.NDArray[np.int64], quantile: float
+    rate: float, service_s: FloatArray, servers: IntArray, quantile: float
 ) -> FloatArray:
     """Return the seconds that the fraction `quantile` of requests do not wait longer than.
 

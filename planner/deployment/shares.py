@@ -36,10 +36,9 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from circinus.pipelines.model.latency import TierArray, Work
-from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.pipelines.model.query import PlanningContext
 from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.model.slo import LatencyStatistic
@@ -54,7 +53,6 @@ MOST_ROWS = 20_000
 _ALL_ORDERS = 4
 """Up to so many tiers are tried in all orders; more in every rotation, both ways round."""
 
-BoolArray = npt.NDArray[np.bool_]
 Deployments = tuple[TierArray, TierArray]
 """Rows of placements, shape (A,), and their steps, shape (A, T)."""
 
@@ -119,13 +117,13 @@ def allocations(
     prediction = predict(context, placements, work, steps)
     demand = np.round(steps * SHARE_STEP * placements.widths * prediction.replicas, 9)
     price = np.array([tier.price_usd_per_hour for tier in context.infrastructure.tiers])
-    found = _costs(context, placements, work, steps, demand @ price)
+    cost = _costs(context, placements, work, steps, demand @ price)
     return Allocations(
         placements=placements,
         steps=steps,
         demand=demand,
-        cost_usd_per_hour=found.per_hour,
-        cost_usd_per_1000_requests=found.per_1000,
+        cost_usd_per_hour=cost.per_hour,
+        cost_usd_per_1000_requests=cost.per_1000,
         latency_s=prediction.latency_s,
         fits=prediction.fits,
     )
@@ -155,7 +153,7 @@ def _tightest(
 ) -> Deployments:
     at_rate = context.requests_per_s is not None
     by_request = context.by_request or context.slo.cost_usd_per_1000_requests is not None
-    found = [(np.zeros(0, dtype=np.int64), placements.full_steps[:0])]
+    deployments = [(np.zeros(0, dtype=np.int64), placements.full_steps[:0])]
     few = np.zeros(len(placements), dtype=np.bool_)  # where every minimal deployment can be found
     groups, which = np.unique(lowered, axis=0, return_inverse=True)
     for g, group in enumerate(groups):
@@ -172,12 +170,12 @@ def _tightest(
             few[rows] = True
         if by_request and not at_rate and len(tiers) > 1:
             some.append(_cheapest_by_request(context, spots, work, tiers))
-        found += [(rows[of], steps) for of, steps in some]
+        deployments += [(rows[of], steps) for of, steps in some]
     if few.any():
         rows = np.flatnonzero(few)
         of, steps = minimal(context, placements.take(rows), work, lowered[rows])
-        found.append((rows[of], steps))
-    of_each, steps_of_each = zip(*found, strict=True)
+        deployments.append((rows[of], steps))
+    of_each, steps_of_each = zip(*deployments, strict=True)
     return np.concatenate(of_each), np.concatenate(steps_of_each)
 
 
@@ -276,8 +274,8 @@ def _grid(full: TierArray, gridded: BoolArray, least: TierArray) -> Deployments:
     """Return full steps with all of each gridded tier's, from the least ones on."""
     rows, steps = np.arange(len(full)), full.copy()
     for tier in np.flatnonzero(gridded.any(axis=0)).tolist():
-        given = gridded[rows, tier]
-        first = np.where(given, least[rows, tier], full[rows, tier])
+        varied = gridded[rows, tier]
+        first = np.where(varied, least[rows, tier], full[rows, tier])
         times = full[rows, tier] - first + 1
         start = np.repeat(first, times)
         along = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
@@ -296,12 +294,12 @@ def _without_slack(
     place = (FULL_STEPS + 1) ** np.arange(steps.shape[1])
     key = rows * (FULL_STEPS + 1) ** steps.shape[1] + np.where(gridded, steps, 0) @ place
     order = np.argsort(key)
-    kept = np.ones(len(rows), dtype=np.bool_)
+    minimal = np.ones(len(rows), dtype=np.bool_)
     for tier in range(steps.shape[1]):
         before = key - place[tier]
         at = order[np.minimum(np.searchsorted(key, before, sorter=order), len(order) - 1)]
-        kept &= ~(gridded[:, tier] & (key[at] == before)) | (needed[at] > needed)
-    return rows[kept], steps[kept]
+        minimal &= ~(gridded[:, tier] & (key[at] == before)) | (needed[at] > needed)
+    return rows[minimal], steps[minimal]
 
 
 def combinations(
@@ -330,11 +328,11 @@ def combinations(
     copies = prediction.replicas.sum(axis=1)
     # Of equal rows the first is kept.
     good = good[np.lexsort((prediction.latency_s[good], copies[good]))]
-    kept: list[int] = []
+    front: list[int] = []
     for row in np.unique(rows):
         mine = good[rows[good] == row]
-        kept += mine[undominated(demand[mine].astype(np.float64))].tolist() if len(mine) else []
-    chosen = np.array(kept, dtype=np.int64)
+        front += mine[undominated(demand[mine].astype(np.float64))].tolist() if len(mine) else []
+    chosen = np.array(front, dtype=np.int64)
     return rows[chosen], steps[chosen]
 
 
@@ -351,17 +349,17 @@ def _worthwhile(
     for k in range(1, FULL_STEPS + 1):
         steps = np.minimum(full, k)
         prediction = predict(context, placements, work, steps)
-        asked = k * placements.widths * prediction.replicas
+        needed = k * placements.widths * prediction.replicas
         held = copies_held(context.infrastructure, placements, steps)
-        given = raised(context.infrastructure, placements, steps) == steps
-        possible = ((k <= full) & given & (prediction.replicas <= held))[:, tiers]
-        demand[:, :, k - 1] = np.where(possible, asked[:, tiers], np.inf)
+        granted = raised(context.infrastructure, placements, steps) == steps
+        possible = ((k <= full) & granted & (prediction.replicas <= held))[:, tiers]
+        demand[:, :, k - 1] = np.where(possible, needed[:, tiers], np.inf)
         wait[:, :, k - 1] = np.where(possible, prediction.tier_wait_s[:, tiers], np.inf)
-    kept = np.isfinite(demand)
+    worthwhile = np.isfinite(demand)
     for k in range(FULL_STEPS - 1):
         later = slice(k + 1, None)
         matched = (demand[:, :, later] <= demand[:, :, [k]]) & (
             wait[:, :, later] <= wait[:, :, [k]]
         )
-        kept[:, :, k] &= ~matched.any(axis=2)
-    return np.asarray(kept)
+        worthwhile[:, :, k] &= ~matched.any(axis=2)
+    return np.asarray(worthwhile)

@@ -3,7 +3,7 @@
 Every few inputs that a configuration meets are an observation of its mean, with the noise that
 `planner.models.score_noise` gives them: shared with the other configurations that met the same
 inputs. Where operators draw, an observation is of the mean over inputs of means over draws, and
-what it is worth is told by `planner.models.drawn`.
+what it is worth is told by `planner.models.estimates`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ from circinus.pipelines.model.configuration import ConfigurationSpace, IndexArra
 from circinus.pipelines.model.draws import means_of_inputs
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.pipelines.model.slo import Estimate
-from circinus.planner.models.drawn import Drawn, Repeats, part_within
-from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate
+from circinus.planner.models.estimates import (
+    CONFIDENCE,
+    Drawn,
+    Repeats,
+    accuracy_estimate,
+    fraction_estimate,
+    part_within,
+)
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
 from circinus.planner.models.score_noise import (
@@ -95,8 +101,8 @@ class Accuracies:
             return accuracy_estimate(scores, population=population)
         mean = min(max(float(self.mean[row]), 0.0), 1.0)
         half = float(ndtri((1 + CONFIDENCE) / 2)) * sqrt(float(self.variance[row]))
-        low, high = max(mean - half, 0.0), min(mean + half, 1.0)
-        return Estimate(value=mean, low=low, high=high, confidence=CONFIDENCE, inputs=len(scores))
+        low, high, inputs = mean - half, mean + half, len(scores)
+        return fraction_estimate(mean, low, high, confidence=CONFIDENCE, inputs=inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from scipy.special import betaincinv, ndtri, stdtrit
 from circinus.pipelines.model.plan import Outlook
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import SURE, Estimate, LatencyStatistic, Slo, SloState
+from circinus.planner.models.estimates import fraction_estimate
 
 _COMPARED = 2.0
 """By simulation, of the first of 50 configurations whose 80 scores reach a bound: with 1, 2 and 4
@@ -50,13 +51,9 @@ def accuracy_ahead(scores: FloatArray, known: Estimate, *, examples: int) -> Est
     own = z * float(scores.std()) / sqrt(examples)
     low = min(low, known.value - sqrt((known.value - known.low) ** 2 + own**2))
     high = max(high, known.value + sqrt((known.high - known.value) ** 2 + own**2))
-    return Estimate(
-        value=known.value,
-        low=min(max(low, 0.0), known.value),
-        high=max(min(high, 1.0), known.value),
-        confidence=SURE,
-        inputs=len(scores),
-        left_out=known.left_out,
+    left_out, inputs = known.left_out, len(scores)
+    return fraction_estimate(
+        known.value, low, high, confidence=SURE, inputs=inputs, left_out=left_out
     )
 
 
@@ -64,13 +61,7 @@ def accuracy_observed(scores: FloatArray) -> Estimate:
     """Return the accuracy of a plan not picked by these scores, (n,), n >= 1, in [0, 1]."""
     mean = float(scores.mean())
     low, high = _own(scores, (1 - SURE) / 2)
-    return Estimate(
-        value=mean,
-        low=min(max(low, 0.0), mean),
-        high=max(min(high, 1.0), mean),
-        confidence=SURE,
-        inputs=len(scores),
-    )
+    return fraction_estimate(mean, low, high, confidence=SURE, inputs=len(scores))
 
 
 def accuracy_needed(bound: float, examples: int) -> float | None:
@@ -82,7 +73,7 @@ def accuracy_needed(bound: float, examples: int) -> float | None:
     return float(right[good[0]]) / examples if len(good) else None
 
 
-def accuracy_shown(fraction: float, examples: int) -> float:
+def highest_bound(fraction: float, examples: int) -> float:
     """Return the highest bound of which `accuracy_needed` is at most that fraction."""
     return float(_binomial_low(floor(fraction * examples + _ROUNDING), examples))
 
@@ -115,8 +106,8 @@ def doubt(slo: Slo, examples: int) -> str | None:
     fewest, statistic = latency_examples(slo.latency_statistic), slo.latency_statistic
     if examples >= fewest:
         return None
-    told = f"too few to show a {statistic} latency for future inputs: it takes {fewest} at least"
-    return f"{examples} example{'s are' if examples > 1 else ' is'} {told}"
+    words = f"too few to show a {statistic} latency for future inputs: it takes {fewest} at least"
+    return f"{examples} example{'s are' if examples > 1 else ' is'} {words}"
 
 
 def latency_examples(statistic: LatencyStatistic) -> int:
@@ -148,8 +139,8 @@ def would_show(ahead: Outlook, slo: Slo) -> int | None:
     """
     if ahead.accuracy.left_out:
         return None
-    shown = ahead.accuracy.at_least(slo.accuracy) is SloState.MET
-    accurate = 0 if shown else examples_needed(slo.accuracy, ahead.accuracy.value)
+    is_met = ahead.accuracy.at_least(slo.accuracy) is SloState.MET
+    accurate = 0 if is_met else examples_needed(slo.accuracy, ahead.accuracy.value)
     if accurate is None or not ahead.latency_s.value <= slo.latency_s:
         return None
     fewest = latency_examples(slo.latency_statistic)
@@ -163,9 +154,9 @@ def _own(scores: FloatArray, tail: float) -> tuple[float, float]:
         return float(_binomial_low(right, n, tail)), 1 - float(_binomial_low(n - right, n, tail))
     ends = []
     for extreme in (0.0, 1.0):
-        told = np.append(scores, extreme)
-        half = float(stdtrit(n, 1 - tail)) * float(told.std(ddof=1)) / sqrt(n + 1)
-        ends.append(float(told.mean()) + (half if extreme else -half))
+        extended = np.append(scores, extreme)
+        half = float(stdtrit(n, 1 - tail)) * float(extended.std(ddof=1)) / sqrt(n + 1)
+        ends.append(float(extended.mean()) + (half if extreme else -half))
     return ends[0], ends[1]
 
 

@@ -171,9 +171,9 @@ def prices(context: PlanningContext) -> FloatArray:  # (T,)
     Machines, of those that are shared, when none has one and nothing is paid by the call.
     """
     tiers = context.infrastructure.tiers
-    found = np.array([tier.price_usd_per_hour for tier in tiers])
-    if found.any() or any(tier.remote for tier in tiers):
-        return found
+    usd_per_hour = np.array([tier.price_usd_per_hour for tier in tiers])
+    if usd_per_hour.any() or any(tier.remote for tier in tiers):
+        return usd_per_hour
     return np.array([0.0 if tier.dedicated else 1.0 for tier in tiers])
 
 

@@ -135,13 +135,13 @@ def recalled(
 
     Deviations are one query's. The history has to be `within` the space.
     """
-    seen: dict[int, list[ConfigurationRecord]] = {}
+    by_number: dict[int, list[ConfigurationRecord]] = {}
     for query in history:
         for one in query.configurations:
-            seen.setdefault(space.number(one.configuration), []).append(one)
-    gathered = [(number, _gathered(records)) for number, records in seen.items()]
+            by_number.setdefault(space.number(one.configuration), []).append(one)
+    gathered = [(number, _gathered(records)) for number, records in by_number.items()]
     known = [(n, one) for n, one in gathered if one.inputs >= FEWEST_INPUTS]
-    known.sort(key=lambda found: (-found[1].inputs, found[0]))
+    known.sort(key=lambda pair: (-pair[1].inputs, pair[0]))
     return tuple(one for _, one in known[:most])
 
 

@@ -227,9 +227,9 @@ class KnobProcess:
             share = self.kernel.learnt[which] * self._slope(which, at)
             for factor in _STEPS:
                 tried, moved = self.kernel.scaled(which, factor), total + (factor - 1) * share
-                found = self._log_posterior(tried, moved)
-                if found > best:
-                    best, total, self.kernel = found, moved, tried
+                value = self._log_posterior(tried, moved)
+                if value > best:
+                    best, total, self.kernel = value, moved, tried
                     break  # the other step would undo it
         return total
 
@@ -248,8 +248,8 @@ class KnobProcess:
     def _append(self, n: int) -> None:
         kernel, t, phi = self.kernel, self._t, self._phi()
         at = self._basis.at([self._rows[n]])[:, 0]
-        seen = np.einsum("nk,nk->n", phi[:n], at[self._parts[:n]]) + self._noise[n, :n]
-        known = t[:n, :n] @ seen
+        covariances = np.einsum("nk,nk->n", phi[:n], at[self._parts[:n]]) + self._noise[n, :n]
+        known = t[:n, :n] @ covariances
         rest = kernel.prior + self._noise[n, n] + JITTER - float(known @ known)
         pivot = float(np.sqrt(max(rest, JITTER)))
         t[n, :n], t[n, n] = -(known @ t[:n, :n]) / pivot, 1 / pivot

@@ -22,7 +22,6 @@ from scipy.special import ndtr
 
 from circinus.pipelines.model.configuration import Configuration, IndexArray
 from circinus.pipelines.model.endpoints import Usage
-from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.latency import TierArray, Work, compose
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.query import PlanningContext
@@ -33,21 +32,18 @@ from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import mean_work, predict
 from circinus.planner.models.composed_cells import CellAmounts, CellComposer, prices
 from circinus.planner.models.history import ConfigurationRecord
-from circinus.planner.models.knob_process import KnobKernel, KnobProcess, correlations
-from circinus.planner.models.operator_dollars import OperatorDollars, called_by_cells, kernel
+from circinus.planner.models.knob_process import KnobProcess
+from circinus.planner.models.operator_cells import (
+    OperatorDollars,
+    OperatorSeconds,
+    called_by_cells,
+    dollars_kernel,
+)
 
 _SHORTEST_S = 1e-9
 _SECONDS_PER_HOUR = 3600.0
 _USD = Usage._fields.index("usd")
 _TINY = 1e-12
-_OWN, _INHERITED, _TOGETHER, _ANYWHERE = 0.8, 0.15, 0.05, 4.0
-"""Variances of log seconds: an operator's own knobs matter most, those before it less; how long
-it takes at all is open within two orders of magnitude."""
-_OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.004, 0.1, 0.01
-"""How log seconds of an operator differ between queries: see `KnobKernel.own`, `shift`; variance
-of the mean of a cell between them."""
-_PRIOR_CV2, _PRIOR_WEIGHT = 0.3, 20.0  # pooled with what is seen; few inputs show no spikes
-_MOST_CORRECTION = 1.5  # of the mean of a log-normal over its median, in logs
 _MOST_PLACEMENTS = 8  # that candidates are composed for
 _MOST_CONSIDERED = 8  # of recalled configurations, to find good placements
 
@@ -107,7 +103,7 @@ class SecondsModel:
         self._callers = callers
         typical = np.log(context.slo.latency_s / (2 * len(context.graph.operators)))
         self._operators = [
-            _OperatorCells(
+            OperatorSeconds(
                 context.graph, o, knobs, float(typical), population, whole=not structured
             )
             for o in range(len(context.graph.operators))
@@ -176,11 +172,11 @@ class SecondsModel:
         waiting = [cells.waiting() for cells in self._operators]
         of_all = np.stack([part[cell] for part, cell in zip(waiting, which, strict=True)])
         amounts = CellAmounts(seconds, waiting, sizes, self._input_bytes)
-        found = [
+        composed = [
             composer.compose(amounts, mean, mean * of_all, float(np.exp(gap)))
             for composer in self._composers.values()
         ]
-        least = np.maximum(reduce(np.minimum, [latency for latency, _ in found]), _SHORTEST_S)
+        least = np.maximum(reduce(np.minimum, [latency for latency, _ in composed]), _SHORTEST_S)
         # How much too sure of themselves the operators' models are.
         residual = float(np.mean([cells.process.squared_residual for cells in self._operators]))
         relative = variance.sum(axis=0) / np.square(mean.sum(axis=0)) * max(1.0, residual)
@@ -195,7 +191,7 @@ class SecondsModel:
             log_latency=np.log(least) - log_variance / 2 + gap,
             log_variance=log_variance,
             paid=np.stack([cells.paid[cells.paid_which] for cells in self._operators]).T,
-            share_cost=reduce(np.minimum, [cost for _, cost in found]) + hourly * usd,
+            share_cost=reduce(np.minimum, [cost for _, cost in composed]) + hourly * usd,
         )
 
     def paid_once(self, paid: IndexArray, row: int, inputs: int) -> IndexArray:
@@ -263,7 +259,7 @@ class SecondsModel:
 
     def _dollars_of(self, o: int) -> OperatorDollars:
         cells, endpoints = self._operators[o], self._context.infrastructure.endpoints
-        process = KnobProcess(cells.cells, cells.tables, kernel(cells.chosen_own))
+        process = KnobProcess(cells.cells, cells.tables, dollars_kernel(cells.chosen_own))
         return OperatorDollars(endpoints, self._called[o], process)
 
 
@@ -272,132 +268,3 @@ def usd_per_s(context: PlanningContext) -> float:
     tiers = context.infrastructure.tiers
     price = max((tier.price_usd_per_hour for tier in tiers), default=0.0) or 1.0
     return price / _SECONDS_PER_HOUR
-
-
-class _OperatorCells:
-    """One operator: its cells, what was seen of them, and a process over the others.
-
-    Cells are unlike settings of the lineage's knobs, or of all (`whole`).
-    """
-
-    def __init__(
-        self,
-        graph: PipelineGraph,
-        o: int,
-        knobs: IndexArray,  # (C, knobs)
-        typical: float,  # log seconds
-        population: int,
-        *,
-        whole: bool,
-    ) -> None:
-        name, lineage = graph.operators[o].name, list(graph.upstream_knobs[o])
-        columns = list(range(len(graph.slots))) if whole else lineage
-        slots = [graph.slots[k] for k in columns]
-        cells, self.which = _numbered(knobs[:, columns])  # cell of each configuration, (C,)
-        self.paid_which = _numbered(knobs[:, lineage])[1] if whole else self.which
-        chosen = [slot for slot in slots if len(slot.knob.values) > 1]
-        kernel = KnobKernel(
-            mean=typical,
-            constant=_ANYWHERE,
-            effects=tuple(
-                _OWN if whole or slot.operator == name else _INHERITED for slot in chosen
-            ),
-            interaction=_TOGETHER,
-        )
-        tables = correlations(
-            tuple(len(slot.knob.values) for slot in slots),
-            tuple(bool(slot.knob.ordered) for slot in slots),
-        )
-        self.cells, self.tables = cells, tables
-        # Of shared knobs the slot is that of the first operator.
-        own = [graph.slots[k] for slot, k in graph.choosing if slot.operator == name]
-        self.own = cells[:, [slots.index(slot) for slot in own]]
-        self.chosen_own = [slot in own for slot in chosen]
-        self.paid = np.zeros(int(self.paid_which.max()) + 1, dtype=np.int64)
-        self._count = np.zeros(len(cells), dtype=np.int64)
-        self._mean = np.zeros(len(cells))
-        self._square = np.zeros(len(cells))
-        self._bytes = np.full(len(cells), np.nan)
-        self._waiting = np.full(len(cells), np.nan)  # part of the seconds
-        self.cv2 = _PRIOR_CV2
-        self._population = population
-        self.process = KnobProcess(cells, tables, kernel)
-
-    def recall(self, rows: Sequence[int], earlier: Sequence[ConfigurationRecord], o: int) -> None:
-        """Start from the mean of each cell, weighted by inputs."""
-        members: dict[int, list[ConfigurationRecord]] = {}
-        for row, one in zip(rows, earlier, strict=True):
-            members.setdefault(int(self.which[row]), []).append(one)
-        values, noise = [], []
-        for cell, ones in members.items():
-            inputs = np.array([one.inputs for one in ones], dtype=float)
-            part = inputs / inputs.sum()
-            mean = float(part @ np.array([one.operator_s[o] for one in ones]))
-            values.append(np.log(max(mean, _SHORTEST_S)))
-            noise.append(min(self.cv2, 1.0) / inputs.sum() + _BETWEEN)
-            self._bytes[cell] = float(part @ np.array([one.output_bytes[o] for one in ones]))
-            waiting = [float(one.mean_work.waiting[o]) for one in ones]
-            self._waiting[cell] = float(part @ np.array(waiting))
-        self.process.recall(
-            list(members), np.array(values), np.array(noise), own=_OTHER_OWN, shift=_OTHER_SHIFT
-        )
-
-    def observe(self, row: int, seconds: FloatArray, sizes: FloatArray, waiting: float) -> None:
-        cell, paid = int(self.which[row]), int(self.paid_which[row])
-        self.paid[paid] = max(self.paid[paid], len(seconds))
-        if len(seconds) <= self._count[cell]:
-            return
-        first = self._count[cell] == 0
-        self._count[cell] = len(seconds)
-        self._mean[cell] = max(float(seconds.mean()), _SHORTEST_S)
-        self._square[cell] = float(np.square(seconds - seconds.mean()).sum())
-        self._bytes[cell] = float(sizes.mean())
-        self._waiting[cell] = waiting
-        seen = self._count >= 2
-        relative = (self._square[seen] / np.square(self._mean[seen])).sum()
-        weight = (self._count[seen] - 1).sum()
-        self.cv2 = float((_PRIOR_CV2 * _PRIOR_WEIGHT + relative) / (_PRIOR_WEIGHT + weight))
-        if first:
-            n = len(self.process)
-            noise = np.zeros(n + 1)
-            noise[n] = min(self.cv2, 1.0) / len(seconds) + 1e-4
-            self.process.add(cell, float(np.log(self._mean[cell])), noise)
-
-    def refit(self) -> None:
-        # Noise stays that of the first looks: it also stands for what the kernel cannot tell.
-        if len(self.process) >= 4:
-            self.process.refit()
-
-    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:  # (cells,) each
-        """Return mean, variance and harmonic mean of seconds, see `Seconds`."""
-        met = self.process.rows
-        known = self._mean[met]
-        left = np.maximum(1 / self._count[met] - 1 / self._population, 0.0)
-        if met:
-            self.process.revise(np.log(known))
-        variance = self.process.variance
-        correction = np.minimum(variance / 2, _MOST_CORRECTION)
-        mean = np.exp(self.process.mean + correction)
-        spread = np.square(mean) * np.expm1(2 * correction)
-        hoped = np.exp(self.process.mean - correction)
-        mean[met] = hoped[met] = known
-        spread[met] = np.square(known) * self.cv2 * left
-        return mean, spread, hoped
-
-    def waiting(self) -> FloatArray:  # (cells,)
-        """Return which part of the seconds it waits: of a cell never met, as of those met."""
-        known = ~np.isnan(self._waiting)
-        typical = float(self._waiting[known].mean()) if known.any() else 0.0
-        return np.where(known, self._waiting, typical)
-
-    def bytes(self) -> FloatArray:  # (cells,)
-        # What a cell hands on where it was seen, elsewhere the geometric middle of what was.
-        seen = ~np.isnan(self._bytes)
-        typical = float(np.exp(np.log(np.maximum(self._bytes[seen], 1.0)).mean()))
-        return np.where(seen, self._bytes, typical)
-
-
-def _numbered(settings: IndexArray) -> tuple[IndexArray, IndexArray]:
-    """Return the unlike rows, and which of them each row is."""
-    cells, which = np.unique(settings, axis=0, return_inverse=True)
-    return cells, which.ravel()

@@ -42,8 +42,8 @@ def worth(inputs: FloatArray, population: int) -> FloatArray:
 
 def score_variance(mean: FloatArray, part: float) -> FloatArray:
     """Return s_c^2 of configurations with those means, same shape."""
-    kept = np.clip(mean, _EDGE, 1 - _EDGE)  # at 0 and 1 nothing would vary
-    return np.asarray(part * kept * (1 - kept))
+    inner = np.clip(mean, _EDGE, 1 - _EDGE)  # at 0 and 1 nothing would vary
+    return np.asarray(part * inner * (1 - inner))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

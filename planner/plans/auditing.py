@@ -30,7 +30,9 @@ from circinus.planner.strategy.protocol import (
 )
 
 _PILOTED = 16  # inputs that a configuration has met whose scores are looked into first
-_GIVEN_UP = 0.05  # chance of any other configuration below which the best one is looked at closely
+_LAST_CHANCE = (
+    0.05  # chance of any other configuration below which the best one is looked at closely
+)
 _LOOKS = ((0.0, 1.0), (0.0, 1.0, 1.0, 1.0))  # scores by whose worth corrections are compared
 _MOVED = 0.02  # of that worth: what the strategy was told is told anew when it moved further
 
@@ -43,7 +45,7 @@ class Audit(Protocol):
         """How much more it may find out, `>= 0`; 0: nothing."""
 
     def accuracy(
-        self, profile: Profile, kept: BoolArray, *, population: int, bound: float | None
+        self, profile: Profile, included: BoolArray, *, population: int, bound: float | None
     ) -> Estimate:
         """Return the accuracy of a configuration over a population, with an interval of 95 %.
 
@@ -52,7 +54,7 @@ class Audit(Protocol):
         until the interval is on one side of it.
         """
 
-    def pilot(self, profile: Profile, kept: BoolArray) -> None:
+    def pilot(self, profile: Profile, included: BoolArray) -> None:
         """Find out a little of how far the scores of a first configuration are off."""
 
     def corrected(self, scores: FloatArray) -> FloatArray:
@@ -61,9 +63,9 @@ class Audit(Protocol):
 
 def audited(audit: Audit, profile: Profile, population: int, bound: float | None) -> Estimate:
     """Return the accuracy of a counted profile: inputs that were left out are no part of it."""
-    kept = standing(profile)
-    count = population - int((~kept).sum())
-    return audit.accuracy(profile, kept, population=count, bound=bound)
+    included = standing(profile)
+    count = population - int((~included).sum())
+    return audit.accuracy(profile, included, population=count, bound=bound)
 
 
 class Audited:
@@ -77,42 +79,45 @@ class Audited:
     ) -> None:
         self._make, self._audit, self._setting = make, audit, setting
         self._strategy, self._worth = make(), self._worth_of_looks()
-        self._seen: dict[int, Measured | None] = {}
+        self._observed: dict[int, Measured | None] = {}
         self._pending: dict[int, None] = {}  # to be measured on all inputs
         self._asks = self._pilots = True
         self._good: set[int] = set()  # accurate enough when they were judged last
         self._looked: set[int] = set()  # audited when the strategy gave up
 
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
-        """See `Strategy.propose`: first of all what is to be audited, on all inputs."""
+        """Return what is to be audited, on all inputs, then what the strategy proposes."""
         busy = {proposal.number for proposal in under_way}
         while True:
             self._renew()
             for number in self._pending:
                 if number not in busy:
                     return Proposal(number=number, inputs=self._setting.population)
-            found = self._strategy.propose(under_way)
-            given_up = found is None or (found.chance is not None and found.chance < _GIVEN_UP)
-            if under_way or not given_up or not self._looks_closer():
-                return found
+            proposal = self._strategy.propose(under_way)
+            chance = 0.0 if proposal is None else proposal.chance
+            gives_up = chance is not None and chance < _LAST_CHANCE
+            if under_way or not gives_up or not self._looks_closer():
+                return proposal
 
-    def observe(self, number: int, seen: Measured | None) -> None:
-        """See `Strategy.observe`."""
+    def observe(self, number: int, measured: Measured | None) -> None:
+        """Observe a measurement, its scores corrected; None: it failed."""
         self._pending.pop(number, None)
-        self._seen[number] = seen
-        self._strategy.observe(number, None if seen is None else self._corrected(seen))
+        self._observed[number] = measured
+        self._strategy.observe(number, None if measured is None else self._corrected(measured))
 
-    def judged(self, number: int, seen: Measured) -> Judgement:
+    def judged(self, number: int, measured: Measured) -> Judgement:
         """Return what the audit says; where the strategy thinks it worth while, by more labels."""
         bound, population = self._setting.slo.accuracy, self._setting.population
-        if self._asks and self._pilots and seen.inputs >= min(_PILOTED, population):
+        if self._asks and self._pilots and measured.inputs >= min(_PILOTED, population):
             self._pilots = False
-            self._audit.pilot(seen.profile, standing(seen.profile))
-        worth = self._strategy.judged(number, self._corrected(seen)).enough
+            self._audit.pilot(measured.profile, standing(measured.profile))
+        worth = self._strategy.judged(number, self._corrected(measured)).enough
         asks = self._asks and worth
         # A measurement that a limit cut off will see no more inputs.
-        whole = seen.inputs >= population or seen.ending is Ending.CUT_OFF
-        known = audited(self._audit, seen.profile, population, bound if asks and whole else None)
+        whole = measured.inputs >= population or measured.ending is Ending.CUT_OFF
+        known = audited(
+            self._audit, measured.profile, population, bound if asks and whole else None
+        )
         if asks and not whole and self._audit.left and known.low < bound <= known.high:
             self._pending[number] = None
         good = known.low >= bound or (worth and known.value >= bound)
@@ -122,15 +127,15 @@ class Audited:
     def finishing(
         self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
     ) -> Proposal | None:
-        """See `Strategy.finishing`: labels are people's work, so none are asked for that."""
+        """Return None: labels are people's work, so the front is not finished."""
         return None
 
     def undecided(self, plans: Sequence[Plan]) -> int | None:
-        """See `Strategy.undecided`."""
+        """Return how many configurations may belong to the front."""
         return self._strategy.undecided(plans)
 
     def under(self, setting: SearchSetting) -> Audited:
-        """See `Strategy.under`: asked for judgements only, it asks nobody for more."""
+        """Return one that judges by another setting and asks for no further labels."""
         other = copy(self)
         other._strategy, other._setting = self._strategy.under(setting), setting
         other._asks = False
@@ -142,8 +147,10 @@ class Audited:
         Its scores were corrected by the labels of others, which may have been unlucky.
         """
         population, bound = self._setting.population, self._setting.slo.accuracy
-        seen = [s for n, s in self._seen.items() if s is not None and n not in self._looked]
-        quick = [one for one in seen if one.latency_s <= self._setting.slo.latency_s]
+        measured = [
+            s for n, s in self._observed.items() if s is not None and n not in self._looked
+        ]
+        quick = [one for one in measured if one.latency_s <= self._setting.slo.latency_s]
         if self._good or not self._audit.left or not quick:
             return False
         best = max(quick, key=lambda one: float(self._audit.corrected(one.scores).mean()))
@@ -154,17 +161,17 @@ class Audited:
             audited(self._audit, best.profile, population, bound)
         return True
 
-    def _corrected(self, seen: Measured) -> Measured:
-        return replace(seen, scores=self._audit.corrected(seen.scores))
+    def _corrected(self, measured: Measured) -> Measured:
+        return replace(measured, scores=self._audit.corrected(measured.scores))
 
     def _worth_of_looks(self) -> FloatArray:
         return np.array([self._audit.corrected(np.array(scores)).mean() for scores in _LOOKS])
 
     def _renew(self) -> None:
-        """Tell a new strategy all that was seen, once labels say something else of it."""
+        """Start a new strategy on all observations, once labels correct scores otherwise."""
         worth = self._worth_of_looks()
         if np.abs(worth - self._worth).max() <= _MOVED:
             return
         self._strategy, self._worth = self._make(), worth
-        for number, seen in self._seen.items():
-            self._strategy.observe(number, None if seen is None else self._corrected(seen))
+        for number, measured in self._observed.items():
+            self._strategy.observe(number, None if measured is None else self._corrected(measured))

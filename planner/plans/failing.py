@@ -25,13 +25,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.draws import MOST_DRAWS, draws_of
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.profile import (
     UNPLANNABLE,
+    BoolArray,
     Evaluator,
     Failure,
     FloatArray,
@@ -43,9 +43,7 @@ from circinus.pipelines.model.slo import Estimate
 
 _ENOUGH = 3  # configurations, where there are as many: fewer may share what is wrong
 _TRIES = 3  # inputs: where one in ten fails, all three do once in a thousand configurations
-_TOLD = 5  # kinds of failures told of, the most frequent ones
-
-BoolArray = npt.NDArray[np.bool_]
+_MOST_KINDS = 5  # of failures that are reported, the most frequent ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +118,15 @@ class Counting:
         counts = [
             FailureCount(
                 operator=operator,
-                cause=found[0].cause,
-                input=found[0].input,
-                inputs=len({failure.input for failure in found}),
-                measurements=len(found),
+                cause=alike[0].cause,
+                input=alike[0].input,
+                inputs=len({failure.input for failure in alike}),
+                measurements=len(alike),
             )
-            for (operator, _), found in kinds.items()
+            for (operator, _), alike in kinds.items()
         ]
         counts.sort(key=lambda c: (not c.cause.startswith(UNPLANNABLE), -c.measurements))
-        return tuple(counts[:_TOLD])
+        return tuple(counts[:_MOST_KINDS])
 
 
 class Tolerant(Counting):
@@ -172,16 +170,16 @@ class Tolerant(Counting):
         """Return what counts of a configuration, see `Evaluator.measure`."""
         return self.measure_each([(configuration, inputs)])[0]
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Return the profile of each (`Evaluator.measure_each`); more inputs where all failed."""
-        self.learn(self._evaluator.measure_each(asked))
+        self.learn(self._evaluator.measure_each(wanted))
         while again := [
             (configuration, len(self._profiles[configuration].inputs) + 1)
-            for configuration, _ in asked
+            for configuration, _ in wanted
             if self._is_to_be_tried(self._profiles[configuration])
         ]:
             self.learn(self._evaluator.measure_each(again))
-        return tuple(self.counted(configuration) for configuration, _ in asked)
+        return tuple(self.counted(configuration) for configuration, _ in wanted)
 
     def _is_to_be_tried(self, profile: Profile) -> bool:
         few = len(profile.inputs) < min(_TRIES, self.population)
@@ -191,7 +189,7 @@ class Tolerant(Counting):
 
 
 def standing(profile: Profile) -> BoolArray:
-    """Say which inputs of a counted profile its figures stand on, shape (n,): not those left out.
+    """Return which inputs of a counted profile its figures rest on, (n,): not those left out.
 
     One that failed scores zero, unless it was left out for the mean of the others.
     """

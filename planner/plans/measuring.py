@@ -1,7 +1,7 @@
 """Measures configurations on as few inputs as it takes to know.
 
 Inputs are added until the stopping rule decides on accuracy or the population ends.
-A configuration is left earlier when its latency is hopeless: at 10, 20, 40, ...
+A configuration is left earlier when its latency is infeasible: at 10, 20, 40, ...
 inputs, if even the lower end of the 99.9 % interval exceeds the SLO at full shares
 on every placement. Ten, because a t-interval on fewer follows single outliers; few
 looks and a high confidence, because a looked-at-often interval errs more often than
@@ -62,7 +62,7 @@ a cancellation ends the search."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLooks:
-    """When a hopeless latency ends a measurement."""
+    """When an infeasible latency ends a measurement."""
 
     first: int = 10  # inputs at the first look, each next at twice as many, `>= 2`
     confidence: float = 0.999  # of the interval at each look, in (0, 1)
@@ -135,8 +135,8 @@ class Bench:
         """
         if self.scores is None:
             return profile
-        kept = standing(profile)
-        counts = kept & (profile.score > 0)
+        included = standing(profile)
+        counts = included & (profile.score > 0)
         score = np.zeros(len(profile.inputs))
         if counts.any():
             whole = len(profile.inputs) >= self.setting.measurable
@@ -144,8 +144,8 @@ class Bench:
             if parts is None:
                 return None
             score[counts] = parts
-        if kept.any():
-            score[~kept] = score[kept].mean()
+        if included.any():
+            score[~included] = score[included].mean()
         return replace(profile, score=score)
 
 
@@ -171,8 +171,8 @@ def measured(
     stopped = False
     while len(results) < len(wanted):
         while not stopped and (goals := _goals(wanted, profiles, met, evaluator.width)):
-            asked = [(space.configuration(number), inputs) for number, inputs in goals.items()]
-            profiles.update(zip(goals, evaluator.measure_each(asked), strict=True))
+            requests = [(space.configuration(number), inputs) for number, inputs in goals.items()]
+            profiles.update(zip(goals, evaluator.measure_each(requests), strict=True))
             stopped = must_stop(sum(len(profile.inputs) for profile in profiles.values()))
         for number in [number for number in wanted if number not in results]:
             one = ended(bench, number, profiles[number], wanted[number], stopped=stopped)
@@ -234,9 +234,9 @@ def _scored(bench: Bench, number: int, profile: Profile) -> Profile | FailedMeas
     except OperatorFailed as error:
         cause = f"{UNPLANNABLE}{error.cause.removeprefix(UNPLANNABLE)}"
     failure = Failure(input=int(profile.inputs[-1]), operator=SCORING, cause=cause)
-    told = replace(profile, failures=(*profile.failures, failure))
+    failed = replace(profile, failures=(*profile.failures, failure))
     inputs = len(profile.inputs)
-    return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=told)
+    return FailedMeasurement(number=number, failure=failure, inputs=inputs, profile=failed)
 
 
 def counted_anew(
@@ -277,7 +277,7 @@ def _until_decided(
         ending = judged(bench, profile)
         if ending is None and inputs >= look:
             look = 2 * inputs
-            ending = Ending.SLOW if _is_hopeless(bench, profile) else None
+            ending = Ending.SLOW if _is_infeasible(bench, profile) else None
         if ending is None and stopped:
             ending = Ending.CUT_OFF
         if ending is None and inputs >= most:  # draws may leave it open
@@ -347,7 +347,7 @@ def _accuracy(setting: SearchSetting, profile: Profile) -> Estimate:
     return replace(known, confidence=CONFIDENCE)  # what it holds of one that was picked
 
 
-def _is_hopeless(bench: Bench, profile: Profile) -> bool:
+def _is_infeasible(bench: Bench, profile: Profile) -> bool:
     context, work = bench.setting.context, Work.of(profile)
     placements = bench.setting.placements_of(profile.configuration)
     least = partial(

@@ -14,7 +14,8 @@ from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.plans.measuring import FailedMeasurement
 from circinus.planner.plans.plans import announced, merged
-from circinus.planner.strategy.protocol import Judgement, Measured, SearchSetting
+from circinus.planner.search.result import TrialState
+from circinus.planner.strategy.protocol import Ending, Judgement, Measured, SearchSetting
 
 _AGAIN = 1.5  # times as many inputs: the interval of the latency is then a fifth shorter
 
@@ -83,15 +84,15 @@ class Findings:
         before = self._cheapest
         in_time = measured.latency_s <= self._setting.slo.latency_s
         is_good = judgement.enough and in_time
-        found = self._tightest(measured, judgement.accuracy, anew=anew) if is_good else ()
+        plans = self._tightest(measured, judgement.accuracy, anew=anew) if is_good else ()
         if not is_good:
             self._tightened.pop(measured.number, None)
-        self.newest = (*self.newest, *found)
-        self._announced[measured.number] = found
-        both = (*self._without(measured), *found)
+        self.newest = (*self.newest, *plans)
+        self._announced[measured.number] = plans
+        both = (*self._without(measured), *plans)
         self.plans = merged(self._setting.context, both, self._most_plans)
         self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
-        return found
+        return plans
 
     @property
     def behind(self) -> tuple[Measured, ...]:
@@ -142,3 +143,20 @@ class Findings:
         self._tightened[number] = inputs
         most, confidence = self._most_plans, self._confidence
         return announced(self._setting, measured, self.tail, accuracy, most, confidence)
+
+
+def state_of(
+    setting: SearchSetting, measured: Measured, judgement: Judgement, *, has_plan: bool
+) -> TrialState:
+    """Return what is known of a configuration that did not fail."""
+    slo, accuracy = setting.slo, judgement.accuracy or measured.accuracy
+    if has_plan:
+        return TrialState.FEASIBLE
+    if measured.latency_s > slo.latency_s:
+        return TrialState.LATE
+    if measured.ending is Ending.INACCURATE or accuracy.high < slo.accuracy:
+        return TrialState.INACCURATE
+    bounds = (slo.cost_usd_per_hour, slo.cost_usd_per_1000_requests)
+    if judgement.enough and any(bound is not None for bound in bounds):
+        return TrialState.DEAR
+    return TrialState.UNDECIDED

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Protocol, Self
 
+from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
 from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
-from circinus.planner.search.trials import Trial
 
 DRAWS = (
     "answered the same input differently: it is planned for the mean over draws, as if it was "
     "declared with draws: true"
 )
-"""What is told of an operator that draws and was not declared to."""
+"""Remark on an operator that draws and was not declared to."""
 _UNDECIDED = "may be cheaper or more accurate than these plans"
 
 
@@ -60,33 +60,70 @@ class Shortfall:
     sure_relaxations: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningProgress:
-    """Where planning is."""
+class TrialState(StrEnum):
+    """What is known of a configuration."""
 
-    phase: PlanningPhase  # what it is at
+    FEASIBLE = "feasible"  # it has a plan
+    INACCURATE = "inaccurate"
+    LATE = "late"  # on every placement
+    DEAR = "dear"  # accurate and in time, for more than a cost SLO allows
+    UNDECIDED = "undecided"  # more inputs might decide
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a configuration does, by its latest measurement.
+
+    A later one on more inputs takes the place of an earlier one of the same configuration.
+    """
+
+    configuration: Configuration
+    inputs: int  # that it has met, `>= 0`
+    state: TrialState
+    plan: Plan | None  # its cheapest; without any, its fastest deployment; None: it failed
+    spent_s: float  # operator seconds that the search had paid by then
+    elapsed_s: float  # wall-clock seconds since the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningFigures:
+    """What a search has measured and paid so far."""
+
     measured: int  # configurations measured, failed ones included
     failed: int  # how many of them failed
     inputs: int  # measurements (configuration, input) used
     spent_s: float  # operator seconds paid
+    bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
+    failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
+    left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
+
+    @property
+    def saved_s(self) -> float:
+        """Operator seconds that caches saved."""
+        return self.bill.cache.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningProgress(PlanningFigures):
+    """Where planning is."""
+
+    phase: PlanningPhase  # what it is at
     profiling_left_s: float  # operator seconds that may still be paid, `>= 0`
     elapsed_s: float  # wall-clock seconds since the start
     time_left_s: float | None  # wall-clock seconds left, `>= 0`; None: not limited
     best: Plan | None  # the cheapest feasible plan so far; None: none yet
     plans: int  # how many plans the Pareto set holds
-    # Plans that the latest measurement gave, cheapest first, kept or not.
-    found: tuple[Plan, ...] = ()
-    failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
-    left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
-    bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
-    # What was measured since the last report, each told once, in order.
+    # Plans that the latest measurement gave, cheapest first, in the Pareto set or not.
+    new_plans: tuple[Plan, ...] = ()
+    # What was measured since the last report, each reported once, in order.
     trials: tuple[Trial, ...] = ()
     # Wall-clock seconds waited, by what for: the limit of an endpoint, or workers to start
     waited: Mapping[str, float] = field(default_factory=dict)
 
 
 class Observer(Protocol):
-    """Is told how planning goes, and may end it.
+    """Receives reports of how planning goes, and may end it.
 
     Called in the thread that plans, which waits: after every configuration, and every few inputs
     within one. `progress` must not raise. `cancelled` is asked after every input, and from a
@@ -94,65 +131,46 @@ class Observer(Protocol):
     """
 
     def progress(self, progress: PlanningProgress) -> None:
-        """Take in where planning is."""
+        """Receive where planning is."""
 
     def cancelled(self) -> bool:
         """Return whether planning shall end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningResult:
-    """What planning gave."""
+class PlanningEnd(PlanningFigures):
+    """How planning ended."""
 
-    outcome: PlanningOutcome  # how it ended
-    # The Pareto set in (cost, latency, accuracy, demand per tier), cheapest first.
-    plans: tuple[Plan, ...]
-    measured: int  # configurations measured, failed ones included
-    failed: int  # how many of them failed
-    inputs: int  # measurements (configuration, input) used
-    spent_s: float  # operator seconds paid
-    saved_s: float  # operator seconds that caches saved
+    outcome: PlanningOutcome
     stopped_because: str  # in words
     # Why there is no plan; None when there is one, or planning was cancelled.
     shortfall: Shortfall | None
-    bill: Bill = field(default_factory=Bill)  # what was expected, paid and saved
-    failures: tuple[FailureCount, ...] = ()  # what failed, the most frequent first
-    left_out: tuple[int, ...] = ()  # inputs that no figure stands on: they failed everywhere
     remarks: tuple[str, ...] = ()  # what to know of the figures, in words
     seen_to_draw: tuple[str, ...] = ()  # operators, by name, though nobody declared it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningResult(PlanningEnd):
+    """What planning gave."""
+
+    # The Pareto set in (cost, latency, accuracy, demand per tier), cheapest first.
+    plans: tuple[Plan, ...]
     # What was measured, for later queries on the pipeline to learn from.
     configurations: tuple[ConfigurationRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningSummary:
-    """How planning ended: a `PlanningResult` but for what only one of many readers needs.
+class PlanningSummary(PlanningEnd):
+    """A `PlanningResult` without what only few of its many readers need."""
 
-    That is all plans but the cheapest, and what was measured.
-    """
-
-    outcome: PlanningOutcome  # as there, like all but the next two
     plans: int  # how many there are
     best: Plan | None  # the cheapest of them; None: there is none
-    measured: int
-    failed: int
-    inputs: int
-    spent_s: float
-    saved_s: float
-    stopped_because: str
-    shortfall: Shortfall | None
-    bill: Bill = field(default_factory=Bill)
-    failures: tuple[FailureCount, ...] = ()
-    left_out: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()
-    seen_to_draw: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: PlanningResult) -> Self:
         """Return the summary of a result."""
-        told = {each.name: getattr(result, each.name, None) for each in fields(cls)}
-        best = next(iter(result.plans), None)
-        return cls(**{**told, "plans": len(result.plans), "best": best})  # type: ignore[arg-type]  # by name
+        end = {each.name: getattr(result, each.name) for each in fields(PlanningEnd)}
+        return cls(**end, plans=len(result.plans), best=next(iter(result.plans), None))
 
     def after(self, earlier: PlanningSummary) -> PlanningSummary:
         """Return this one, which follows from an earlier one's measurements, with their cost."""
@@ -160,7 +178,6 @@ class PlanningSummary:
         return replace(
             self,
             spent_s=earlier.spent_s,
-            saved_s=earlier.saved_s,
             bill=earlier.bill,
             remarks=(*of_runs, *self.remarks),
             seen_to_draw=earlier.seen_to_draw,

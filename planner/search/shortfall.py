@@ -1,87 +1,41 @@
-"""Why no measured plan was enough: which SLO binds, the closest plan, what would do.
+"""Why no measured plan was enough: which SLO binds, the closest plan, which bounds would do.
 
-Told with the nearest bound of each SLO that a measured plan would have met, the others as they
-are, and with the bound that would surely do: estimates have intervals, and a bound at the
-estimate itself would be missed half the time. For future inputs that one alone would do. SLOs are
-never relaxed here: relaxations are told, not taken.
+SLOs are never relaxed here: relaxations are reported, not applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from math import inf
-from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from circinus.pipelines import units
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import PlanningContext
-from circinus.pipelines.model.slo import SURE, HoldsFor, Slo, SloState
-from circinus.planner.deployment.endpoint_limits import tightest
+from circinus.pipelines.model.slo import HoldsFor, Slo, SloState
+from circinus.planner.deployment.callers import tightest
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
-from circinus.planner.models.ahead import accuracy_shown, would_show
+from circinus.planner.models.ahead import would_show
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.plans import estimated, feasible_plans, stricter, upper_ratio
-from circinus.planner.search.at_most import (
-    is_crowded,
-    least_latency_within,
-    most_rate,
-    most_throughput,
-)
-from circinus.planner.search.cost_bounds import (
+from circinus.planner.plans.intervals import estimated, stricter, upper_ratio
+from circinus.planner.plans.plans import fastest_plan, feasible_plans
+from circinus.planner.search.relaxations import (
     COSTS,
+    Option,
+    Relaxation,
     at_any_cost,
     cost_bounds,
     cost_in_words,
     cost_of,
-    cost_relaxed,
-    cost_told,
+    costs_in_words,
+    is_crowded,
+    relaxations,
 )
 from circinus.planner.search.result import Shortfall
-from circinus.planner.search.trials import fastest_plan
 from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting
-
-_Item = TypeVar("_Item")
 
 _MOST_PLANS = 24  # of a configuration, among which the one that costs miss least is looked for
 _SMALL = 1e-9  # a bound of 0 is missed by an absolute, not a relative amount
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Option:
-    """A measured configuration with the plan that it would have, and whether SLOs hold there."""
-
-    measured: Measured
-    made: Callable[[], Plan]  # gives `plan`
-    accurate: bool  # whether it counts as accurate enough, or is not decided
-    in_time: bool
-    crowded: bool  # whether it would be, on machines that held all copies
-    slo: Slo  # what it is measured by
-
-    @cached_property
-    def plan(self) -> Plan:
-        """Its cheapest plan that meets the latency SLO, or its fastest; most are not asked for."""
-        return self.made()
-
-    @property
-    def in_cost(self) -> bool:
-        """Whether the plan is cheap enough."""
-        return all(self.keeps(name) for name in cost_bounds(self.slo))
-
-    def keeps(self, name: str) -> bool:
-        """Whether the plan is cheap enough by one of the costs."""
-        bound = cost_bounds(self.slo).get(name, inf)
-        return bound == inf or cost_of(name, self.plan) <= bound
-
-
-class Relaxation(NamedTuple):
-    """A bound that would have been met."""
-
-    value: float  # by the estimates
-    sure: float  # with `planner.models.estimates.CONFIDENCE` at least
 
 
 def shortfall(
@@ -97,7 +51,7 @@ def shortfall(
     Every configuration stands with its cheapest deployment that meets the latency SLO, or with
     its fastest one when none does, or when its costs decide nothing. Relaxations are as cautious
     as plans are tightened. The most promising ones are looked at first; those that it is too late
-    for stand with their fastest deployment: what is told would do, something nearer may, too.
+    for stand with their fastest deployment: a nearer bound may do, too.
     """
     if not measured:
         return Shortfall(
@@ -111,7 +65,7 @@ def shortfall(
     options = _options(slo, measured, judged, late)
     closest = _closest(slo, options)
     binding = _binding(slo, options)
-    relaxed = _relaxations(setting, options, tail, confidence, late)
+    relaxed = relaxations(setting, options, tail, confidence, late)
     if late():
         evidence = f"{evidence}; there was no time to compare all of them"
     plan = estimated(setting, closest.plan, closest.measured, tail)
@@ -129,21 +83,20 @@ def shortfall(
 def _options(
     slo: Slo,
     measured: Sequence[Measured],
-    judged: Callable[..., _Option],  # gives what one is, see `_option`
+    judged: Callable[..., Option],  # gives what one is, see `_option`
     late: Callable[[], bool],
-) -> list[_Option]:
+) -> list[Option]:
     """Return what was measured, the most promising first.
 
     Finding the cheapest deployment goes over all placements. Where no cost is bound, costs decide
     among those alone that miss the SLOs by least.
     """
-    options = list[_Option]()
+    options = list[Option]()
     ordered = sorted(measured, key=partial(_missed, slo))
     least = _missed(slo, ordered[0])
     for one in ordered:
         decides = bool(cost_bounds(slo)) or _missed(slo, one) <= least
-        in_full = decides and not (options and late())
-        options.append(judged(one, in_full=in_full))
+        options.append(judged(one, in_full=decides and not (options and late())))
     return options
 
 
@@ -154,8 +107,8 @@ def _option(
     measured: Measured,
     *,
     in_full: bool,
-) -> _Option:
-    slo, asked, ahead = setting.slo, setting.asked, setting.asked.holds_for is HoldsFor.FUTURE
+) -> Option:
+    slo, ahead = setting.slo, setting.is_ahead
     ending, score = measured.ending, measured.accuracy.value
     within = stricter(slo, upper_ratio(setting, measured, tail, confidence) if ahead else 1.0)
     plans: tuple[Plan, ...] = ()
@@ -164,20 +117,20 @@ def _option(
     if in_time and in_full:
         plans = feasible_plans(setting.with_slo(at_any_cost(within)), measured, most)
 
-    def made() -> Plan:
+    def make_plan() -> Plan:
         ordered = sorted(plans, key=partial(_dearer, slo))
         plan = ordered[0] if ordered else fastest_plan(setting, measured)
         return estimated(setting, plan, measured, tail) if ahead else plan
 
     if ahead:
-        plan = made()
-        states = plan.states(asked)
+        plan = make_plan()
+        states = plan.states(setting.context.slo)
         accurate = states["accuracy"] is SloState.MET
         in_time = in_time and states["latency"] is SloState.MET
     undecided = ending not in (Ending.ACCURATE, Ending.INACCURATE) and score >= slo.accuracy
-    return _Option(
+    return Option(
         measured=measured,
-        made=(lambda: plan) if ahead else made,
+        make_plan=(lambda: plan) if ahead else make_plan,
         accurate=accurate or undecided,
         in_time=in_time,
         crowded=not in_time and is_crowded(setting, measured),
@@ -185,7 +138,7 @@ def _option(
     )
 
 
-def _closest(slo: Slo, options: Sequence[_Option]) -> _Option:
+def _closest(slo: Slo, options: Sequence[Option]) -> Option:
     """Return the option of least distance; they are ordered by what they miss besides cost."""
     best, least = options[0], _distance(slo, options[0])
     for option in options[1:]:
@@ -196,7 +149,7 @@ def _closest(slo: Slo, options: Sequence[_Option]) -> _Option:
     return best
 
 
-def _distance(slo: Slo, option: _Option) -> tuple[float, float]:
+def _distance(slo: Slo, option: Option) -> tuple[float, float]:
     """Return the sum of relative misses, then the cost."""
     plan = option.plan
     return _missed(slo, option.measured) + _dearer(slo, plan), plan.cost_usd_per_hour
@@ -217,13 +170,13 @@ def _missed(slo: Slo, measured: Measured) -> float:
     return inaccurate + max(measured.latency_s / slo.latency_s - 1, 0.0)
 
 
-def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
+def _binding(slo: Slo, options: Sequence[Option]) -> tuple[str, ...]:
     """Return the SLOs that nothing meets; if each is met by something, those not met together.
 
     None where something seems to meet all, and met too few inputs to say so.
 
-    Late configurations meet few inputs: beside a latency that nothing keeps, accuracy is told
-    only where none of them may have it.
+    Late configurations meet few inputs: beside a latency that nothing meets, accuracy binds only
+    where none of them may have it.
     """
     # What would be in time, but for machines that do not hold its copies, misses the rate.
     load = "request_rate" if slo.throughput_per_s is None else "throughput"
@@ -237,7 +190,7 @@ def _binding(slo: Slo, options: Sequence[_Option]) -> tuple[str, ...]:
     both = [o for o in options if o.accurate and o.in_time]
     if any(o.in_cost for o in both):
         return ()
-    missed = (name for name in cost_bounds(slo) if not any(o.keeps(name) for o in both))
+    missed = (name for name in cost_bounds(slo) if not any(o.meets(name) for o in both))
     return tuple(missed) or tuple(cost_bounds(slo)) if both else ("accuracy", speed)
 
 
@@ -250,7 +203,7 @@ def _sentence(
 ) -> str:
     slo, rate = context.slo, context.requests_per_s
     ahead = closest.future if slo.holds_for is HoldsFor.FUTURE else None
-    asked = {
+    bounds = {
         "accuracy": f"accuracy >= {slo.accuracy:.15g}",
         "latency": f"{slo.latency_statistic} latency <= {units.seconds(slo.latency_s)}",
         **{
@@ -260,18 +213,18 @@ def _sentence(
         "throughput": f"throughput >= {slo.throughput_per_s} requests per second",
         "request_rate": f"{rate or 0:.4g} requests per second on the machines that there are",
     }
-    words, future = " with ".join(asked[name] for name in binding), ""
-    told = f"No measured plan is confirmed to reach {words}"
+    words, future = " with ".join(bounds[name] for name in binding), ""
+    claim = f"No measured plan is confirmed to reach {words}"
     if not binding:
-        told = "No configuration was measured on enough inputs to confirm a plan"
+        claim = "No configuration was measured on enough inputs to confirm a plan"
     if ahead is not None:
         future = f" ({ahead.accuracy.low:.4g}-{ahead.accuracy.high:.4g} for future inputs)"
-        told = f"{told} for future inputs"
+        claim = f"{claim} for future inputs"
     parts = [
-        f"{told} ({evidence}).",
+        f"{claim} ({evidence}).",
         f"The closest one has accuracy {closest.accuracy.value:.4g}{closest.accuracy.over}"
         f"{future}, {slo.latency_statistic} latency {units.seconds(closest.latency_s.value)} "
-        f"and costs {cost_told(slo, closest)} "
+        f"and costs {costs_in_words(slo, closest)} "
         f"({closest.accuracy.inputs} inputs measured).",
     ]
     if relaxed:
@@ -310,100 +263,3 @@ def _figure(name: str, value: float) -> str:
     if name == "request_rate":
         return f"{value:.4g} per second"
     return units.seconds(value) if name == "latency" else f"{value:.4g}"
-
-
-def _relaxations(
-    setting: SearchSetting,
-    options: Sequence[_Option],
-    tail: LatencyTail,
-    confidence: float | None,
-    late: Callable[[], bool],
-) -> dict[str, Relaxation]:
-    """Return the sufficient bound of each SLO; one is missing when relaxing it helps none."""
-    slo, ahead = setting.slo, setting.asked.holds_for is HoldsFor.FUTURE
-    # With how much slower they may be, as plans are judged: what is told as sure is announced.
-    enough = [
-        (o, upper_ratio(setting, o.measured, tail, confidence))
-        for o in _until(late, (o for o in options if o.accurate))
-        if not ahead or _is_sure(o.plan)
-    ]
-    accuracies = [_accuracy(setting, o) for o in options if o.in_time and o.in_cost]
-    latencies = [
-        Relaxation(least, least * slower)
-        for o, slower in _until(late, enough)
-        if (least := least_latency_within(setting, o.measured)) < inf
-    ]
-    # Ahead, plans are as cheap as they may be already.
-    in_time = [(o, 1.0 if ahead else slower) for o, slower in enough if o.in_time]
-    costs = {
-        name: [
-            Relaxation(*cost_relaxed(name, o.plan, slower))
-            for o, slower in in_time
-            if all(o.keeps(other) for other in cost_bounds(slo) if other != name)
-        ]
-        for name in cost_bounds(slo)
-    }
-    throughputs = [
-        Relaxation(most := most_throughput(setting, o.measured), most / slower)
-        for o, slower in enough
-        if slo.throughput_per_s is not None
-    ]
-    rates = [
-        Relaxation(most := most_rate(setting, o.measured), most / slower)
-        for o, slower in _until(late, ((o, slower) for o, slower in enough if o.crowded))
-        if setting.context.query.request_rate_per_s is not None
-    ]
-    if ahead:  # nothing but what is shown is announced
-        latencies = [Relaxation(one.sure, one.sure) for one in latencies]
-        throughputs = [Relaxation(one.sure, one.sure) for one in throughputs]
-        rates = [Relaxation(one.sure, one.sure) for one in rates]
-    found: dict[str, tuple[Relaxation | None, Callable[[float], bool]]] = {
-        # The one that is surely the most accurate: a few inputs with good scores show nothing.
-        "accuracy": (
-            max(accuracies, key=attrgetter("sure", "value"), default=None),
-            lambda value: value < setting.asked.accuracy,
-        ),
-        "latency": (min(latencies, default=None), lambda value: value > slo.latency_s),
-        **{
-            name: (min(found, default=None), partial(_is_above, cost_bounds(slo)[name]))
-            for name, found in costs.items()
-        },
-        "throughput": (
-            max(throughputs, default=None),
-            lambda value: 0 < value < (slo.throughput_per_s or 0.0),
-        ),
-        "request_rate": (max(rates, default=None), lambda value: value > 0),
-    }
-    told = {name: _told(one, beyond) for name, (one, beyond) in found.items() if one is not None}
-    return {name: one for name, one in told.items() if one is not None}
-
-
-def _is_above(bound: float, value: float) -> bool:
-    return value > bound
-
-
-def _accuracy(setting: SearchSetting, option: _Option) -> Relaxation:
-    known, ahead = option.measured.accuracy, option.plan.future
-    if ahead is None:
-        return Relaxation(known.value, known.low)
-    shown = min(ahead.accuracy.low, accuracy_shown(known.value, setting.population))
-    return Relaxation(shown, shown)
-
-
-def _is_sure(plan: Plan) -> bool:
-    return plan.future is not None and plan.future.latency_s.confidence >= SURE
-
-
-def _until(late: Callable[[], bool], items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield the first item in any case, others until it is late."""
-    for position, item in enumerate(items):
-        if position and late():
-            return
-        yield item
-
-
-def _told(found: Relaxation, beyond: Callable[[float], bool]) -> Relaxation | None:
-    """Return what is worth telling: where the bound holds, but is not sure to, the sure one."""
-    if beyond(found.value):
-        return found
-    return Relaxation(found.sure, found.sure) if beyond(found.sure) else None

@@ -9,6 +9,7 @@
 
 Measuring moves mu by a normal step of variance v - v', so
 Pr[announced at n'] = Phi((mu - A - z sqrt v') / sqrt(v - v')), and alike for log latency.
+Costs of candidates are in US dollars per hour at the rate of `costs.usual_rate`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from scipy.special import log_ndtr, ndtri
 from circinus.pipelines import checks
 from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.query import PlanningContext
+from circinus.pipelines.model.shares import SHARE_STEP
 from circinus.pipelines.model.slo import Slo
+from circinus.planner.deployment.costs import usual_rate
 from circinus.planner.models.accuracy import Accuracies
 from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.operator_seconds import Seconds
@@ -31,6 +35,11 @@ from circinus.planner.models.score_noise import score_variance, worth
 _LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _TINY = 1e-12
 _DECISION_S = 1e-6  # what measuring costs at least: nothing is free
+
+
+_COST_DEVIATION = 0.4  # of the log of costs: shares come in steps, and caution raises them
+_ROUNDING = 1e-9
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +152,7 @@ class Acquisition:
 
         every = self.population if known.drawn is None else MOST_EXAMPLES  # runs there are
         runs = worth(n.astype(float), every) - worth(met.astype(float), every)
-        accurate = log_shown(
+        accurate = log_confirmed(
             known.mean - self.slo.accuracy,
             known.variance,
             _then(
@@ -151,7 +160,7 @@ class Acquisition:
             ),
             self.z,
         )
-        fast = log_shown(
+        fast = log_confirmed(
             log(self.slo.latency_s) - seconds.log_latency,
             seconds.log_variance,
             _then(seconds.log_variance, np.array(0.5 * predictions.spread2), runs),
@@ -177,13 +186,13 @@ def _then(variance: FloatArray, noise: FloatArray, more: FloatArray) -> FloatArr
 
 def targets(minimum: int, population: int) -> IndexArray:
     """Return numbers of inputs to look ahead to: `minimum`, then about half as many again."""
-    found = [min(minimum, population)]
-    while found[-1] < population:
-        found.append(min(int(found[-1] * 1.6) + 1, population))
-    return np.array(found)
+    inputs = [min(minimum, population)]
+    while inputs[-1] < population:
+        inputs.append(min(int(inputs[-1] * 1.6) + 1, population))
+    return np.array(inputs)
 
 
-def log_shown(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
+def log_confirmed(ahead: FloatArray, now: FloatArray, then: FloatArray, z: float) -> FloatArray:
     """Return log Pr[still z deviations ahead of the bound], variance falling from `now` to `then`.
 
     The mean moves by a normal step of variance `now - then`, whatever the truth.
@@ -198,3 +207,50 @@ def _promising(rows: IndexArray, value: FloatArray, met: IndexArray) -> IndexArr
         return rows
     best = rows[np.argpartition(-value[rows], _LONGER_LOOKS)[:_LONGER_LOOKS]]
     return np.union1d(best, rows[met[rows] > 0])
+
+
+def log_affordable(
+    context: PlanningContext, seconds: Seconds, *, widened: float = 1.0
+) -> FloatArray:  # (C,)
+    """Return the log of the chance that the cheapest deployment meets the cost SLOs."""
+    bound, cost = _most_usd_per_hour(context), seconds.share_cost
+    if bound == inf or not _is_priced(context):
+        return np.zeros(len(cost))
+    # Where latency is likely missed there is no cost: the latency SLO says so already. What costs
+    # nothing is within any bound.
+    finite = np.isfinite(cost) & (cost > 0)
+    deviation = np.sqrt(seconds.log_variance + _COST_DEVIATION**2)
+    with np.errstate(divide="ignore"):
+        ahead = np.log(bound) - np.log(np.where(finite, np.maximum(cost, _TINY), 1.0))
+    return np.where(finite, log_ndtr(ahead / (widened * deviation)), 0.0)
+
+
+def least_costs(context: PlanningContext, seconds: Seconds) -> FloatArray:  # (C,)
+    """Return what the cheapest deployment costs at least, a deviation below what is expected.
+
+    Shares of machines come in steps: where all have one price, so do costs. No candidate costs
+    less than a step of the cheapest machine, unless free ones do all the work.
+    """
+    if not _is_priced(context):
+        return np.zeros(len(seconds.share_cost))
+    least = seconds.share_cost * np.exp(-np.sqrt(seconds.log_variance))
+    tiers = context.infrastructure.tiers
+    prices = {tier.price_usd_per_hour for tier in tiers if tier.price_usd_per_hour > 0}
+    if not prices or any(tier.remote for tier in tiers):
+        return least
+    step = min(prices) * SHARE_STEP
+    stepped = np.ceil(least / step - _ROUNDING) * step if len(prices) == 1 else least
+    return np.where(least > 0, np.maximum(stepped, step), 0.0)
+
+
+def _is_priced(context: PlanningContext) -> bool:
+    tiers = context.infrastructure.tiers
+    return any(tier.price_usd_per_hour > 0 or tier.remote for tier in tiers)
+
+
+def _most_usd_per_hour(context: PlanningContext) -> float:
+    """Return what the cost SLOs allow; inf: anything."""
+    slo, rate = context.slo, usual_rate(context)
+    hour = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
+    thousand = slo.cost_usd_per_1000_requests
+    return hour if thousand is None else min(hour, thousand / 1000 * rate * _SECONDS_PER_HOUR)

@@ -3,7 +3,7 @@
 Two Gaussian processes on one-hot knobs, accuracy and log latency; the next configuration has the
 largest utility U = Pr[f_a >= A] * Pr[f_l <= L] / C, in log space, because far from the SLOs the
 probabilities underflow and every candidate would look alike. With earlier queries theirs vote
-first (see `planner.strategy.warm_start`), in place of a space-filling design.
+first (see `WarmStart`), in place of a space-filling design.
 
 | symbol | meaning |
 | --- | --- |
@@ -15,6 +15,26 @@ Deviations: the paper models a plan with its placement; here f_l is the best ove
 placements, because placement is computed and not searched. The paper derives C from
 f_l; it is predicted from the reference seconds instead, with the covariance that f_l
 learnt, because latency on another tier is not what profiling costs.
+
+Warm start (Circinus 4.2, algorithm 1, lines 13 to 30): models of earlier queries vote until the
+query's own is the better one. An earlier query is similar as far as its models predict what is
+profiled now: gaps between both are accumulated, for accuracy and for latency apart.
+
+| symbol | meaning |
+| --- | --- |
+| Q, m | earlier queries, candidates |
+| g | mean gap of a query's predictions: |accuracy| and |log latency| |
+| K | most similar queries: those with the smallest g |
+| w | weight of a vote: 1 / (g + floor), of the K, adding up to 1 |
+
+A candidate's votes are sum(w Pr[f_a >= A]) x sum(w Pr[f_l <= L]); the one with most is profiled.
+A model of the query's own is mature when its gap is smaller than the mean of those of the K, over
+the same candidates. It then takes the place of its factor; once both are, CMBO goes on alone.
+
+What the paper leaves open: it speaks of votes and their weights, and gives no formulas. It has one
+switch for both models; but where inputs differ and seconds do not, earlier models of latency stay
+the better ones, and the query would never outgrow models of accuracy that mislead. Gaps of single
+steps are noisy: maturity is looked at after three of them.
 """
 
 from __future__ import annotations
@@ -25,18 +45,26 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from circinus.pipelines import checks
+from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import Slo
+from circinus.planner.deployment.prediction import predict
+from circinus.planner.models.history import QueryRecord
 from circinus.planner.strategy.protocol import Measured, Proposal, Ruled, SearchSetting
 from circinus.planner.strategy.space import WHOLE_SPACE, candidates, encode, neighbours, spread
 from circinus.planner.strategy.surrogate import Posterior, Surrogate, SurrogateSettings, fit
-from circinus.planner.strategy.warm_start import WarmStart, models_of_earlier
 
 _SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
 
 _REFIT_GROWTH = 1.25  # hyper-parameters are learnt anew at so many times as many observations
 
 _FEWEST_TO_FIT = 2  # one observation has no variance to learn from
+
+
+FEWEST = 3
+"""Configurations that an earlier query must have measured to have models, and gaps that maturity
+is told from."""
+_FLOORS = np.array([0.02, 0.05])  # of accuracy, of log latency: what any model is off by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +112,7 @@ class Cmbo(Ruled):
         self._expected: dict[int, tuple[float, float]] = {}  # by the query's own models
         self._done: set[int] = set()
         self._numbers: list[int] = []
-        self._seen: list[Measured] = []
+        self._observed: list[Measured] = []
         self._models: tuple[Surrogate, Surrogate] | None = None
         self._refit_at = 0
 
@@ -97,28 +125,31 @@ class Cmbo(Ruled):
         for position in self._design if self._warm is None else ():
             if self._open[position]:
                 return self._proposal(position)
-        if len(self._seen) < _FEWEST_TO_FIT:
+        if len(self._observed) < _FEWEST_TO_FIT:
             position = next(p for p in self._fallback if self._open[p])
             return self._proposal(position)
         return self._most_useful()
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         self._done.add(number)
         if number in self._position:
             self._open[self._position[number]] = False
-        if seen is not None:
+        if measured is not None:
             self._numbers.append(number)
-            self._seen.append(seen)
+            self._observed.append(measured)
             if self._warm is not None and number in self._position:
-                measured = (seen.accuracy.value, float(np.log(max(seen.latency_s, _SHORTEST_S))))
+                figures = (
+                    measured.accuracy.value,
+                    float(np.log(max(measured.latency_s, _SHORTEST_S))),
+                )
                 own = self._expected.pop(number, None)
-                self._warm.learn(self._position[number], measured, own)
+                self._warm.learn(self._position[number], figures, own)
 
     def _voted(self, warm: WarmStart) -> Proposal:
         """Return what earlier queries vote for; note what the query's own models expect of it."""
         left = np.flatnonzero(self._open)
-        if len(self._seen) < _FEWEST_TO_FIT:
+        if len(self._observed) < _FEWEST_TO_FIT:
             return self._proposal(warm.voted(left, self._slo))
         accuracy, latency = (m.predict(self._pool.encoded[left]).target(0) for m in self._fit())
         accurate, fast = warm.mature
@@ -161,15 +192,17 @@ class Cmbo(Ruled):
 
     def _fit(self) -> tuple[Surrogate, Surrogate]:
         x = encode(self._space, self._numbers)
-        accuracy = np.array([[seen.accuracy.value] for seen in self._seen])
-        seconds = np.array([[seen.latency_s, seen.reference_s] for seen in self._seen])
+        accuracy = np.array([[measured.accuracy.value] for measured in self._observed])
+        seconds = np.array(
+            [[measured.latency_s, measured.reference_s] for measured in self._observed]
+        )
         log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
         warm = self._models or (None, None)
         settings = self._settings.surrogate
-        if len(self._seen) < self._refit_at:
+        if len(self._observed) < self._refit_at:
             settings = replace(settings, warm_steps=0)
         else:
-            self._refit_at = int(_REFIT_GROWTH * len(self._seen)) + 1
+            self._refit_at = int(_REFIT_GROWTH * len(self._observed)) + 1
         self._models = (
             fit(x, accuracy, warm=warm[0], settings=settings),
             fit(x, log_seconds, warm=warm[1], settings=settings),
@@ -187,16 +220,121 @@ class Cmbo(Ruled):
 
     def _neighbours(self) -> Sequence[int]:
         """Return the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
-        best = min(range(len(self._seen)), key=lambda i: self._distance(self._seen[i]))
+        best = min(range(len(self._observed)), key=lambda i: self._distance(self._observed[i]))
         near = neighbours(self._space, self._numbers[best])
         return [n for n in near if n not in self._done and n not in self._position]
 
-    def _distance(self, seen: Measured) -> tuple[float, float]:
-        short = max(self._slo.accuracy - seen.accuracy.value, 0.0)
-        late = max(seen.latency_s / self._slo.latency_s - 1, 0.0)
-        return short + late, seen.reference_s
+    def _distance(self, measured: Measured) -> tuple[float, float]:
+        short = max(self._slo.accuracy - measured.accuracy.value, 0.0)
+        late = max(measured.latency_s / self._slo.latency_s - 1, 0.0)
+        return short + late, measured.reference_s
 
 
 def log_chance(accuracy: Posterior, log_latency: Posterior, slo: Slo) -> FloatArray:  # (m,)
     """Return the log of the joint probability of meeting both, the two taken as independent."""
     return accuracy.log_at_least(slo.accuracy) + log_latency.log_at_most(np.log(slo.latency_s))
+
+
+def models_of_earlier(
+    setting: SearchSetting, encoded: FloatArray, settings: SurrogateSettings
+) -> Posterior | None:
+    """Return what models of earlier queries predict of all candidates; None: none measured enough.
+
+    That is accuracy and log of latency, shape (Q, 2, m), of the encoded candidates, shape (m, D).
+    """
+    predicted = [
+        _predicted(setting, record, encoded, settings)
+        for record in setting.history
+        if len(record.configurations) >= FEWEST
+    ]
+    if not predicted:
+        return None
+    return Posterior(
+        mean=np.stack([[one.mean for one in both] for both in predicted]),
+        deviation=np.stack([[one.deviation for one in both] for both in predicted]),
+    )
+
+
+class WarmStart:
+    """Votes of earlier queries, and how similar they are."""
+
+    def __init__(self, models: Posterior, most: int) -> None:
+        """Start from `models_of_earlier`; at most K = `most >= 1` of them vote."""
+        checks.at_least("warm_start.most", most, 1)
+        self._models = models
+        self._most = most
+        self._gaps = np.zeros((len(models.mean), 2))  # sums
+        self._steps = 0
+        self._own, self._beside = np.zeros(2), np.zeros_like(self._gaps)  # on common steps
+        self._own_steps = 0
+
+    @property
+    def mature(self) -> tuple[bool, bool]:
+        """Whether the query's own models, of accuracy and of latency, predict better by now."""
+        if self._own_steps < FEWEST:
+            return False, False
+        similar = np.sort(self._beside, axis=0)[: self._most].mean(axis=0)
+        accuracy, latency = (self._own < similar).tolist()
+        return accuracy, latency
+
+    def voted(
+        self,
+        left: IndexArray,
+        slo: Slo,
+        own: tuple[FloatArray | None, FloatArray | None] = (None, None),
+    ) -> int:
+        """Return the candidate with most votes, among the positions `left`, at least one.
+
+        `own` is Pr[f_a >= A] and Pr[f_l <= L] of these, where the query's own model is mature.
+        """
+        mean, deviation = self._models.mean[:, :, left], self._models.deviation[:, :, left]
+        accuracy, latency = (
+            Posterior(mean=mean[:, target], deviation=deviation[:, target]) for target in range(2)
+        )
+        accurate = np.exp(accuracy.log_at_least(slo.accuracy))
+        fast = np.exp(latency.log_at_most(np.log(slo.latency_s)))
+        weights = self._weights()
+        votes = weights[:, 0] @ accurate, weights[:, 1] @ fast
+        first, second = (
+            theirs if mine is None else mine for mine, theirs in zip(own, votes, strict=True)
+        )
+        return int(left[np.argmax(first * second)])
+
+    def learn(
+        self, position: int, figures: tuple[float, float], own: tuple[float, float] | None
+    ) -> None:
+        """Take in accuracy and log of latency that a candidate gave.
+
+        `own` is what the query's own models had predicted; None: there were none.
+        """
+        truth = np.array(figures)
+        gaps = np.abs(self._models.mean[:, :, position] - truth)
+        self._gaps += gaps
+        self._steps += 1
+        if own is not None:
+            self._own += np.abs(np.array(own) - truth)
+            self._beside += gaps
+            self._own_steps += 1
+
+    def _weights(self) -> FloatArray:  # (Q, 2)
+        """Return w: of accuracy and of latency, zero for all but the K."""
+        gaps = self._gaps / max(self._steps, 1)
+        ranks = gaps.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
+        weights = np.where(ranks < self._most, 1 / (gaps + _FLOORS), 0.0)
+        return np.asarray(weights / weights.sum(axis=0))
+
+
+def _predicted(
+    setting: SearchSetting, record: QueryRecord, encoded: FloatArray, settings: SurrogateSettings
+) -> tuple[Posterior, ...]:  # of accuracy and of log latency
+    numbers = [setting.space.number(one.configuration) for one in record.configurations]
+    x = encode(setting.space, numbers)
+    accuracy = np.array([[one.accuracy] for one in record.configurations])
+    least = []
+    for one in record.configurations:
+        spots = setting.placements_of(one.configuration)
+        full = predict(setting.context, spots, one.mean_work, spots.full_steps)
+        least.append(full.latency_s.min())
+    log_latency = np.log(np.maximum(np.array(least), _SHORTEST_S))[:, None]
+    fits = (fit(x, y, settings=settings) for y in (accuracy, log_latency))
+    return tuple(one.predict(encoded).target(0) for one in fits)

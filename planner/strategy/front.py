@@ -23,15 +23,12 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betaincc, ndtr, ndtri
 
 from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.plan import Plan
-from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.planner.models.estimates import CONFIDENCE
-
-BoolArray = npt.NDArray[np.bool_]
 
 HARDLY = 0.01
 """Chance below which a candidate is taken not to belong to the front; above 1 - that, a plan is

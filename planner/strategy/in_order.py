@@ -41,7 +41,7 @@ class SearchInOrder(Ruled):
         left = next((number for number in reversed(self._left) if number not in busy), None)
         return None if left is None else Proposal(number=left, inputs=self._inputs)
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Forget the configuration; what it gave changes nothing."""
         if number in self._left:  # what is judged from memory may lie outside a drawn part
             self._left.remove(number)

@@ -16,21 +16,24 @@ from dataclasses import replace
 from math import inf, log
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.latency import Work
 from circinus.pipelines.model.plan import Plan
-from circinus.pipelines.model.profile import FloatArray
-from circinus.pipelines.model.slo import HoldsFor
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.planner.deployment.costs import hourly
 from circinus.planner.models.accuracy import Accuracies, AccuracyModel
 from circinus.planner.models.history import recalled
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
 from circinus.planner.models.operator_seconds import Seconds, SecondsModel, usd_per_s
-from circinus.planner.strategy.acquisition import Acquisition, MultiFidelitySettings, Predictions
-from circinus.planner.strategy.affordable import least_costs, log_affordable
+from circinus.planner.strategy.acquisition import (
+    Acquisition,
+    MultiFidelitySettings,
+    Predictions,
+    least_costs,
+    log_affordable,
+)
 from circinus.planner.strategy.front import FrontCandidate, Openness, openness
 from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
 from circinus.planner.strategy.space import candidates, indices_of
@@ -126,7 +129,7 @@ class MultiFidelity:
     def finishing(
         self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
     ) -> Proposal | None:
-        """See `Strategy.finishing`: what tells most of the front per second of measuring."""
+        """Return the measurement that decides most of the front per second."""
         left, predictions = self._open(under_way), self._predicted(under_way)
         worth = np.where(left, self._openness(plans, predictions).worth, 0.0)
         if not worth.any():
@@ -137,7 +140,7 @@ class MultiFidelity:
         return Proposal(number=self._pool.numbers[best], inputs=inputs)
 
     def undecided(self, plans: Sequence[Plan]) -> int | None:
-        """See `Strategy.undecided`."""
+        """Return how many configurations may belong to the front; None: nothing was measured."""
         if not self._pool.met.any():
             return None
         predictions = self._predicted()
@@ -145,41 +148,44 @@ class MultiFidelity:
             predictions = replace(predictions, seconds=self._seconds_there())
         return int(self._openness(plans, predictions).undecided.sum())
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         pool, context = self._pool, self._setting.context
         row = pool.position[number]
         is_new = not pool.met[row]
-        pool.observe(row, None if seen is None else seen.scores)
-        if seen is None:
+        pool.observe(row, None if measured is None else measured.scores)
+        if measured is None:
             return
         self._predictions = None
-        self._best_cost = seen.best_cost
+        self._best_cost = measured.best_cost
         configuration = self._setting.space.configuration(number)
-        self._tail.add(lineage_cells(context.graph, configuration), seen.work)
+        self._tail.add(lineage_cells(context.graph, configuration), measured.work)
         if is_new:  # more inputs seldom change where a configuration is best
-            self._seconds.consider(seen.work, configuration)
-        self._seconds.observe(row, seen.work, seen.latency_s)
-        self._works[row] = seen.work
-        drawn = seen.profile.inputs if self._setting.draws else None
-        self._accuracy.observe(row, seen.scores, drawn)
+            self._seconds.consider(measured.work, configuration)
+        self._seconds.observe(row, measured.work, measured.latency_s)
+        self._works[row] = measured.work
+        drawn = measured.profile.inputs if self._setting.draws else None
+        self._accuracy.observe(row, measured.scores, drawn)
         if self._accuracy.observations >= self._refit_at or self._accuracy.is_out_of_date:
             self._refit_at = int(self._settings.refit_growth * self._refit_at) + 1
             self._accuracy.refit()
             self._seconds.refit()
 
-    def judged(self, number: int, seen: Measured) -> Judgement:
+    def judged(self, number: int, measured: Measured) -> Judgement:
         """Return what the models say, and whether a configuration's own scores say so too."""
         row = self._pool.position[number]
         known = self._predicted().accuracies
-        told = known.estimate(row, seen.scores, self._setting.population)
+        accuracy = known.estimate(row, measured.scores, self._setting.population)
         if self._setting.draws:  # how far draws differ is a guess more: both have to say so
-            low, high = min(told.low, seen.accuracy.low), max(told.high, seen.accuracy.high)
-            told = replace(told, low=low, high=high)
-        return Judgement(enough=self._enough(row, seen, known), accuracy=told)
+            low, high = (
+                min(accuracy.low, measured.accuracy.low),
+                max(accuracy.high, measured.accuracy.high),
+            )
+            accuracy = replace(accuracy, low=low, high=high)
+        return Judgement(enough=self._enough(row, measured, known), accuracy=accuracy)
 
     def under(self, setting: SearchSetting) -> MultiFidelity:
-        """See `Strategy.under`: what is learnt of accuracy knows no objective and no machine."""
+        """Return one for another setting: models of accuracy know no objective and no machine."""
         if self._accuracy.observations:
             self._predicted()  # once for all
         other = copy(self)
@@ -201,21 +207,24 @@ class MultiFidelity:
         model.refit()
         return model.predict()
 
-    def _enough(self, row: int, seen: Measured, known: Accuracies) -> bool:
+    def _enough(self, row: int, measured: Measured, known: Accuracies) -> bool:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population
-        if seen.inputs < min(settings.minimum, population) or seen.latency_s > slo.latency_s:
+        if (
+            measured.inputs < min(settings.minimum, population)
+            or measured.latency_s > slo.latency_s
+        ):
             return False
-        z, mean = self._acquisition.z, seen.accuracy.value
+        z, mean = self._acquisition.z, measured.accuracy.value
         drawn = mean if self._setting.draws else None
-        sure = known.sure_of(row, seen.scores, population, z, drawn)
+        sure = known.sure_of(row, measured.scores, population, z, drawn)
         # Where all inputs are met the mean is known, unless another draw gives another one.
-        exact = seen.inputs >= population and not self._setting.draws
+        exact = measured.inputs >= population and not self._setting.draws
         if (mean if exact else sure) < slo.accuracy:
             return False
         context, z = self._setting.context, self._acquisition.z_latency
         anywhere = np.zeros(len(context.graph.operators), dtype=np.int64)
-        ratio = self._tail.upper_ratio(context, anywhere, seen.work, self._setting.runs, z)
-        return seen.latency_s * ratio <= slo.latency_s
+        ratio = self._tail.upper_ratio(context, anywhere, measured.work, self._setting.runs, z)
+        return measured.latency_s * ratio <= slo.latency_s
 
     @property
     def _limited(self) -> bool:
@@ -223,7 +232,7 @@ class MultiFidelity:
         most = self._setting.context.query.limits.configurations
         return most is not None and int(self._pool.tried.sum()) >= most
 
-    def _open(self, under_way: Sequence[Proposal] = ()) -> npt.NDArray[np.bool_]:  # (C,)
+    def _open(self, under_way: Sequence[Proposal] = ()) -> BoolArray:  # (C,)
         """Return where there is something left to learn that limits let one measure."""
         pool = self._pool
         left = pool.unknown & pool.tried if self._limited else pool.unknown.copy()
@@ -311,9 +320,7 @@ class MultiFidelity:
         # None is ruled out by the models alone, however little they give it.
         return max(self._chance_of(pool.unknown, predictions, widened=2.0), _TINY)
 
-    def _chance_of(
-        self, rows: npt.NDArray[np.bool_], predictions: Predictions, *, widened: float
-    ) -> float:
+    def _chance_of(self, rows: BoolArray, predictions: Predictions, *, widened: float) -> float:
         known, slo = predictions.accuracies, self._setting.slo
         above = known.mean - slo.accuracy
         accurate = log_ndtr(above / (widened * np.sqrt(known.variance)))
@@ -334,7 +341,7 @@ class MultiFidelity:
         """
         pool, setting = self._pool, self._setting
         least = min(self._settings.minimum, setting.population)
-        if setting.asked.holds_for is HoldsFor.FUTURE or (pool.met < least).any():
+        if setting.is_ahead or (pool.met < least).any():
             return False
         fast = np.exp(self._log_fast(predictions, widened=2.0))
         return bool(fast[pool.unknown].sum() < _NEVER)
@@ -353,8 +360,8 @@ class _Pool:
     ) -> None:
         drawn = candidates(setting.space, rng, limit=limit)
         there = set(drawn.numbers)
-        asked = dict.fromkeys((*earlier, *setting.numbers))
-        self.numbers = (*drawn.numbers, *(number for number in asked if number not in there))
+        more = dict.fromkeys((*earlier, *setting.numbers))
+        self.numbers = (*drawn.numbers, *(number for number in more if number not in there))
         self.whole = drawn.whole  # all that there are, but for what was added to a drawn part
         self.position = {number: i for i, number in enumerate(self.numbers)}  # row of each
         self.knobs = indices_of(setting.space, self.numbers)  # value indices, (C, knobs)
@@ -369,7 +376,7 @@ class _Pool:
         self._measurable = setting.measurable
         self._radices = setting.space.radices
 
-    def first(self, left: npt.NDArray[np.bool_]) -> int:
+    def first(self, left: BoolArray) -> int:
         """Return the first row in a random order among those left, shape (C,), at least one."""
         return next(int(row) for row in self._order if left[row])
 

@@ -67,8 +67,8 @@ class SearchSetting:
         spots = placements_of(callers, context.graph, own, most=most_placements)
         needed = None
         if query.slo.holds_for is HoldsFor.FUTURE:  # all of them where none is known to do
-            shown = accuracy_needed(query.slo.accuracy, population)
-            needed = 1.0 if shown is None else shown
+            least = accuracy_needed(query.slo.accuracy, population)
+            needed = 1.0 if least is None else least
         return cls(
             space=space,
             context=context,
@@ -78,6 +78,11 @@ class SearchSetting:
             needed=needed,
             callers=callers if callers.any_calls else None,
         )
+
+    def called(self, configuration: Configuration) -> Called | None:
+        """Return what operators call under a configuration; None: nothing."""
+        called = None if self.callers is None else self.callers.called(configuration)
+        return called if called and any(called) else None
 
     def placements_of(self, configuration: Configuration) -> Placements:
         """Return those of `placements` on which a configuration can be."""
@@ -117,13 +122,13 @@ class SearchSetting:
     @property
     def slo(self) -> Slo:
         """The query's objectives, as the examples must show them."""
-        asked, needed = self.context.slo, self.needed
-        return asked if needed is None else replace(asked, accuracy=needed)
+        slo, needed = self.context.slo, self.needed
+        return slo if needed is None else replace(slo, accuracy=needed)
 
     @property
-    def asked(self) -> Slo:
-        """The same as the query says them."""
-        return self.context.slo
+    def is_ahead(self) -> bool:
+        """Whether the objectives must hold for future inputs."""
+        return self.context.slo.holds_for is HoldsFor.FUTURE
 
     @property
     def with_slack(self) -> SearchSetting:
@@ -131,9 +136,9 @@ class SearchSetting:
 
         Objectives that hold for future inputs need it, by as much as calibrations say.
         """
-        slo, tiers = self.asked, self.context.infrastructure.tiers
+        slo, tiers = self.context.slo, self.context.infrastructure.tiers
         off_by = min((t.off_by for t in tiers if t.machines or t.remote), default=1.0)
-        if slo.holds_for is HoldsFor.EXAMPLES or off_by == 1:
+        if not self.is_ahead or off_by == 1:
             return self
         return self.with_slo(replace(slo, latency_s=slo.latency_s / off_by**_MARGIN))
 
@@ -228,10 +233,10 @@ class Strategy(Protocol):
         observed.
         """
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Take in what a configuration gave; None: measuring failed, it gave nothing."""
 
-    def judged(self, number: int, seen: Measured) -> Judgement:
+    def judged(self, number: int, measured: Measured) -> Judgement:
         """Return whether a configuration is accurate enough, by all that was observed.
 
         It is the one word on that: a strategy that does not decide itself gives what the search's
@@ -263,22 +268,22 @@ class Strategy(Protocol):
 class Ruled:
     """For strategies that leave the decision to the search's stopping rule."""
 
-    def judged(self, number: int, seen: Measured) -> Judgement:
-        """See `Strategy.judged`."""
-        return Judgement(enough=seen.ending is Ending.ACCURATE)
+    def judged(self, number: int, measured: Measured) -> Judgement:
+        """Return what the stopping rule decided."""
+        return Judgement(enough=measured.ending is Ending.ACCURATE)
 
     def finishing(
         self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
     ) -> Proposal | None:
-        """See `Strategy.finishing`: the cheapest plan is all that is searched for."""
+        """Return None: the search ends with the cheapest plan."""
         return None
 
     def undecided(self, plans: Sequence[Plan]) -> int | None:
-        """See `Strategy.undecided`: a stopping rule knows of one configuration only."""
+        """Return None: a stopping rule knows of one configuration only."""
         return None
 
     def under(self, setting: SearchSetting) -> Self:
-        """See `Strategy.under`."""
+        """Return itself: it has learnt nothing that another setting changes."""
         return self
 
 

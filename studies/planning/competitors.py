@@ -38,16 +38,16 @@ _DESIGN = 5  # configurations, space-filling, before a model is asked
 _REFIT_GROWTH = 1.25
 
 
-def utility(slo: Slo, seen: Measured) -> float:
+def utility(slo: Slo, measured: Measured) -> float:
     """Return the utility: at least 0 when both SLOs hold, below -0.9 at worst twice the latency.
 
     Circinus 4.2 writes it as |latency - target| + alpha |accuracy - target|, less being better.
     Taken literally that punishes being better than asked; here only shortfalls count, and a tenth
     of the spare latency breaks ties towards cheap configurations: both in the competitors' favour.
     """
-    short = max(slo.accuracy - seen.accuracy.value, 0.0) / max(slo.accuracy, 1e-9)
-    late = min(max(seen.latency_s / slo.latency_s - 1, 0.0), 10.0)
-    spare = max(1 - seen.latency_s / slo.latency_s, 0.0)
+    short = max(slo.accuracy - measured.accuracy.value, 0.0) / max(slo.accuracy, 1e-9)
+    late = min(max(measured.latency_s / slo.latency_s - 1, 0.0), 10.0)
+    spare = max(1 - measured.latency_s / slo.latency_s, 0.0)
     return _BONUS * spare - ACCURACY_WEIGHT * short - late
 
 
@@ -84,13 +84,13 @@ class Vulcan(Ruled):
             row = self._most_improving()
         return Proposal(number=self._pool.numbers[row], inputs=self._inputs)
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Take in a measurement; a failed one only ends the configuration's candidacy."""
         row = self._position[number]
         self._open[row] = False
-        if seen is not None:
+        if measured is not None:
             self._rows.append(row)
-            self._utilities.append(utility(self._slo, seen))
+            self._utilities.append(utility(self._slo, measured))
 
     def _most_improving(self) -> int:
         settings = SurrogateSettings()
@@ -101,9 +101,9 @@ class Vulcan(Ruled):
         y = np.array(self._utilities)[:, None]
         self._model = fit(self._pool.encoded[self._rows], y, warm=self._model, settings=settings)
         rows = np.flatnonzero(self._open)
-        seen = self._model.predict(self._pool.encoded[rows])
-        deviation = np.maximum(seen.deviation[:, 0], 1e-9)
-        z = (seen.mean[:, 0] - max(self._utilities)) / deviation
+        measured = self._model.predict(self._pool.encoded[rows])
+        deviation = np.maximum(measured.deviation[:, 0], 1e-9)
+        z = (measured.mean[:, 0] - max(self._utilities)) / deviation
         density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
         return int(rows[np.argmax(deviation * (z * ndtr(z) + density))])
 
@@ -141,11 +141,11 @@ class VideoStorm(Ruled):
             self._starts.pop()
         return Proposal(number=self._starts[-1], inputs=self._inputs) if self._starts else None
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Move when it is better than where the search stands."""
-        gained = -np.inf if seen is None else utility(self._setting.slo, seen)
+        gained = -np.inf if measured is None else utility(self._setting.slo, measured)
         self._known[number] = gained
-        if seen is not None and (self._here is None or gained > self._known[self._here]):
+        if measured is not None and (self._here is None or gained > self._known[self._here]):
             self._here = number
             near = neighbours(self._setting.space, number)
             self._round = [near[i] for i in self._rng.permutation(len(near))]
@@ -161,10 +161,12 @@ def adapter(name: str, inputs: int) -> StrategyFactory:
     return made[name]
 
 
-def _constraints(setting: SearchSetting, seen: Measured) -> tuple[float, float]:
+def _constraints(setting: SearchSetting, measured: Measured) -> tuple[float, float]:
     """Return what is at most 0 where the SLOs hold."""
     slo = setting.slo
-    return slo.accuracy - seen.accuracy.value, float(np.log(seen.latency_s / slo.latency_s))
+    return slo.accuracy - measured.accuracy.value, float(
+        np.log(measured.latency_s / slo.latency_s)
+    )
 
 
 class _Optuna(Ruled):
@@ -204,12 +206,12 @@ class _Optuna(Ruled):
         new = (number for number in self._left if number not in self._done)
         return next((Proposal(number=number, inputs=self._inputs) for number in new), None)
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Tell the study."""
-        self._done[number] = seen
+        self._done[number] = measured
         trial = self._waiting.pop(number, None)
         if trial is not None:
-            self._tell(trial, seen)
+            self._tell(trial, measured)
 
     def _asked(self) -> tuple[int, Any]:
         with warnings.catch_warnings(action="ignore"):
@@ -223,12 +225,12 @@ class _Optuna(Ruled):
             ]
         return int(space.numbers(np.array([row]))[0]), trial
 
-    def _tell(self, trial: Any, seen: Measured | None) -> None:  # noqa: ANN401 - Optuna's
-        if seen is None:
+    def _tell(self, trial: Any, measured: Measured | None) -> None:  # noqa: ANN401 - Optuna's
+        if measured is None:
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
             return
-        trial.set_user_attr("constraints", _constraints(self._setting, seen))
-        self._study.tell(trial, seen.reference_s)
+        trial.set_user_attr("constraints", _constraints(self._setting, measured))
+        self._study.tell(trial, measured.reference_s)
 
 
 class _Botorch(Ruled):
@@ -259,14 +261,14 @@ class _Botorch(Ruled):
             row = self._best() if len(self._rows) > 1 else int(np.flatnonzero(self._open)[0])
         return Proposal(number=self._pool.numbers[row], inputs=self._inputs)
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         """Take in objective and constraints."""
         row = self._position[number]
         self._open[row] = False
-        if seen is not None:
+        if measured is not None:
             self._rows.append(row)
-            short, late = _constraints(self._setting, seen)
-            self._y.append((-float(np.log(seen.reference_s)), short, late))
+            short, late = _constraints(self._setting, measured)
+            self._y.append((-float(np.log(measured.reference_s)), short, late))
 
     def _best(self) -> int:
         import botorch

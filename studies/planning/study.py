@@ -43,7 +43,7 @@ from circinus.studies.report.tables import written
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
 """The tier a trace was measured on; the price only scales costs."""
 
-FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "hopeless": 0.0}
+FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "infeasible_below": 0.0}
 """What is asked is how long it takes to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
 _STREAM = 2  # of a run's seed
@@ -270,14 +270,14 @@ class _Timed:
         self._times.append(self._clock.now() - start + self._learning_s)
         return proposal
 
-    def observe(self, number: int, seen: Measured | None) -> None:
+    def observe(self, number: int, measured: Measured | None) -> None:
         start = self._clock.now()
-        self._inner.observe(number, seen)
+        self._inner.observe(number, measured)
         self._learning_s = self._clock.now() - start
 
-    def judged(self, number: int, seen: Measured) -> Judgement:
+    def judged(self, number: int, measured: Measured) -> Judgement:
         start = self._clock.now()
-        judgement = self._inner.judged(number, seen)
+        judgement = self._inner.judged(number, measured)
         self._learning_s += self._clock.now() - start
         return judgement
 

@@ -249,8 +249,8 @@ class Recorder:
         if progress.inputs != self._inputs:
             self.steps += 1
             self._inputs = progress.inputs
-        if progress.found:
-            self.judge(progress.found[0], progress.spent_s, progress.elapsed_s)
+        if progress.new_plans:
+            self.judge(progress.new_plans[0], progress.spent_s, progress.elapsed_s)
 
     def judge(self, plan: Plan, spent_s: float, elapsed_s: float = 0.0) -> bool:
         """Take in a plan that is announced after so many profiling seconds; give if it is true."""

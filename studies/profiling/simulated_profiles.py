@@ -22,9 +22,8 @@ from circinus.pipelines.io.replay import TraceEvaluator
 from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.profile import FloatArray, IntArray
-from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import DEFAULT_STRATA, Drawing, equal_strata, round_robin
-from circinus.profiler.stopping import Signs, TTest, certain_path
+from circinus.profiler.stopping import Betting, Signs, TTest, certain_path
 
 SYNTHETIC_INPUTS = 1_000
 _SYNTHETIC_CONFIGURATIONS = 200

@@ -231,7 +231,6 @@ def result(*plans: Plan) -> PlanningResult:
         failed=0,
         inputs=20,
         spent_s=1.5,
-        saved_s=0.5,
         stopped_because="everything was measured",
         shortfall=None,
     )

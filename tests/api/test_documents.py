@@ -46,7 +46,6 @@ INFEASIBLE = PlanningResult(
     failed=0,
     inputs=4,
     spent_s=1.0,
-    saved_s=0.0,
     stopped_because="all measured",
     shortfall=Shortfall(
         binding=("latency",),

@@ -24,8 +24,7 @@ from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.query import Query
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.search.result import PlanningPhase, PlanningProgress
-from circinus.planner.search.trials import Trial, TrialState
+from circinus.planner.search.result import PlanningPhase, PlanningProgress, Trial, TrialState
 from tests.api.fakes import (
     INFRASTRUCTURE,
     PIPELINE,

@@ -27,7 +27,7 @@ from circinus.api.store.records import (
 )
 from circinus.api.store.store import Store
 from circinus.api.store.tables import EventRow
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 from circinus.scheduler.problem import Assignment, Schedule, Slice
 from tests.contracts.stores import new, planned
 

@@ -55,7 +55,7 @@ def report(
     needs: float = 0.0,
     *,
     wants: float | None = None,
-    kept: float = 0.0,
+    held: float = 0.0,
     ended: tuple[EndedCalls, ...] = (),
     waited_s: float = 0.0,
     endpoint: str = "gpt",
@@ -65,7 +65,7 @@ def report(
         endpoint=endpoint,
         limits=limits,
         holder=holder,
-        kept=Allowance(kept),
+        held=Allowance(held),
         ended=ended,
         needs=Allowance(needs),
         wants=Allowance(needs if wants is None else wants),
@@ -97,7 +97,7 @@ def test_endpoints_do_not_count_together(leases: Leases) -> None:
 
 def test_what_is_given_back_unused_is_had_by_others_at_once(leases: Leases) -> None:
     leases.exchange(report("a", 10))
-    leases.exchange(report("a", kept=4))
+    leases.exchange(report("a", held=4))
     assert granted(leases.exchange(report("b", 1, wants=9))) == 6
 
 
@@ -131,7 +131,7 @@ def test_a_holder_that_is_heard_of_counts_on(leases: Leases, clock: ManualClock)
     leases.exchange(report("a", 10))
     for _ in range(10):
         clock.sleep(TIMES.lapse_s)
-        leases.exchange(report("a", kept=10))
+        leases.exchange(report("a", held=10))
     assert granted(leases.exchange(report("b", 1))) == 0
 
 
@@ -145,7 +145,7 @@ def test_slots_of_a_holder_that_fell_silent_are_had_at_once(
             endpoint="gpt",
             limits=RateLimits(concurrent=1),
             holder=holder,
-            kept=NO_ALLOWANCE,
+            held=NO_ALLOWANCE,
             needs=one,
             wants=one,
         )
@@ -175,10 +175,10 @@ def test_who_waits_and_falls_silent_holds_up_nobody_for_long(
 ) -> None:
     leases.exchange(report("a", 10))
     leases.exchange(report("dead", 10, waited_s=1.0))
-    leases.exchange(report("a", kept=5))
+    leases.exchange(report("a", held=5))
     assert granted(leases.exchange(report("b", 1))) == 0
     clock.sleep(TIMES.lapse_s)
-    leases.exchange(report("a", kept=5))
+    leases.exchange(report("a", held=5))
     assert granted(leases.exchange(report("b", 1))) == 1
 
 

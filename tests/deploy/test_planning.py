@@ -13,8 +13,8 @@ from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import SAMPLING, STOPPING, STRATEGIES, PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.search.result import PlanningOutcome
-from circinus.profiler.betting import Betting
 from circinus.profiler.drawing import Drawing
+from circinus.profiler.stopping import Betting
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 DRAWING = Drawing(order=np.arange(3), groups=np.array([0, 1, 1]))

@@ -109,8 +109,8 @@ class CallingEvaluator:
         """Return the score of every input."""
         return float(np.random.default_rng([self.seed, number, 1]).uniform(0.4, 1.0))
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in wanted)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         number = SPACE.number(configuration)

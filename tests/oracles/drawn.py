@@ -62,8 +62,8 @@ class FlippingEvaluator:
         """Expected score of each configuration, by number."""
         return np.asarray(self.chance.mean(axis=1))
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in wanted)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         number = self.space.number(configuration)

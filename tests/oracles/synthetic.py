@@ -55,10 +55,10 @@ class SyntheticEvaluator:
     width: int = 1
     together: list[dict[int, int]] = field(default_factory=list)
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         space = ConfigurationSpace(self.graph)
-        self.together.append({space.number(configuration): n for configuration, n in asked})
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+        self.together.append({space.number(configuration): n for configuration, n in wanted})
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in wanted)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         space = ConfigurationSpace(self.graph)

@@ -15,7 +15,7 @@ from circinus.planner.strategy.acquisition import (
     Acquisition,
     MultiFidelitySettings,
     Predictions,
-    log_shown,
+    log_confirmed,
     targets,
 )
 
@@ -131,8 +131,8 @@ def _one(value: float) -> np.ndarray:
 
 def test_what_is_known_already_is_shown_or_not() -> None:
     still = _one(0.01)
-    assert log_shown(_one(0.5), still, still, 2.0)[0] == pytest.approx(0.0)
-    assert log_shown(_one(0.1), still, still, 2.0)[0] < -1e6
+    assert log_confirmed(_one(0.5), still, still, 2.0)[0] == pytest.approx(0.0)
+    assert log_confirmed(_one(0.1), still, still, 2.0)[0] < -1e6
 
 
 def test_the_chance_to_be_shown_is_that_of_a_normal_step() -> None:
@@ -140,7 +140,7 @@ def test_the_chance_to_be_shown_is_that_of_a_normal_step() -> None:
     ahead, now, then, z = 0.05, 0.04, 0.01, 2.0
     moved = ahead + rng.normal(0, np.sqrt(now - then), 200_000)
     simulated = (moved >= z * np.sqrt(then)).mean()
-    chance = np.exp(log_shown(_one(ahead), _one(now), _one(then), z)[0])
+    chance = np.exp(log_confirmed(_one(ahead), _one(now), _one(then), z)[0])
     assert chance == pytest.approx(simulated, abs=0.005)
 
 

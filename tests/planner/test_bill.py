@@ -9,7 +9,8 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.model.profile import Profile
 from circinus.pipelines.model.query import PlanningLimits
-from circinus.planner.search.bill import Budget, Cost, Forecast, Tally
+from circinus.planner.search.bill import Cost, Forecast, Tally
+from circinus.planner.search.budget import Budget
 from tests.oracles.synthetic import chain
 
 GRAPH = chain(2, 2)  # o0 before o1, two values each

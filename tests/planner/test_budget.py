@@ -10,7 +10,7 @@ from circinus.pipelines.model.endpoints import Endpoint
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.query import PlanningLimits
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.search.bill import Budget
+from circinus.planner.search.budget import Budget
 
 DEAR = Tier(name="cloud", price_usd_per_hour=3.6, speed_factor=0.5)  # 0.001 USD a second
 

@@ -19,9 +19,9 @@ from circinus.pipelines.model.restrictions import Choice, Restrictions, Stays
 from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic, Slo, SloState
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Known, answer
-from circinus.planner.plans.calls import usd_ahead, usd_per_request
+from circinus.planner.models.ahead import MOST_EXAMPLES
+from circinus.planner.plans.intervals import cheaper, usd_per_request
 from circinus.planner.plans.measuring import Bench, measured_as
-from circinus.planner.plans.plans import cheaper
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.cmbo import Cmbo
@@ -357,8 +357,7 @@ def test_bounds_leave_room_for_calls_at_the_upper_end_of_their_interval() -> Non
 
 def test_ahead_the_dollars_of_calls_are_less_well_known() -> None:
     setting, measured = measured_of_reading("small")
-    ahead, here = usd_ahead(setting, measured), usd_per_request(measured, 20)
-    assert ahead is not None
+    ahead, here = usd_per_request(measured, MOST_EXAMPLES), usd_per_request(measured, 20)
     assert ahead.low < here.low < here.value == ahead.value < here.high < ahead.high
     every = replace(
         measured, work=CallingEvaluator(2, setting.context.infrastructure).work(measured.number)

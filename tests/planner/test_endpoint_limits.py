@@ -15,8 +15,7 @@ from circinus.pipelines.model.operators import OperatorSpec
 from circinus.pipelines.model.query import PlanningContext, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.deployment.callers import Callers
-from circinus.planner.deployment.endpoint_limits import limited, limited_uses, tightest
+from circinus.planner.deployment.callers import Callers, limited, limited_uses, tightest
 from circinus.planner.deployment.placement import placements_of
 from circinus.planner.deployment.prediction import effective_latencies, predict
 

@@ -17,7 +17,8 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.search.bill import Budget, Cost
+from circinus.planner.search.bill import Cost
+from circinus.planner.search.budget import Budget
 from circinus.planner.search.forecasting import SPAN, Probes, from_earlier, from_probes, probed
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import (
@@ -27,7 +28,7 @@ from circinus.planner.search.result import (
     PlanningResult,
 )
 from circinus.planner.strategy.in_order import random_search
-from circinus.profiler.betting import Betting
+from circinus.profiler.stopping import Betting
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))

@@ -20,18 +20,20 @@ from circinus.pipelines.model.profile import Profile
 from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.search.amounts import Amounts, within
-from circinus.planner.search.bill import Bill, Budget, CallsCost, Cost, ExpectedWait, Forecast
+from circinus.planner.search.bill import Bill, CallsCost, Cost, ExpectedWait, Forecast
+from circinus.planner.search.budget import Budget
 from circinus.planner.search.forecasting import (
+    Amounts,
     CostSpan,
     Probes,
     from_earlier,
     from_probes,
     with_waits,
+    within,
 )
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.strategy.in_order import random_search
-from circinus.profiler.betting import Betting
+from circinus.profiler.stopping import Betting
 from tests.oracles.called_problems import CallingEvaluator, infrastructure
 from tests.oracles.synthetic import SyntheticEvaluator
 

@@ -50,8 +50,8 @@ class Drawn:
     def population(self) -> int:
         return len(self.scores[0])
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in wanted)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         number = ConfigurationSpace(self.graph).number(configuration)

@@ -10,7 +10,7 @@ from circinus.pipelines.model.operators import Knob, OperatorSpec
 from circinus.pipelines.model.query import Query
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.knob_process import KnobProcess, correlations
-from circinus.planner.models.operator_dollars import OperatorDollars, called_by_cells, kernel
+from circinus.planner.models.operator_cells import OperatorDollars, called_by_cells, dollars_kernel
 from circinus.planner.models.operator_seconds import SecondsModel
 from circinus.planner.strategy.protocol import SearchSetting
 from circinus.planner.strategy.space import indices_of
@@ -30,7 +30,7 @@ ENDPOINTS = (
 
 
 def dollars() -> OperatorDollars:
-    process = KnobProcess(CELLS, correlations((3, 2), (False, True)), kernel([True, True]))
+    process = KnobProcess(CELLS, correlations((3, 2), (False, True)), dollars_kernel([True, True]))
     return OperatorDollars(ENDPOINTS, called_by_cells(READ, CELLS), process)
 
 
@@ -65,7 +65,7 @@ def test_fewer_inputs_than_were_seen_change_nothing() -> None:
 
 
 def test_calls_that_cost_nothing_are_expected_to_go_on_so() -> None:
-    process = KnobProcess(CELLS, correlations((3, 2), (False, True)), kernel([True, True]))
+    process = KnobProcess(CELLS, correlations((3, 2), (False, True)), dollars_kernel([True, True]))
     model = OperatorDollars(ENDPOINTS, [frozenset({"free"})] * 6, process)
     model.observe(0, np.zeros(4))
     assert model.expected().tolist() == [0.0] * 6

@@ -26,8 +26,8 @@ from circinus.planner.search.result import (
     PlanningPhase,
     PlanningProgress,
     PlanningResult,
+    TrialState,
 )
-from circinus.planner.search.trials import TrialState
 from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
 from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
@@ -469,7 +469,7 @@ def test_a_search_looks_for_the_slack_that_plans_for_future_inputs_need(
     tiers = tuple(replace(tier, within=1.5) for tier in ONE.tiers)
     query = replace(_query(), slo=replace(_query().slo, holds_for=holds_for))
     setting = SearchSetting.of(query, chain(3), replace(ONE, tiers=tiers), 60)
-    slack = setting.asked.latency_s / setting.with_slack.slo.latency_s
+    slack = setting.context.slo.latency_s / setting.with_slack.slo.latency_s
     assert slack == (1.0 if holds_for is HoldsFor.EXAMPLES else pytest.approx(1.5**1.4))
     assert setting.with_slack.slo.accuracy == setting.slo.accuracy
 

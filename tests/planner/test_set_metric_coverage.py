@@ -85,8 +85,8 @@ class Rare:
             input_bytes=np.ones(n),
         )
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in wanted)
 
     def of(self, profile: Profile, counts: BoolArray, *, whole: bool) -> FloatArray | None:
         n = len(profile.inputs)

@@ -65,8 +65,8 @@ class Noisy:
     def width(self) -> int:
         return 1
 
-    def measure_each(self, asked: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        return tuple(self.measure(configuration, inputs) for configuration, inputs in asked)
+    def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
+        return tuple(self.measure(configuration, inputs) for configuration, inputs in wanted)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
         number = SPACE.number(configuration)
@@ -100,12 +100,12 @@ class Spy:
     def propose(self, under_way: Sequence[Proposal] = ()) -> Proposal | None:
         return self._inner.propose(under_way)
 
-    def observe(self, number: int, seen: Measured | None) -> None:
-        self._told.append((number, seen))
-        self._inner.observe(number, seen)
+    def observe(self, number: int, measured: Measured | None) -> None:
+        self._told.append((number, measured))
+        self._inner.observe(number, measured)
 
-    def judged(self, number: int, seen: Measured) -> Judgement:
-        return self._inner.judged(number, seen)
+    def judged(self, number: int, measured: Measured) -> Judgement:
+        return self._inner.judged(number, measured)
 
     def finishing(
         self, plans: Sequence[Plan], under_way: Sequence[Proposal] = ()
@@ -157,9 +157,9 @@ def test_no_failed_or_nan_measurement_reaches_a_model_or_a_front(
     told: list[tuple[int, Measured | None]] = []
     result = _searched(query, evaluator, factory, told)
     # No failed or NaN measurement reaches a model, none a front.
-    for number, seen in told:
-        assert seen is None or np.isfinite(seen.scores).all()
-        assert seen is None or not evaluator.fails[number]
+    for number, measured in told:
+        assert measured is None or np.isfinite(measured.scores).all()
+        assert measured is None or not evaluator.fails[number]
     for plan in result.plans:
         number = SPACE.number(plan.configuration)
         assert not evaluator.is_bad(number)

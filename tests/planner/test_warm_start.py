@@ -12,9 +12,8 @@ from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import PlanningResult
-from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
+from circinus.planner.strategy.cmbo import FEWEST, Cmbo, CmboSettings, WarmStart
 from circinus.planner.strategy.surrogate import Posterior
-from circinus.planner.strategy.warm_start import FEWEST, WarmStart
 from circinus.profiler.stopping import TTest
 from tests.oracles.synthetic import Formula, SyntheticEvaluator, additive, chain
 

@@ -154,7 +154,7 @@ class Schedule:
                 if reply is None:
                     limiter.failed(self.clock.now())
                 else:
-                    limiter.took(reply, self.clock.now())
+                    limiter.complete(reply, self.clock.now())
 
             self._at(self.clock.now() + self.way_s, is_back)
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray, IntArray, StoppingRule, Verdict
-from circinus.profiler.betting import Betting, capital
+from circinus.profiler.stopping import Betting, capital
 
 MANY = 1_000_000
 RULE: StoppingRule = Betting()

@@ -18,8 +18,7 @@ from scipy.stats import binomtest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray
-from circinus.profiler.betting import wealth
-from circinus.profiler.judged import (
+from circinus.profiler.labelling import (
     JudgedScores,
     believed,
     bias,
@@ -27,6 +26,7 @@ from circinus.profiler.judged import (
     judged_accuracy,
     point_estimate,
 )
+from circinus.profiler.stopping import wealth
 
 REPLAYS = int(os.environ.get("CIRCINUS_TEST_REPLAYS", "100"))
 POPULATION = 20_000

@@ -147,7 +147,7 @@ def test_what_is_wanted_is_told_and_its_labels_are_taken_the_next_time() -> None
     assert [one.input for one in first.wanted.values()] == profile.inputs[
         : len(first.wanted)
     ].tolist()
-    assert all(one.given == one.input for one in first.wanted.values())
+    assert all(one.payload == one.input for one in first.wanted.values())
     labels = {one.label: float(one.output == one.expected) for one in first.wanted.values()}
     again = _labelling(journal, budget=50, labels=labels)
     known = _accuracy(again, profile, 0.5)

@@ -26,7 +26,7 @@ from tests.profiler.synthetic import Bench, Wide, chain, chosen, numbers
 
 AT_ONCE_S = 10.0  # within which what runs at once has met; only a failing test waits for it
 
-Asked = list[tuple[Configuration, int]]
+PendingAttempt = list[tuple[Configuration, int]]
 
 
 @dataclass
@@ -60,13 +60,13 @@ class Watched(Wide):
         return super().run(operator, inputs, configuration)
 
 
-def all_of(pipeline: Pipeline, inputs: int) -> Asked:
+def all_of(pipeline: Pipeline, inputs: int) -> PendingAttempt:
     """Ask for every configuration of `chain`: three share each setting of `first`."""
     space = ConfigurationSpace(pipeline.graph)
     return [(space.configuration(number), inputs) for number in range(space.size)]
 
 
-def each_told(asked: Asked) -> list[tuple[Configuration, int]]:
+def each_told(asked: PendingAttempt) -> list[tuple[Configuration, int]]:
     return [(configuration, index) for configuration, inputs in asked for index in range(inputs)]
 
 

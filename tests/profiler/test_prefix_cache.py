@@ -209,7 +209,7 @@ def test_the_process_does_not_grow_by_more_than_the_limit() -> None:
 
 
 @dataclass
-class Kept:
+class LeaseRecords:
     entries: dict[tuple[str, str], CacheEntry] = field(default_factory=dict)
 
     def get(self, fingerprint: str, content: str) -> CacheEntry | None:
@@ -220,7 +220,7 @@ class Kept:
 
 
 def test_what_memory_gave_up_comes_back_from_the_store() -> None:
-    cache = PrefixCache(0, store=Kept())
+    cache = PrefixCache(0, store=LeaseRecords())
     cache.put("op", "input", entry("there"))
     assert cache.get("op", "input") == entry("there")
     assert cache.get("op", "other") is None
@@ -229,7 +229,7 @@ def test_what_memory_gave_up_comes_back_from_the_store() -> None:
 
 
 def test_what_the_store_gave_is_held_in_memory() -> None:
-    store = Kept({("op", "input"): entry("there")})
+    store = LeaseRecords({("op", "input"): entry("there")})
     cache = PrefixCache(store=store)
     cache.get("op", "input")
     store.entries.clear()

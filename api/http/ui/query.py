@@ -30,7 +30,7 @@ from circinus.api.schemas.query import SloRequest
 from circinus.api.store.records import NotFound
 from circinus.api.text import formats
 from circinus.pipelines.errors import CircinusError
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
 _SHOWN = 10  # candidates, unless all are asked for

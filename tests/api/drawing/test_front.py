@@ -8,7 +8,7 @@ import pytest
 
 from circinus.api.drawing.front import Against, front_svg
 from circinus.api.schemas.query import SloRequest
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 from tests.api.drawing.views import (
     HOSTILE,
     SLO,

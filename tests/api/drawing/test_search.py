@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from circinus.api.drawing.search import search_svg
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 from tests.api.drawing.views import HOSTILE, SLO, of_class, parsed, texts, trial
 
 

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, fromstring
 from circinus.api.schemas.plans import DemandView, EstimateView, PlanView
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import SloRequest
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '"><script>alert(1)</script><style>*{display:none}</style>&<!--'

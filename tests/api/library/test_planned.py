@@ -131,7 +131,6 @@ def test_a_result_that_is_read_answers_as_the_service_does_from_the_same_measure
         failed=0,
         inputs=10,
         spent_s=0.0,
-        saved_s=0.0,
         stopped_because="",
         shortfall=None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from circinus.api.http.ui.query import candidates
 from circinus.api.schemas.query import SloRequest
-from circinus.planner.search.trials import TrialState
+from circinus.planner.search.result import TrialState
 from tests.api.drawing.views import SLO, plan, trial
 
 FRONT = [plan("p-1", 0.85, 0.04, 0.1), plan("p-2", 0.95, 0.03, 0.2)]
