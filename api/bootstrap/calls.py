@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from circinus.api.store.calls import StoreLeases
 from circinus.api.store.engine import connect
-from circinus.api.store.leases import StoreLeases
-from circinus.api.use_cases.affordable import require_affordable
+from circinus.api.use_cases.queries import require_affordable
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.execution.calling import EndpointCaller, LeaveGate, all_of
 from circinus.pipelines.execution.pipeline import Pipeline

@@ -14,10 +14,8 @@ from circinus.api.bootstrap.calls import limits_of, rate_admission
 from circinus.api.bootstrap.registry import RegisteredPipelines
 from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import Settings
-from circinus.api.store.bills import SqlBills
 from circinus.api.store.engine import Durability, connect
-from circinus.api.store.history import SqlLatencies
-from circinus.api.store.keys import SqlKeys
+from circinus.api.store.history import SqlBills, SqlKeys, SqlLatencies
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher

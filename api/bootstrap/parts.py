@@ -21,7 +21,7 @@ from circinus.api.store.engine import connect, files_of, migrate
 from circinus.api.store.failures import DatabaseFull
 from circinus.api.store.ownership import owned
 from circinus.api.store.store import Store
-from circinus.api.use_cases.examples import ExamplesHere, ExampleSource
+from circinus.api.use_cases.datasets import ExamplesHere, ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.profiling.examples import ExampleFiles
 from circinus.deploy.workers.process import PRIVATE

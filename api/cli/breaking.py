@@ -26,7 +26,7 @@ from circinus.pipelines.io.files import read_file
 
 if TYPE_CHECKING:  # what sends and judges is for who asks for it
     from circinus.api.bootstrap.ramping import Ramping
-    from circinus.api.schemas.ramps import BreakingPointView
+    from circinus.api.schemas.routes import BreakingPointView
     from circinus.deploy.runtime.ramping import Ramped, RampSettings, SentLate
     from circinus.scheduler.routing.breaking_point import RampStep
     from circinus.scheduler.routing.ramp import NextRate
@@ -132,7 +132,7 @@ def _chosen(
 
 def _measured(asked: _Asked, lines: Follow) -> Iterator[BreakingPointView]:
     from circinus.api.bootstrap.ramping import Ramping
-    from circinus.api.use_cases.breaking import breaking_view
+    from circinus.api.use_cases.route_files import breaking_view
 
     units: Sequence[DeploymentUnitInput | None] = asked.units or [None]
     for unit in units:
@@ -147,7 +147,7 @@ def _measured(asked: _Asked, lines: Follow) -> Iterator[BreakingPointView]:
 
 
 def _of_unit(asked: _Asked, unit: DeploymentUnitInput | None, ramping: Ramping) -> Ramped:
-    from circinus.api.use_cases.served_routes import workloads_of
+    from circinus.api.use_cases.routes import workloads_of
 
     if unit is None or asked.route is None or asked.route.pipeline is None:  # see `_chosen`
         raise InvalidInput.of("pipeline", "must be given", None)
@@ -235,7 +235,7 @@ def _keep(found: Sequence[BreakingPointView], folder: Path) -> None:
 
 def _write(screen: Screen, file: Path, found: Sequence[BreakingPointView]) -> None:
     """Put figures into a route file, and leave all else as it is; of what holds nothing, none."""
-    from circinus.api.use_cases.breaking import with_breaking_points
+    from circinus.api.use_cases.route_files import with_breaking_points
 
     told = {
         each.unit: {"most_per_s": each.per_s, "latency_s": each.at.mean_s}

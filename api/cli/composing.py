@@ -11,16 +11,10 @@ from circinus.api.cli.deploying import PlanSource, plan_of
 from circinus.api.cli.options import InfrastructureName
 from circinus.api.client import Client
 from circinus.api.query_file import read_infrastructure
-from circinus.api.schemas.plan_file import PlanFile
-from circinus.api.schemas.plans import to_plan
+from circinus.api.schemas.plans import PlanFile, to_plan
 from circinus.api.schemas.query import SloRequest
 from circinus.api.text.screen import Screen
-from circinus.deploy.compose.rendering import (
-    ComposeSettings,
-    addresses,
-    as_yaml,
-    compact,
-)
+from circinus.deploy.compose.rendering import ComposeSettings, addresses, as_yaml, compact
 from circinus.deploy.compose.rendering import render as file_of
 from circinus.deploy.kubernetes.images import WORKER_IMAGE
 from circinus.deploy.kubernetes.resources import MachineShape

@@ -18,8 +18,8 @@ from circinus.api.schemas.labels import GoldLabel, LabelLine
 from circinus.api.schemas.query import MetricRequest, QueryRequest
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
+from circinus.api.store.interrupted import FileJournal
 from circinus.api.store.journal import Checkpoint
-from circinus.api.store.measurement_lines import FileJournal
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.code_digest import code_digest
 from circinus.pipelines.execution.pipeline import Pipeline

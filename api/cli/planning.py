@@ -32,7 +32,7 @@ from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.settings import FORMS, Settings
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Follow, Screen, on_signal
-from circinus.api.use_cases.affordable import require_affordable
+from circinus.api.use_cases.queries import require_affordable
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.errors import InvalidInput, Unavailable

@@ -8,7 +8,7 @@ from typer import Argument
 
 from circinus.api.cli.options import QueryId, pairs
 from circinus.api.client import Client
-from circinus.api.schemas.pooling import PoolView
+from circinus.api.schemas.pools import PoolView
 from circinus.api.text import formats
 from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import InvalidInput

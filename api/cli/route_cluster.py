@@ -78,7 +78,7 @@ def follow(
 
 def cluster_file(file: Path) -> ClusterRoute:
     """Return the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
-    from circinus.api.use_cases.route_cluster import cluster_route
+    from circinus.api.use_cases.route_files import cluster_route
 
     return cluster_route(_asked(file))
 

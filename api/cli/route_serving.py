@@ -13,8 +13,8 @@ from circinus.api.cli.route_cluster import FollowOptions, cluster_file, follow_i
 from circinus.api.cli.serving import given_input
 from circinus.api.client import Client
 from circinus.api.query_file import read_document
+from circinus.api.schemas.deployments import RequestBody
 from circinus.api.schemas.routes import RouteInput, RouteView, UnitStatusView
-from circinus.api.schemas.service import RequestBody
 from circinus.api.schemas.violations import checked
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen

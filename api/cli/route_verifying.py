@@ -45,7 +45,7 @@ def verify(
     of its probes failed.
     """
     # what sends them, that no other command should wait for
-    from circinus.api.use_cases.route_verifying import unit_urls, verified
+    from circinus.api.use_cases.route_files import unit_urls, verified
 
     asked = checked(RouteInput, read_document(file))
     terms = asked.verify

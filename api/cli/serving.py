@@ -13,7 +13,8 @@ from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.options import QueryId, pairs
 from circinus.api.cli.queries import show_phase
 from circinus.api.client import Client
-from circinus.api.schemas.service import EmulationBody, Late, RequestBody
+from circinus.api.schemas.deployments import Late, RequestBody
+from circinus.api.schemas.service import EmulationBody
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import DEFAULT_URL
 from circinus.api.text import formats, tables, tiers
@@ -155,7 +156,7 @@ def verify(
         )
         screen.document(benchmark_job(settings))
         return
-    from circinus.api.demo.report import comparison, verified  # scipy behind it
+    from circinus.api.demo.report import comparison, verified
 
     def told(_query_id: str, done: int) -> None:
         if done % max(1, requests // 10) == 0:

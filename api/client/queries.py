@@ -18,20 +18,19 @@ from circinus.api.client.connection import (
     query_path,
 )
 from circinus.api.client.submission import QueryFields, QueryInput, read_query
-from circinus.api.schemas.datasets import DatasetList, DatasetView
-from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
-from circinus.api.schemas.plans import PlanList, PlanView
-from circinus.api.schemas.pooling import PoolBody, PoolView
-from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
-from circinus.api.schemas.progress import QueryPage, QueryView
-from circinus.api.schemas.query import DataSource
-from circinus.api.schemas.service import (
+from circinus.api.schemas.deployments import (
     DeploymentView,
     ObjectiveList,
     ReplicasBody,
     RequestBody,
     RequestReply,
 )
+from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
+from circinus.api.schemas.plans import PlanList, PlanView
+from circinus.api.schemas.pools import ChooseQueryPoolBody, PoolBody, PoolView, QueryPoolView
+from circinus.api.schemas.progress import QueryPage, QueryView
+from circinus.api.schemas.query import DataSource
+from circinus.api.schemas.service import DatasetList, DatasetView
 from circinus.api.schemas.violations import checked
 from circinus.pipelines.io.datasets import dataset_id, packed
 

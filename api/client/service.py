@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from circinus.api.client.connection import Document, Repeat, body_of, path_part, query_path
 from circinus.api.client.queries import CHOOSING_S, PAGE_SIZE, QueryCalls
 from circinus.api.schemas.base import HealthView
+from circinus.api.schemas.deployments import RequestBody, RequestReply
 from circinus.api.schemas.events import EventPage
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
@@ -19,8 +20,6 @@ from circinus.api.schemas.service import (
     InfrastructureView,
     MachinesBody,
     PipelineList,
-    RequestBody,
-    RequestReply,
 )
 from circinus.api.schemas.violations import checked
 

@@ -16,13 +16,14 @@ from circinus.api.schemas.events import EventKind
 from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.objectives import (
+    FollowedOverload,
     ObservedObjectives,
     ObservedState,
+    OverloadSettings,
     Spending,
     judged,
     overloaded,
 )
-from circinus.api.use_cases.overload import FollowedOverload, OverloadSettings
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.requests import RequestWindows
 from circinus.api.use_cases.scheduling import ScaledTier, Served, Target

@@ -15,12 +15,10 @@ import logging
 import os
 import signal
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from math import inf
-from threading import Event, Thread
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from circinus.api.bootstrap.calls import planning_gate
 from circinus.api.bootstrap.execution import opened_executor
@@ -33,26 +31,24 @@ from circinus.api.bootstrap.planning import (
     plan_query,
     planning_fingerprints,
 )
-from circinus.api.control.patience import DatabasePatience, PatientJournal, PatientLedger
-from circinus.api.control.pulse import Pulse
+from circinus.api.control.pulse import Heart, Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.events import EventKind, progress_data
-from circinus.api.schemas.progress import trial_view
 from circinus.api.settings import Settings
-from circinus.api.store.documents import to_document
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.journal import Checkpoint, StaleCheckpoint, edition_of
-from circinus.api.store.records import NewEvent, PlanningEnding, StoredQuery, plan_documents
-from circinus.api.store.store import Store
+from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents, to_document
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.deploy.profiling.checking import checked
 from circinus.deploy.profiling.fresh_process import taken
 from circinus.deploy.profiling.warm import STARTER
+from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import CircinusError
+from circinus.pipelines.execution.calling import Leave
 from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.plan import with_known_memory
 from circinus.pipelines.model.query import PlanningLimits
 from circinus.planner.search.result import (
@@ -61,20 +57,17 @@ from circinus.planner.search.result import (
     PlanningProgress,
     PlanningResult,
     PlanningSummary,
-    Trial,
 )
+from circinus.profiler.journal import Journal, MeasuredInput
+from circinus.profiler.spending import Ledger, Spent
 
 IDLE_S = 0.1
 """Between two looks at an empty queue."""
-TICK_S = 0.25
-"""Between two looks at whether there is progress to store or a wish to cancel."""
-TOLD_S = 1.0
-"""Between two events that tell how far planning is."""
-SILENCE_S = 2.0
-"""Without news of a search, after which its last word is told again."""
 _MOST_KEPT = 1000
 """Earlier queries looked through for those that a checkpoint names."""
 
+_PAUSES = Backoff(0.1, 2.0)
+T = TypeVar("T")
 _LOG = logging.getLogger("circinus.api.control.planning_worker")
 
 
@@ -279,128 +272,62 @@ def _checkpoint(
         return now, f"Planned anew: {refusal} "
 
 
-@dataclass(slots=True)
-class Heart:
-    """Tells the store how planning goes, from a thread of its own, and hears of cancelling.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabasePatience:
+    """Tries again, after pauses that double, what the database does not let be done."""
 
-    While the search says nothing, because operators hang, say, its last word is told again with
-    the time that went by. It is the `Observer` of the search: the planning thread never waits for
-    the database here. Events tell of each configuration that was measured since the last beat, and
-    every second how far planning is.
-    """
-
-    store: Store
     clock: Clock
-    query_id: str
-    worker: str
-    stopping: Callable[[], None] = lambda: None  # told when it hears of cancelling
-    # at most one, not stored yet
-    _latest: deque[PlanningProgress] = field(default_factory=lambda: deque(maxlen=1), init=False)
-    # of the search, not looked at yet
-    _measured: deque[Trial] = field(default_factory=deque, init=False)
-    # likewise, not stored yet: the newest of each configuration
-    _trials: dict[Configuration, Trial] = field(default_factory=dict, init=False)
-    _event_s: float = field(default=-inf, init=False)  # when an event told how far planning is
-    _told: PlanningProgress | None = field(default=None, init=False)
-    _told_s: float = field(default=0.0, init=False)  # when it came
-    _again_s: float = field(default=0.0, init=False)  # when it was told last
-    _stop_planning: Event = field(default_factory=Event, init=False)
-    _over: Event = field(default_factory=Event, init=False)
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext  # told that it waits
 
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """Beat until the context is left, the last progress stored."""
-        thread = Thread(target=self._beat_on, name="heart", daemon=True)
-        thread.start()
+    def __call__(self, action: Callable[[], T]) -> T:
+        """Return what an action gives that can be repeated: nobody knows what was stored of it."""
         try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
-
-    def progress(self, progress: PlanningProgress) -> None:
-        """See `planner.search.result.Observer`."""
-        self._measured.extend(progress.trials)
-        self._latest.append(progress)
-
-    def cancelled(self) -> bool:
-        """See `planner.search.result.Observer`."""
-        return self._stop_planning.is_set()
-
-    @property
-    def has_news(self) -> bool:
-        """Whether anything was not stored yet."""
-        return bool(self._latest or self._measured or self._trials)
-
-    def beat(self) -> None:
-        """Store what is new since the last beat; hear whether to stop."""
-        news, at, now = self._news(), self.clock.timestamp(), self.clock.now()
-        while self._measured:
-            trial = self._measured.popleft()
-            self._trials[trial.configuration] = trial
-        events = [_measured_told(self.query_id, at, trial) for trial in self._trials.values()]
-        tells = news is not None and (now - self._event_s >= TOLD_S or self._over.is_set())
-        if news is not None and tells:
-            events.append(_progress_told(self.query_id, at, news))
-        told = None if news is None else to_document(replace(news, trials=()))
-        beat = self.store.queue.beat
-        try:
-            stop = beat(self.query_id, self.worker, at=at, progress=told, events=events)
+            return action()
         except DatabaseFailed:
-            if news is not None and not self._latest:
-                self._latest.append(news)
-            raise
-        self._trials.clear()
-        self._event_s = now if tells else self._event_s
-        if stop:
-            self._stop_planning.set()
-            self.stopping()
-
-    def _news(self) -> PlanningProgress | None:
-        """Return what is to be stored; None: nothing is new."""
-        now, told = self.clock.now(), self._told
-        if self._latest:
-            self._told = told = self._latest.pop()
-            self._told_s = self._again_s = now
-            return told
-        if told is None or now - self._again_s < SILENCE_S:
-            return None
-        self._again_s, since_s = now, now - self._told_s
-        left_s = None if told.time_left_s is None else max(told.time_left_s - since_s, 0.0)
-        return replace(told, elapsed_s=told.elapsed_s + since_s, time_left_s=left_s)
-
-    def _beat_on(self) -> None:
-        over = False
-        while not over:
-            over = self._over.wait(TICK_S)
-            try:
-                self.beat()
-            except DatabaseFailed:  # the store tells of it
-                continue
-            except Exception as error:  # noqa: BLE001 - the next beat makes up for it
-                trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)
+            pass
+        with self.waiting():
+            failures = 0
+            while True:
+                failures += 1
+                self.clock.sleep(_PAUSES.pause_s(failures))
+                with suppress(DatabaseFailed):
+                    return action()
 
 
-def _progress_told(query_id: str, at: float, progress: PlanningProgress) -> NewEvent:
-    best = progress.best
-    so_far = "no plan yet" if best is None else f"best {best.cost_usd_per_hour:.4g} USD/h"
-    return NewEvent(
-        kind=EventKind.PROGRESS,
-        at=at,
-        query_id=query_id,
-        words=f"{query_id} is {progress.phase}: {progress.measured} configurations, {so_far}",
-        data=progress_data(progress),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatientJournal:
+    """A journal that waits for its database."""
+
+    journal: Journal
+    patience: DatabasePatience
+
+    def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
+        """See `Journal.recall`."""
+        return self.patience(lambda: self.journal.recall(configuration))
+
+    def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
+        """See `Journal.record`."""
+        self.patience(lambda: self.journal.record(configuration, measured))
 
 
-def _measured_told(query_id: str, at: float, trial: Trial) -> NewEvent:
-    return NewEvent(
-        kind=EventKind.MEASURED,
-        at=at,
-        query_id=query_id,
-        words=f"{query_id} measured a configuration on {trial.inputs} inputs: {trial.state}",
-        data=trial_view(trial).model_dump(mode="json"),
-    )
+@dataclass(frozen=True, slots=True)
+class PatientLedger:
+    """A ledger that waits for its database: no call is made until its money is reserved there."""
+
+    ledger: Ledger
+    patience: DatabasePatience
+
+    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+        """See `Ledger.reserve`."""
+        return self.patience(lambda: self.ledger.reserve(leave, limit_usd))
+
+    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+        """See `Ledger.settle`."""
+        self.patience(lambda: self.ledger.settle(leave, used))
+
+    def spent(self) -> Mapping[str, Spent]:
+        """See `Ledger.spent`."""
+        return self.patience(self.ledger.spent)
 
 
 def _main(descriptor: str) -> None:

@@ -18,11 +18,11 @@ from circinus.api.event_log import event, trouble
 from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
 from circinus.api.store.failures import DatabaseFailed
+from circinus.api.store.query_rows import pool_told
 from circinus.api.store.records import NewEvent
-from circinus.api.store.tables import pool_told
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.pooling import apply_pool
+from circinus.api.use_cases.query_pools import apply_pool
 from circinus.deploy.runtime.demand import TrafficNews
 from circinus.pipelines.errors import CircinusError
 from circinus.scheduler.pool.monitor import TrafficChange

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
 
-from circinus.api.control.samples import Samples
 from circinus.api.event_log import trouble
 from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.schemas.events import EventKind
@@ -228,3 +230,37 @@ def _up(target: Target, serving: Mapping[str, str]) -> set[str]:
 
 def _has_failed(status: DeploymentStatus | None) -> bool:
     return status is not None and status.phase is DeploymentPhase.FAILED
+
+
+@dataclass(slots=True)
+class Samples:
+    """Asks each pipeline once, in a thread of its own that nobody waits for at the end."""
+
+    make: Callable[[str], Payload]  # of a pipeline, by name; raises if it has none
+    patience_s: float = 5.0  # with a pipeline; later ones find what it made after all
+    _made: dict[str, Future[Payload]] = field(default_factory=dict, init=False)
+
+    async def of(self, pipelines: Iterable[str]) -> Mapping[str, Payload]:
+        """Return the samples that there are."""
+        asked = {name: self._asked(name) for name in pipelines}
+        if asked:
+            waited = [asyncio.wrap_future(made) for made in asked.values()]
+            await asyncio.wait(waited, timeout=self.patience_s)
+        return {name: made.result() for name, made in asked.items() if made.done()}
+
+    def _asked(self, pipeline: str) -> Future[Payload]:
+        if pipeline not in self._made:
+            future = self._made[pipeline] = Future()
+            ask = partial(self._ask, pipeline, future)
+            Thread(target=ask, name=f"sample of {pipeline}", daemon=True).start()
+        return self._made[pipeline]
+
+    def _ask(self, pipeline: str, future: Future[Payload]) -> None:
+        sample = None
+        try:
+            sample = self.make(pipeline)
+        except CircinusError:
+            pass  # it has none, or is not offered: whoever deploys it says so
+        except Exception as error:  # noqa: BLE001 - the pipeline author's code
+            trouble(_LOG, "sample.failed", pipeline=pipeline, error=error)
+        future.set_result(sample)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from circinus.api.event_log import event, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import DisplacedRecord, InForce
-from circinus.api.use_cases.call_limits import limits_in_words, on_machines
+from circinus.api.use_cases.capacity import limits_in_words, on_machines
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
 from circinus.api.use_cases.scheduling import (

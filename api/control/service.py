@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
+from threading import Lock
 
 from circinus.api.bootstrap.choosing import PoolChooser
 from circinus.api.bootstrap.orchestrators import make_discovery
@@ -15,10 +17,8 @@ from circinus.api.bootstrap.parts import make_examples
 from circinus.api.bootstrap.planners import spawn_with
 from circinus.api.control.objective_watcher import LOOK_S, ObjectiveWatcher
 from circinus.api.control.pool_follower import PoolFollower
-from circinus.api.control.readiness import Readiness
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
-from circinus.api.control.route_keeper import RouteKeeper
 from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.event_log import Outage, event, trouble
 from circinus.api.phases import QueryPhase
@@ -27,17 +27,20 @@ from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
 from circinus.api.settings import pin_numeric_threads
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.records import NewEvent
+from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Emulation
-from circinus.api.use_cases.deployer import Deployer
-from circinus.api.use_cases.examples import ExampleSource
+from circinus.api.use_cases.datasets import ExampleSource
+from circinus.api.use_cases.deployer import Deployer, DesiredRoute
 from circinus.api.use_cases.knowledge import Answers
 from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.query_pools import question_of
 from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
+from circinus.api.use_cases.routes import desired_routes
 from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.runtime.orchestrator import Recent
+from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 from circinus.planner.answers.drift import DriftSettings, drifted
 from circinus.scheduler.problem import Schedule
@@ -236,3 +239,53 @@ async def _kept_on(tick: Callable[[], Awaitable[None]], every_s: float, failed: 
         else:
             outage.over()
         await asyncio.sleep(every_s)
+
+
+@dataclass(slots=True, kw_only=True)
+class RouteKeeper:
+    """Makes routes that are served follow the store. Used within one event loop."""
+
+    parts: ServiceParts
+    deployer: Deployer
+    _applied: Mapping[str, DesiredRoute] = field(default_factory=dict, init=False)
+    _generation: int | None = field(default=None, init=False)  # None: nothing was said yet
+
+    async def tick(self) -> None:
+        """Look once; act if something changed."""
+        wanted = await asyncio.to_thread(desired_routes, self.parts)
+        generation = self.deployer.generation
+        if wanted == self._applied and generation == self._generation:
+            return
+        await self.deployer.apply_routes(wanted)
+        self._applied, self._generation = wanted, generation
+
+
+_HOLDS_S = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Readiness:
+    """Tries to write when it is asked; an answer holds for a second. For any thread."""
+
+    store: Store
+    clock: Clock
+    _tried_at: float = field(default=-inf, init=False)
+    _failure: DatabaseFailed | None = field(default=None, init=False)
+    _one_at_a_time: Lock = field(default_factory=Lock, init=False)
+
+    def require(self) -> None:
+        """Raise DatabaseFailed unless something could be stored: DatabaseOwned, say."""
+        with self._one_at_a_time:
+            if self.clock.now() - self._tried_at > _HOLDS_S:
+                self._failure = self._tried()
+                self._tried_at = self.clock.now()
+            failure = self._failure
+        if failure is not None:
+            raise failure
+
+    def _tried(self) -> DatabaseFailed | None:
+        try:
+            self.store.try_writing()
+        except DatabaseFailed as error:
+            return error.with_traceback(None)  # raised again and again
+        return None

@@ -36,20 +36,15 @@ from circinus.api.demo.cases import (
     DemoCase,
     demo_infrastructure,
 )
-from circinus.api.demo.changes import (
-    MissingMachines,
-    ThinnedLink,
-    take_machines,
-    thin_link,
-)
+from circinus.api.demo.changes import MissingMachines, ThinnedLink, take_machines, thin_link
 from circinus.api.demo.report import Report, ServedQuery, comparison, problems_of
 from circinus.api.demo.sending import example_body, send
 from circinus.api.demo.service import running_service
 from circinus.api.phases import SETTLED, QueryPhase
+from circinus.api.schemas.deployments import RequestReply
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import QueryView
-from circinus.api.schemas.service import RequestReply
 from circinus.api.text import formats, tables, tiers
 from circinus.api.text.screen import Follow, on_signal
 from circinus.deploy.methods import Method

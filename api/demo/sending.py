@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from circinus.api.client import Client
-from circinus.api.schemas.service import ExampleReference, Late, RequestBody
+from circinus.api.schemas.deployments import ExampleReference, Late, RequestBody
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.model.slo import Estimate, LatencyStatistic, SloState
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from circinus.api.schemas.ramps import BreakingPointView
+from circinus.api.schemas.routes import BreakingPointView
 from circinus.studies.report.charts import COLOURS, Axis, Panel, Point, Series, chart, linear
 
 _BLUE, _RED, _GREEN, *_, _GREY = COLOURS

@@ -20,7 +20,7 @@ from circinus.api.http.authentication import arrival_in
 from circinus.api.http.bodies import JSON, REQUESTS, parsed, read_body, replayed, require_type
 from circinus.api.http.errors import ClientGone, problem_of, unforeseen
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
-from circinus.api.schemas.service import Late, RequestBody, RequestReply
+from circinus.api.schemas.deployments import Late, RequestBody, RequestReply
 from circinus.api.schemas.violations import checked
 from circinus.api.use_cases.deployer import RequestServer
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms

@@ -29,8 +29,7 @@ from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.keeper.bounded import EdgeLimits
 from circinus.api.keeper.edge import listening_at, server_before
 from circinus.api.schemas.base import HealthView
-from circinus.api.schemas.plan_file import PlanFile
-from circinus.api.schemas.plans import to_plan
+from circinus.api.schemas.plans import PlanFile, to_plan
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.store.records import NotFound

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from circinus.api.http.bodies import ROUTE_REQUESTS
 from circinus.api.http.data_plane import DataPlane
 from circinus.api.keeper.routes import ServedRoutes
-from circinus.api.schemas.service import RequestReply
+from circinus.api.schemas.deployments import RequestReply
 from circinus.deploy.runtime.dispatcher import RequestResult
 
 

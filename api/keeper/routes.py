@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from circinus.api.use_cases.deployer import DesiredRoute
-from circinus.api.use_cases.served_routes import workloads_of
+from circinus.api.use_cases.routes import workloads_of
 from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.probing import ProbeSettings

@@ -22,8 +22,8 @@ from circinus.api.schemas.base import Input
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.violations import checked, violations_of
-from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.measurement_lines import Found, MeasurementDocument
+from circinus.api.store.interrupted import Found, MeasurementDocument
+from circinus.api.store.records import from_document, to_document
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput

@@ -26,9 +26,8 @@ from circinus.api.library.findings import PlannedFindings
 from circinus.api.library.inputs import AskedHere, Data, Plannable, Scored, asked_for, handed_over
 from circinus.api.library.planned import Planned
 from circinus.api.settings import Settings
+from circinus.api.store.interrupted import SUFFIX, FileJournal, FileLedger
 from circinus.api.store.journal import Checkpoint
-from circinus.api.store.ledger_lines import SUFFIX, FileLedger
-from circinus.api.store.measurement_lines import FileJournal
 from circinus.api.use_cases.knowledge import drawn
 from circinus.deploy.planning import planner_of
 from circinus.pipelines.errors import Unavailable

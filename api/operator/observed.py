@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from circinus.api.schemas.service import ObjectivesView, ObjectiveView
+from circinus.api.schemas.deployments import ObjectivesView, ObjectiveView
 
 OBJECTIVES_MET: Final = "ObjectivesMet"
 """The condition's type."""

@@ -14,9 +14,9 @@ from circinus.api.client import Client, Refused
 from circinus.api.operator.observed import observed_facts
 from circinus.api.operator.scaling import scale_facts
 from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
+from circinus.api.schemas.deployments import ObjectivesView
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
-from circinus.api.schemas.service import ObjectivesView
 
 _NOT_FOUND = 404
 _PAGE = 200  # queries: the most that the service gives

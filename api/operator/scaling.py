@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from circinus.api.client import Client, Refused
-from circinus.api.schemas.service import ObjectivesView
+from circinus.api.schemas.deployments import ObjectivesView
 from circinus.deploy.kubernetes import names
 from circinus.scheduler.rolling.replicas import REPLICAS
 

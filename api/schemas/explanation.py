@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from circinus.api.schemas.base import Input, View
-from circinus.api.schemas.numbers import WHOLE
+from circinus.api.schemas.base import WHOLE, Input, View
 from circinus.api.schemas.planning import PlanningView, planned_by_default
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ShortfallView

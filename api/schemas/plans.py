@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from pydantic import Field
 
-from circinus.api.schemas.base import Finite, View
-from circinus.api.schemas.billed import UsageView
+from circinus.api.schemas.base import Finite, Input, View
+from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import Usage
@@ -18,6 +19,61 @@ from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.plan import Deployment, Outlook, Plan, PlanCalls
 from circinus.pipelines.model.slo import Estimate, HoldsFor, Slo, SloState
 from circinus.planner.models.ahead import would_show
+
+
+class UsageView(View):
+    """What was used of endpoints."""
+
+    calls: float = Field(default=0.0, description="Attempts, those that failed included.")
+    input_tokens: float = Field(default=0.0, description="Tokens read, cached ones included.")
+    cached_tokens: float = Field(default=0.0, description="Of these, those read before.")
+    output_tokens: float = Field(default=0.0, description="Tokens written.")
+    usd: float = Field(default=0.0, description="US dollars.")
+
+
+class CalledView(UsageView):
+    """What one operator used of one endpoint."""
+
+    operator: str = Field(description="Which calls.")
+    endpoint: str = Field(description="What it calls.")
+
+
+class ServedBillView(View):
+    """What the requests to one of a query's plans used of endpoints, to within a few seconds."""
+
+    plan_id: str = Field(description="Which plan.")
+    answered: int = Field(description="Requests that were answered.")
+    failed: int = Field(description="Requests that got an error; those refused are left out.")
+    total: UsageView = Field(description="What was used in all.")
+    called: list[CalledView] = Field(description="The same by operator and endpoint.")
+    unsure: int = 0
+    """Calls that were lost on the way: they are billed as the most that they may have used."""
+    usd_per_1000_requests: float | None = None
+    """US dollars for 1,000 answers, what failed included; none before the first."""
+    predicted_usd_per_1000_requests: float | None = None
+    """The same as the plan predicted it; none if the plan is no longer one of the query's."""
+
+
+def usage_view(used: Usage) -> UsageView:
+    """Return what was used as it is shown."""
+    return UsageView(**used._asdict())
+
+
+def served_bill_view(bill: ServedBill, plan: Plan | None) -> ServedBillView:
+    """Return a bill as it is shown, beside what its plan predicted; None: it is not known."""
+    calls = None if plan is None else plan.calls
+    return ServedBillView.of(
+        bill,
+        total=usage_view(bill.total),
+        called=[
+            CalledView(operator=operator, endpoint=endpoint, **used._asdict())
+            for operator, by_endpoint in sorted(bill.used.items())
+            for endpoint, used in sorted(by_endpoint.items())
+        ],
+        predicted_usd_per_1000_requests=None
+        if calls is None
+        else 1000 * calls.usd_per_request.value,
+    )
 
 
 class EstimateView(View):
@@ -208,3 +264,19 @@ def _estimate(view: EstimateView) -> Estimate:
         raise InvalidInput.of("plan", "must have been measured", view.value)
     open_ends = {"low": -inf, "high": inf}
     return Estimate(**open_ends | view.model_dump(exclude_none=True))
+
+
+class PlanFile(Input):
+    """A plan whose workers listen at known addresses."""
+
+    query_id: str = Field(description="Under which requests come.")
+    pipeline: str = Field(description="Registered name, or module:attribute.")
+    plan: PlanView
+    machine_types: list[str | None] = Field(default_factory=list)
+    """Of the machine of each item of its demand; none: as its whole tier is."""
+    infrastructure: dict[str, Any]
+    """Document of an infrastructure: what it emulates is waited for."""
+    deadline_s: float | None = None
+    """Within which its requests are in time; none: whenever."""
+    addresses: list[str]
+    """Of its instances, in their order."""

@@ -8,12 +8,11 @@ from pydantic import BaseModel, Field
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.base import Time, View
-from circinus.api.schemas.billed import ServedBillView
+from circinus.api.schemas.deployments import DeploymentView
 from circinus.api.schemas.planning import PlanningView, planned_by_default
-from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
+from circinus.api.schemas.plans import EstimateView, PlanView, ServedBillView, plan_view
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import DisplacedView
-from circinus.api.schemas.service import DeploymentView
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.plan import Plan

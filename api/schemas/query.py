@@ -21,22 +21,25 @@ from pydantic import (
     model_validator,
 )
 
-from circinus.api.schemas.base import BYTES_PER_MBIT, Input, having, left_out
-from circinus.api.schemas.labels import MOST_LABELS, GoldLabel
-from circinus.api.schemas.numbers import (
+from circinus.api.schemas.base import (
+    BYTES_PER_MBIT,
     WHOLE,
     Bandwidth,
     Cost,
     CostPer1000,
     Delay,
     Duration,
+    Input,
     Latency,
     LimitDollars,
     LimitSeconds,
     Rate,
     Speed,
     Weight,
+    having,
+    left_out,
 )
+from circinus.api.schemas.labels import MOST_LABELS, GoldLabel
 from circinus.api.schemas.planning import PlanningRequest, to_planning
 from circinus.deploy.methods import DEFAULT, Method
 from circinus.pipelines import checks
@@ -163,7 +166,7 @@ LONGEST_VALUE = 1000
 
 
 def _knob_value(value: object) -> object:
-    """Refuse what is no knob value, in one violation instead of one per type that it could be."""
+    """Refuse what is no knob value, in one fault instead of one per type that it could be."""
     short = isinstance(value, str) and len(value) <= LONGEST_VALUE
     finite = isinstance(value, int | float) and -(2**63) <= value < 2**63
     checks.require(short or finite, "", "must be text, a finite number or a truth value", value)

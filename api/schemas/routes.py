@@ -3,20 +3,121 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
-from circinus.api.schemas.base import Input, View
-from circinus.api.schemas.numbers import WHOLE, bounds
-from circinus.api.schemas.route_cluster import RouteKubernetesInput, UnitKubernetesInput
-from circinus.api.schemas.service import LatelyView
+from circinus.api.schemas.base import WHOLE, Finite, Input, View, bounds, having, left_out
+from circinus.api.schemas.deployments import LatelyView
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.ranges import Range
+from circinus.scheduler.routing.breaking_point import BreakingReason
 from circinus.scheduler.routing.regimes import Regime, RegimeSettings
 from circinus.scheduler.routing.traffic_weights import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute, ExecutionMode
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_ObjectName = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$", max_length=253)]
+_Host = Annotated[str, Field(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$", max_length=253)]
+_Port = Annotated[int, bounds(Range(1, 65535)), WHOLE]
+_Pods = Annotated[int, bounds(Range(0, ranges.MACHINES.most)), WHOLE]
+_LaunchSeconds = Annotated[float, bounds(Range(0, 600))]
+
+
+class GatewayInput(Input):
+    """A gateway that sends the requests, by an HTTPRoute."""
+
+    name: _ObjectName
+    namespace: _ObjectName | None = None
+    """Left out: that of the route."""
+
+
+class IngressInput(Input):
+    """An Ingress whose load balancer sends the requests, by weights of target groups."""
+
+    class_name: _ObjectName = "alb"
+
+
+class PrometheusInput(Input):
+    """Who tells KEDA how many requests come."""
+
+    address: Annotated[str, Field(pattern=r"^https?://\S+$", max_length=1024)]
+    query: Annotated[str, Field(min_length=1, max_length=4096)]
+    """Requests per second of a unit; `$unit`, `$service`, `$deployment`, `$namespace` stand for
+    its own."""
+
+
+class NodeClassInput(Input):
+    """How a provider makes nodes."""
+
+    name: _ObjectName
+    group: _ObjectName = "karpenter.k8s.aws"
+    kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{0,62}$")] = "EC2NodeClass"
+
+
+class RequirementInput(Input):
+    """What a node has to be, as a Karpenter NodePool says it."""
+
+    key: Annotated[str, Field(min_length=1, max_length=316)]
+    operator: Annotated[str, Field(pattern="^(In|NotIn|Exists|DoesNotExist|Gt|Lt)$")] = "In"
+    values: list[str] = Field(default_factory=list, max_length=100)
+
+
+class NodePoolInput(Input):
+    """The Karpenter NodePool on whose nodes a unit's pods run."""
+
+    name: _ObjectName | None = None
+    """Left out: ROUTE-UNIT."""
+    node_class: NodeClassInput | None = None
+    """Left out: the pool is yours, and only watched."""
+    instance_types: list[str] = Field(default_factory=list, max_length=100)
+    """Left out: the unit's hardware."""
+    requirements: list[RequirementInput] = Field(default_factory=list, max_length=99)
+
+
+class UnitKubernetesInput(Input):
+    """The objects of a deployment unit, which are there already."""
+
+    service: _ObjectName
+    port: _Port
+    deployment: _ObjectName
+    least: _Pods = 1
+    """Pods that are kept, also without traffic."""
+    metric: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Requests per second of a pod in the custom metrics API: it is scaled by that."""
+    node_pool: NodePoolInput | None = None
+
+
+class RouteKubernetesInput(Input):
+    """Where a route is in a cluster."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"allOf": [having("gateway"), left_out("ingress")]},
+                {"allOf": [having("ingress"), left_out("gateway")]},
+            ]
+        }
+    )
+
+    namespace: Annotated[str, Field(pattern=rf"^{_LABEL}$")] = "default"
+    hostnames: list[_Host] = Field(default_factory=list, max_length=16)
+    """Left out: all."""
+    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1024)] = "/"
+    """Which requests, by the beginning of their path."""
+    gateway: GatewayInput | None = None
+    ingress: IngressInput | None = None
+    prometheus: PrometheusInput | None = None
+    launch_s: _LaunchSeconds = 3.0
+    """Seconds that a pod of a node pool may wait until Karpenter begins with a node."""
+
+    @model_validator(mode="after")
+    def _one_front(self) -> Self:
+        given = [name for name in ("gateway", "ingress") if getattr(self, name) is not None]
+        checks.require(len(given) == 1, "", "must have gateway or ingress, one of both", given)
+        return self
+
 
 _Name = Annotated[str, Field(pattern=rf"^{checks.NAME}$")]
 _Text = Annotated[str, Field(min_length=1, max_length=128)]
@@ -221,3 +322,52 @@ class RouteList(View):
     """The routes of a service."""
 
     items: list[RouteView]
+
+
+class RampStepView(View):
+    """Requests at one rate."""
+
+    per_s: float = Field(description="That were sent, in the mean.")
+    requests: int
+    failed: int
+    served_per_s: float
+    mean_s: Finite
+    p50_s: Finite = Field(description="None: half of them failed.")
+    p95_s: Finite = Field(description="None: one in twenty failed.")
+    busy: float | None = Field(description="Part of the time; none: not known.")
+    broken_by: list[BreakingReason] = Field(description="What was too much; none: it held.")
+    sure: bool = Field(description="Whether that is more than chance.")
+
+
+class LateStepView(View):
+    """A rate that was not counted, since requests were sent late."""
+
+    per_s: float
+    late_s: float = Field(description="After they were due, of 95 %.")
+
+
+class PoolLatencyView(View):
+    """A line of what `circinus pool choose --latency` reads."""
+
+    model: str
+    instance: str
+    batch: int
+    mean_ms: float
+    std_ms: float
+
+
+class BreakingPointView(View):
+    """The highest rate that a unit holds, and all that was tried."""
+
+    unit: str
+    per_s: float = Field(description="0: none that was tried holds.")
+    low_per_s: float = Field(description="Of its 95 % interval.")
+    high_per_s: float | None = Field(description="None: no rate that was tried is surely more.")
+    reasons: list[BreakingReason] = Field(description="Why no more is held.")
+    at: RampStepView | None = Field(description="The highest rate tried that held.")
+    usd_per_1000: float | None = Field(description="There; none: no price is known.")
+    latency_s: float | None = Field(description="That 95 % were allowed; none: any.")
+    steps: list[RampStepView] = Field(description="In the order of their rates.")
+    late: list[LateStepView]
+    failure: str = Field(description="Of the last request that failed; empty: none did.")
+    pool: list[PoolLatencyView] = Field(description="Empty: not known how long it is busy.")

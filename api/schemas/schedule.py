@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from circinus.api.schemas.base import Input, Time, View
-from circinus.api.schemas.numbers import Cost, Machines, Weight
+from circinus.api.schemas.base import Cost, Input, Machines, Time, View, Weight
+from circinus.api.schemas.deployments import LatelyView
 from circinus.api.schemas.query import Priority, Tenant
-from circinus.api.schemas.service import LatelyView
 from circinus.scheduler.problem import SHARE
 
 

@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 
 from circinus.api.phases import REPLANNABLE, UNFINISHED
 from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.query_rows import QueryRow
 from circinus.api.store.records import Conflict, NotFound
-from circinus.api.store.tables import DatasetRow, QueryRow
+from circinus.api.store.tables import DatasetRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,12 +40,7 @@ from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import QueuePool
 
 from circinus.api.event_log import Outage
-from circinus.api.store.failures import (
-    DatabaseAway,
-    DatabaseFailed,
-    DatabaseUnfit,
-    failure_in,
-)
+from circinus.api.store.failures import DatabaseAway, DatabaseFailed, DatabaseUnfit, failure_in
 from circinus.pipelines.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -57,6 +53,7 @@ _CONNECT_TIMEOUT_S = 5
 _POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": 20, "pool_timeout": 10.0}
 _READ_ONLY = {"circinus_read": True}
 _SCRIPTS = Path(__file__).parent / "migrations"
+_BEFORE_RELEASE = re.compile(r"'00\d\d'")  # a revision, as alembic names it in its error
 _LOG = logging.getLogger(__name__)
 
 
@@ -217,6 +214,8 @@ def _of_known_version() -> Iterator[None]:
         yield
     except CommandError as error:
         sentence = "the database must be of this version of the service, or an older one"
+        if _BEFORE_RELEASE.search(str(error)):
+            sentence = "the database is older than the first release and must be made anew"
         raise DatabaseUnfit(sentence, str(error)) from error
 
 

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.progress import TrialView
 from circinus.api.store.engine import reading, rows, writing
+from circinus.api.store.query_rows import QueryRow
 from circinus.api.store.records import NewEvent
-from circinus.api.store.tables import EventRow, QueryRow, TrialRow, tell
+from circinus.api.store.tables import EventRow, TrialRow, tell
 
 KEPT = 100_000
 """Events: some 60 MB, and days of a service that plans a query after the other."""

@@ -15,11 +15,13 @@ from typing import cast
 
 from sqlalchemy import Engine, delete, select
 
-from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import connect, insertion, migrate, reading, rows, writing
-from circinus.api.store.tables import HistoryRow, LatencyRow
+from circinus.api.store.query_rows import QueryRow
+from circinus.api.store.records import from_document, to_document
+from circinus.api.store.tables import HistoryRow, LatencyRow, ServedBillRow
 from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.deploy.runtime.learning import Learnt
+from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.query import PlanningMethod
@@ -150,3 +152,42 @@ class SqlLatencies:
         document = json.loads(json.dumps(learnt, allow_nan=False))
         with writing(self._engine) as session:
             session.execute(self._upsert, {"plan_id": plan_id, "learnt": document})
+
+
+class SqlBills:
+    """A `deploy.runtime.served_bill.BillMemory`, and what reads it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        insert = insertion(engine, ServedBillRow)
+        renewed = {"bill": insert.excluded.bill}
+        self._upsert = insert.on_conflict_do_update(index_elements=["run"], set_=renewed)
+
+    def keep(self, run: str, query_id: str, bill: ServedBill) -> None:
+        """See `BillMemory.keep`."""
+        told = {"run": run, "query_id": query_id, "bill": to_document(bill)}
+        with writing(self._engine) as session:
+            session.execute(self._upsert, told)
+
+    def of(self, query_id: str) -> tuple[ServedBill, ...]:
+        """Return what each plan of a query came to, all of its runs; empty if none called."""
+        wanted = select(ServedBillRow).where(ServedBillRow.query_id == query_id)
+        found: dict[str, ServedBill] = {}
+        for row in rows(self._engine, wanted):
+            bill = from_document(ServedBill, row.bill)
+            before = found.get(bill.plan_id)
+            found[bill.plan_id] = bill if before is None else before.plus(bill)
+        return tuple(found[plan_id] for plan_id in sorted(found))
+
+
+class SqlKeys:
+    """The idempotency keys of the queries of a database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def key_of(self, query_id: str) -> str | None:
+        """Return the key of a query; None: it has none, or there is no such query."""
+        chosen = select(QueryRow.idempotency_key).where(QueryRow.id == query_id)
+        with reading(self._engine) as session:
+            return session.scalar(chosen)

@@ -17,9 +17,9 @@ from hashlib import blake2b
 import numpy as np
 from sqlalchemy import ColumnElement, Engine, case, delete, func, or_, select
 
-from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import insertion, reading, rows, writing
 from circinus.api.store.queue import require_claim
+from circinus.api.store.records import from_document, to_document
 from circinus.api.store.tables import CheckpointRow, MeasurementRow
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.execution.code_digest import code_digest

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -19,8 +22,10 @@ from sqlalchemy.orm import Session
 from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.store.engine import reading, writing
 from circinus.api.store.events import keep_trials
+from circinus.api.store.failures import DatabaseFailed
+from circinus.api.store.query_rows import QueryRow
 from circinus.api.store.records import JsonObject, NewEvent, PlanningEnding, StoredQuery
-from circinus.api.store.tables import QueryRow, tell
+from circinus.api.store.tables import tell
 from circinus.pipelines.errors import CircinusError
 
 
@@ -182,3 +187,48 @@ def require_claim(session: Session, query_id: str, worker: str | None) -> None:
     holder = {"query_id": query_id, "worker": worker}
     if worker is not None and session.scalar(_HELD, holder) is None:
         raise ClaimLost(query_id, worker)
+
+
+Asked = TypeVar("Asked")
+Stored = TypeVar("Stored")
+
+
+@dataclass(eq=False)
+class Together(Generic[Asked, Stored]):
+    """Stores things, each for a thread that waits for it.
+
+    `store` takes several in the order of their coming and gives for each what its thread gets,
+    raised if it is an error; or raises, and nothing is stored. It is called by one thread at a
+    time.
+    """
+
+    store: Callable[[Sequence[Asked]], Sequence[Stored | Exception]]
+    _turn: Lock = field(default_factory=Lock, init=False)
+    _waiting: list[tuple[Asked, Future[Stored]]] = field(default_factory=list, init=False)
+
+    def __call__(self, asked: Asked) -> Stored:
+        """Return what is stored for one thing, or raise why it is not."""
+        mine = Future[Stored]()
+        self._waiting.append((asked, mine))
+        with self._turn:
+            if not mine.done():
+                waiting, self._waiting = self._waiting, []
+                self._store(waiting)
+        return mine.result()
+
+    def _store(self, waiting: Sequence[tuple[Asked, Future[Stored]]]) -> None:
+        try:
+            answers = self.store([asked for asked, _ in waiting])
+        except DatabaseFailed as error:  # nobody's fault
+            answers = [error] * len(waiting)
+        except Exception as error:  # noqa: BLE001 - raised in the thread that asked
+            if len(waiting) > 1:
+                for each in waiting:
+                    self._store([each])
+                return
+            answers = [error]
+        for (_, told), answer in zip(waiting, answers, strict=True):
+            if isinstance(answer, Exception):
+                told.set_exception(answer)
+            else:
+                told.set_result(answer)

@@ -5,17 +5,21 @@ A query's documents are read once, when first asked for, and known by their type
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TypeAlias
+from functools import cache, cached_property
+from typing import TypeAlias, TypeVar, cast
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.base import STORED
 from circinus.api.schemas.events import EventKind
-from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.query import QueryRequest, to_query
-from circinus.api.store.documents import from_document, to_document
-from circinus.pipelines.errors import CircinusError, Unavailable, Violation
+from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable, Violation
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import Query
@@ -23,6 +27,44 @@ from circinus.planner.search.result import PlanningProgress, PlanningSummary
 from circinus.scheduler.problem import Schedule, Slice
 from circinus.scheduler.rolling.chosen import Slices
 from circinus.scheduler.rolling.renumbering import Numbering
+
+Value = TypeVar("Value")
+
+
+def to_document(value: object) -> dict[str, object]:
+    """Return the JSON form of a frozen dataclass; InvalidInput if something inside has none."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise InvalidInput.of("document", "must be made of a dataclass", type(value).__name__)
+    given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    try:
+        text = to_json(given, inf_nan_mode="strings", fallback=_plain)
+    except PydanticSerializationError as error:
+        raise InvalidInput.of("document", "must be made of plain values", str(error)) from error
+    return cast("dict[str, object]", from_json(text))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
+
+
+def from_document(kind: type[Value], document: Mapping[str, object]) -> Value:
+    """Return the value whose JSON form `to_document` made; InvalidInput if it breaks a rule."""
+    try:
+        return cast("Value", _adapter(cast("Hashable", kind)).validate_python(document))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, (kind.__name__, *first["loc"])))
+        raise InvalidInput.of(field, f"must be valid ({first['msg']})", first["input"]) from error
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[object]:
+    return TypeAdapter(cast("type[object]", kind))
+
 
 REPLANNED = "replanned: "
 """How the messages of replanned queries begin."""
@@ -33,7 +75,7 @@ JsonObject: TypeAlias = Mapping[str, object]
 
 
 class NotFound(CircinusError):
-    """A query, a plan ... does not exist; `violations` name the fields that refer to it."""
+    """What was asked for does not exist: a query, a plan, ...; `faults` say so field by field."""
 
     def __init__(self, kind: str, id: str) -> None:
         self.violations = (Violation.of(kind, "must exist", id),)
@@ -41,7 +83,7 @@ class NotFound(CircinusError):
 
 
 class Conflict(CircinusError):
-    """The thing exists, but what was asked for does not fit its state; `violations` say what."""
+    """The thing exists, but what was asked for does not fit its state; `faults` say what."""
 
     def __init__(self, field: str, rule: str, value: str) -> None:
         self.violations = (Violation(field, rule, value),)

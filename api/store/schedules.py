@@ -9,16 +9,16 @@ from dataclasses import asdict
 from sqlalchemy import Engine, delete, or_, select
 
 from circinus.api.schemas.events import EventKind
-from circinus.api.store.documents import from_document, to_document
 from circinus.api.store.engine import one_at_a_time, reading, rows, writing
-from circinus.api.store.records import DisplacedRecord, InForce, NewEvent
-from circinus.api.store.tables import (
-    DisplacementRow,
-    MachinesRow,
-    ScheduleRow,
-    pool_told,
-    tell,
+from circinus.api.store.query_rows import pool_told
+from circinus.api.store.records import (
+    DisplacedRecord,
+    InForce,
+    NewEvent,
+    from_document,
+    to_document,
 )
+from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow, tell
 
 IN_FORCE = 1
 """Id of the row."""

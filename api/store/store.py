@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
-from circinus.api.store.bills import SqlBills
+from circinus.api.store.calls import SqlLedger
 from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.engine import (
     Durability,
@@ -22,10 +22,10 @@ from circinus.api.store.engine import (
     writing,
 )
 from circinus.api.store.events import EventLog
-from circinus.api.store.history import SqlHistory
+from circinus.api.store.history import SqlBills, SqlHistory
 from circinus.api.store.journal import SqlCheckpoints, SqlJournal
-from circinus.api.store.ledger import SqlLedger
-from circinus.api.store.queue import PlanningQueue
+from circinus.api.store.query_rows import QueryRow
+from circinus.api.store.queue import PlanningQueue, Together
 from circinus.api.store.records import (
     Conflict,
     NewEvent,
@@ -40,15 +40,7 @@ from circinus.api.store.records import (
 )
 from circinus.api.store.routes import SqlRoutes
 from circinus.api.store.schedules import IN_FORCE, ScheduleStore
-from circinus.api.store.tables import (
-    CheckpointRow,
-    MeasurementRow,
-    PlanRow,
-    QueryRow,
-    ScheduleRow,
-    tell,
-)
-from circinus.api.store.together import Together
+from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, ScheduleRow, tell
 from circinus.scheduler.rolling.chosen import Slices
 
 _CANCELLED = "cancelled"

@@ -6,13 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from circinus.api.schemas.billed import ServedBillView, UsageView
+from circinus.api.schemas.deployments import InstanceView, LatelyView
 from circinus.api.schemas.planning import MethodView, PlanningRequest, PlanningView
-from circinus.api.schemas.plans import EstimateView, OutlookView, PlanView
+from circinus.api.schemas.plans import (
+    EstimateView,
+    OutlookView,
+    PlanView,
+    ServedBillView,
+    UsageView,
+)
 from circinus.api.schemas.progress import ProgressView, QueryView
 from circinus.api.schemas.query import LimitsRequest, QueryRequest
 from circinus.api.schemas.schedule import AssignmentView, MachineShare, ScheduleView
-from circinus.api.schemas.service import CallPriceView, EndpointView, InstanceView, LatelyView
+from circinus.api.schemas.service import CallPriceView, EndpointView
 from circinus.pipelines import units
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.slo import Estimate

@@ -9,15 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.deployments import DeploymentView, InstanceView
 from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, ShortfallView
 from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
-from circinus.api.schemas.service import (
-    DeploymentView,
-    InstanceView,
-    TierView,
-)
+from circinus.api.schemas.service import TierView
 from circinus.api.text import formats
 from circinus.api.text.stacking import Stacking
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from shutil import rmtree
+from typing import Protocol
 
-from circinus.api.schemas.datasets import DatasetView
+from circinus.api.schemas.service import DatasetView
 from circinus.api.settings import Settings
 from circinus.api.store.datasets import SqlDatasets, StoredDataset
+from circinus.deploy.profiling.examples import ExampleSet
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import (
     LARGEST_UNPACKED,
     Dataset,
+    Example,
     dataset_id,
     open_dataset,
     unpacked,
 )
+from circinus.pipelines.model.payload import content_hash
 
 
 def take_in(
@@ -78,3 +87,50 @@ def kept_at(datasets: SqlDatasets, dataset: str, folder: Path) -> tuple[str, Pat
             except OSError:  # another process was first
                 checks.require(home.is_dir(), "datasets", "must be a writable folder", str(folder))
     return kind, home
+
+
+class ExampleSource(Protocol):
+    """Returns examples. Used within one event loop, which it never blocks.
+
+    Errors of all: Unavailable if they are not there in time, or too many others are made;
+    InvalidInput if there is none, or they are too large; OperatorFailed if making them fails.
+    """
+
+    async def example(self, wanted: ExampleSet, index: int, timeout_s: float) -> Example:
+        """Return one of a set; InvalidInput also if the set has no more."""
+
+    async def hashes(self, wanted: ExampleSet, timeout_s: float) -> Collection[str]:
+        """Return the hashes of a set's inputs, see `content_hash`."""
+
+    async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
+        """Return how many a set has."""
+
+    async def close(self) -> None:
+        """End what makes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesHere:
+    """An `ExampleSource` in this process, where operators run, too: nothing bounds it."""
+
+    pipeline: Callable[[str], Pipeline]  # by its reference
+
+    async def example(self, wanted: ExampleSet, index: int, timeout_s: float) -> Example:
+        """See `ExampleSource`."""
+        made = wanted.examples(self.pipeline)
+        found = await asyncio.to_thread(lambda: list(islice(made, index, index + 1)))
+        checks.require(bool(found), "example.index", "must be one of the examples", index)
+        return found[0]
+
+    async def hashes(self, wanted: ExampleSet, timeout_s: float) -> Collection[str]:
+        """See there."""
+        made = wanted.examples(self.pipeline)
+        return await asyncio.to_thread(lambda: {content_hash(each.input) for each in made})
+
+    async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
+        """See there."""
+        made = wanted.examples(self.pipeline)
+        return await asyncio.to_thread(lambda: sum(1 for _ in made))
+
+    async def close(self) -> None:
+        """See there: nothing is left to end."""

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from circinus.api.schemas.explanation import (
-    BreakEvenView,
-    ExplanationView,
-    WhatIfBody,
-    WhatIfView,
-)
+from circinus.api.schemas.explanation import BreakEvenView, ExplanationView, WhatIfBody, WhatIfView
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import shortfall_view
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import StoredPlan, StoredQuery
-from circinus.api.use_cases.changes import changed_infrastructure, changed_query
+from circinus.api.use_cases.changes import (
+    break_even_view,
+    changed_infrastructure,
+    changed_query,
+    rates_of,
+)
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.renting import break_even_view, rates_of
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
 from circinus.pipelines.errors import InvalidInput

@@ -15,7 +15,7 @@ from math import sqrt
 import numpy as np
 
 from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
-from circinus.pipelines import units
+from circinus.pipelines import checks, units
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import (
@@ -26,6 +26,7 @@ from circinus.pipelines.model.slo import (
     Slo,
     SloState,
 )
+from circinus.planner.answers.drift import ObservedRequests
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
 from circinus.planner.models.estimates import latency_estimate
 
@@ -296,3 +297,77 @@ def _words(each: JudgedObjective) -> str:
 
 
 NO_SCORES: FloatArray = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverloadSettings:
+    """What counts as too much, and how soon it is told."""
+
+    # times the rate that its instances are for, `>= 1`: what replicas follow, too
+    beyond: float = 1.25
+    lasts_s: float = 3.0  # `>= 0`; less is a burst
+    calm_s: float = 10.0  # without it, `>= 0`. As long as rates are counted over
+
+    def __post_init__(self) -> None:
+        checks.require(self.beyond >= 1, "beyond", "must be >= 1", self.beyond)
+        checks.non_negative("lasts_s", self.lasts_s)
+        checks.non_negative("calm_s", self.calm_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedOverload:
+    """What is told of too much to do, and what may be told next."""
+
+    told: str = ""  # why, in words; empty: it is told of none
+    since: float | None = None  # since when what is not told yet lasts; None: it does not
+    calm_since: float | None = None  # since when what is told is over; None: it is not
+
+    def after(self, why: str, now: float, settings: OverloadSettings) -> FollowedOverload:
+        """Return it after a look at a moment, which found this; empty: nothing."""
+        if not why:
+            calm = now if self.calm_since is None else self.calm_since
+            if not self.told or now - calm >= settings.calm_s:
+                return FollowedOverload()
+            return FollowedOverload(told=self.told, calm_since=calm)
+        since = now if self.since is None else self.since
+        if self.told or now - since >= settings.lasts_s:
+            return FollowedOverload(told=why)
+        return FollowedOverload(since=since)
+
+
+_LEAST = 2
+"""Answers: of one alone, nothing is known of how they spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseKept:
+    """An objective, what was promised of it, and what was observed."""
+
+    bound: float | None  # None: any
+    predicted: Estimate
+    observed: Estimate | None  # None: nothing was
+    state: SloState | None  # of the objective, by what was observed; None: not known
+
+
+def accuracy_kept(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseKept:
+    """Compare accuracy, by requests whose output is known."""
+    known = seen is not None and len(seen.scores) > 0
+    observed = accuracy_observed(seen.scores) if seen is not None and known else None
+    state = None if observed is None else observed.at_least(slo.accuracy)
+    return PromiseKept(bound=slo.accuracy, predicted=plan.accuracy, observed=observed, state=state)
+
+
+def latency_kept(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseKept:
+    """Compare the bounded statistic of the latency."""
+    observed = None
+    if seen is not None and len(seen.latency_s) >= _LEAST:
+        observed = latency_estimate(
+            seen.latency_s, statistic=slo.latency_statistic, population=MOST_EXAMPLES
+        )
+    bounded = slo.latency_s < ANY_LATENCY_S
+    return PromiseKept(
+        bound=slo.latency_s if bounded else None,
+        predicted=plan.latency_s,
+        observed=observed,
+        state=observed.at_most(slo.latency_s) if observed is not None and bounded else None,
+    )

@@ -11,16 +11,25 @@ from hashlib import blake2b
 from circinus.api.phases import CANCELLABLE, UNFINISHED, QueryPhase
 from circinus.api.schemas.progress import PageRequest
 from circinus.api.schemas.query import QueryRequest, to_query
-from circinus.api.store.documents import from_document
-from circinus.api.store.records import Conflict, NewQuery, NotFound, QueryState, StoredQuery
+from circinus.api.store.records import (
+    Conflict,
+    NewQuery,
+    NotFound,
+    QueryState,
+    StoredQuery,
+    from_document,
+)
 from circinus.api.store.store import Store
-from circinus.api.use_cases.affordable import require_affordable
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.methods import parts_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput, Violation
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.query import Query, fitted
 from circinus.planner.search.bill import Bill, Cost
+from circinus.profiler.spending import require_bounded
 
 LONGEST_KEY = 200
 _MARK = "before:"
@@ -188,3 +197,15 @@ def _bill(record: StoredQuery) -> Bill:
     # Of a whole result only the bill is read: there are a hundred of them.
     bill = (record.result or {}).get("bill")
     return from_document(Bill, bill) if isinstance(bill, dict) else Bill()
+
+
+def require_affordable(query: Query, infrastructure: Infrastructure, pipeline: Pipeline) -> None:
+    """Raise InvalidInput where calls that planning may make are to unknown or unbounded endpoints.
+
+    Those without a bound are refused where `limits.profiling_usd` caps what they cost. Else as
+    `fitted`.
+    """
+    operators = list(fitted(query, pipeline.graph, infrastructure).graph.operators)
+    if pipeline.judge is not None:
+        operators.append(pipeline.judge.operator.spec)
+    require_bounded(operators, infrastructure.endpoints, query.limits.profiling_usd)

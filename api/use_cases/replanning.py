@@ -7,8 +7,14 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from circinus.api.schemas.explanation import ReplanBody, ReplanData
-from circinus.api.store.documents import to_document
-from circinus.api.store.records import Conflict, Replan, Search, StoredQuery, plan_documents
+from circinus.api.store.records import (
+    Conflict,
+    Replan,
+    Search,
+    StoredQuery,
+    plan_documents,
+    to_document,
+)
 from circinus.api.use_cases.changes import changed_query
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.api.use_cases.parts import ServiceParts

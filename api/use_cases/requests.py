@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
+from circinus.api.schemas.deployments import ExampleReference
 from circinus.api.schemas.explanation import ReplanData
 from circinus.api.schemas.query import DataSource, QueryRequest
-from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.records import Conflict
+from circinus.api.use_cases.datasets import ExampleSource
 from circinus.api.use_cases.deployer import Deployer
-from circinus.api.use_cases.examples import ExampleSource
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.dispatcher import RECENT, RequestResult, RequestTerms
 from circinus.deploy.runtime.orchestrator import Recent

@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
-from circinus.api.schemas.routes import RegimeTrafficView, RouteWeightsView, UnitTrafficView
+import asyncio
+import logging
+from collections.abc import Mapping
+from math import ceil
+
+from circinus.api.event_log import event
+from circinus.api.schemas.base import STORED
+from circinus.api.schemas.deployments import LatelyView
+from circinus.api.schemas.routes import (
+    ProofView,
+    RegimeTrafficView,
+    RouteInput,
+    RouteList,
+    RouteStatusView,
+    RouteView,
+    RouteWeightsView,
+    UnitStatusView,
+    UnitTrafficView,
+)
+from circinus.api.use_cases.deployer import Deployer, DesiredRoute
+from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.runtime.instances import instances_of
+from circinus.deploy.runtime.probing import Prober, ProbeSettings
+from circinus.deploy.runtime.routed import RouteStatus
+from circinus.deploy.runtime.routed_units import UnitStatus
+from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.pipelines import checks
 from circinus.pipelines import units as words
 from circinus.scheduler.routing.regimes import (
     CapacitySeen,
@@ -11,11 +37,8 @@ from circinus.scheduler.routing.regimes import (
     RegimeState,
     stepped,
 )
-from circinus.scheduler.routing.traffic import (
-    RouteTraffic,
-    cheapest_traffic,
-    spread_traffic,
-)
+from circinus.scheduler.routing.routers import with_room
+from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic, spread_traffic
 from circinus.scheduler.routing.traffic_weights import RouteMethod, mean_latency_s, supply_per_s
 from circinus.scheduler.routing.unit_counts import all_counts, least_usd_per_hour
 from circinus.scheduler.routing.units import EndpointRoute
@@ -69,3 +92,119 @@ def _told(route: EndpointRoute, traffic: RouteTraffic) -> RegimeTrafficView:
         usd_per_1000=usd_per_hour / served / _HOUR_S * _THOUSAND if served else None,
         latency_s=mean_latency_s(route.units, weights) if weights else None,
     )
+
+
+_MOST_ROUTES, _MOST_WORKERS = 20, 64
+_LOG = logging.getLogger(__name__)
+
+
+def workloads_of(asked: RouteInput, reference: str) -> tuple[UnitWorkload, ...]:
+    """Return what each unit of a route runs, where the pipeline has that reference."""
+    return tuple(
+        UnitWorkload(
+            unit=each.unit,
+            pipeline_reference=reference,
+            knobs={
+                operator: {**asked.knobs.get(operator, {}), **each.knobs.get(operator, {})}
+                for operator in {**asked.knobs, **each.knobs}
+            },
+            share=each.share,
+            speed=each.speed,
+        )
+        for each in asked.units
+    )
+
+
+def put_route(parts: ServiceParts, name: str, asked: RouteInput) -> None:
+    """Let a route be served, or the one of its name be as it is said now.
+
+    Its workers follow within a moment. InvalidInput if it cannot be served here.
+    """
+    checks.require(asked.name == name, "name", f"must be {name}, as in the path", asked.name)
+    _require_servable(parts, asked)
+    new = parts.store.routes.put(name, asked.model_dump(mode="json"), most=_MOST_ROUTES)
+    event(_LOG, "route.put", route=name, new=new)
+
+
+def remove_route(parts: ServiceParts, name: str) -> None:
+    """Let a route be served no more; NotFound if there is none of that name."""
+    parts.store.routes.remove(name)
+    event(_LOG, "route.removed", route=name)
+
+
+def desired_routes(parts: ServiceParts) -> dict[str, DesiredRoute]:
+    """Return all routes that should be served; of a pipeline that is gone there are none."""
+    found = {}
+    for name, document in parts.store.routes.all().items():
+        asked = RouteInput.model_validate(document, context=STORED)
+        if asked.pipeline in parts.catalogue.names:
+            reference = parts.catalogue.reference(asked.pipeline)
+            found[name] = DesiredRoute(pipeline_reference=reference, asked=asked)
+    return found
+
+
+async def route_view(parts: ServiceParts, deployer: Deployer, name: str) -> RouteView:
+    """Return a route and how it fares; NotFound if there is none of that name."""
+    document = await asyncio.to_thread(parts.store.routes.get, name)
+    return _shown(parts, name, document, (await deployer.routes()).get(name))
+
+
+async def every_route(parts: ServiceParts, deployer: Deployer) -> RouteList:
+    """Return all routes and how they fare."""
+    found = await asyncio.to_thread(parts.store.routes.all)
+    told = await deployer.routes()
+    return RouteList(
+        items=[_shown(parts, name, each, told.get(name)) for name, each in found.items()]
+    )
+
+
+def _shown(
+    parts: ServiceParts, name: str, document: Mapping[str, object], told: RouteStatus | str | None
+) -> RouteView:
+    asked = RouteInput.model_validate(document, context=STORED)
+    status = told if isinstance(told, RouteStatus) else None
+    problem = told if isinstance(told, str) else None
+    if asked.pipeline not in parts.catalogue.names:
+        problem = f"pipeline {asked.pipeline} is no longer registered"
+    shown = None if status is None else _status_view(status)
+    return RouteView(name=name, route=asked, status=shown, problem=problem)
+
+
+def _require_servable(parts: ServiceParts, asked: RouteInput) -> None:
+    rule = "must be given: the service runs what units serve"
+    checks.require(asked.pipeline is not None, "pipeline", rule, asked.pipeline)
+    rule = "must be served by a service whose workers are processes of its computer"
+    target = parts.settings.target
+    checks.require(target != "kubernetes", "route", rule, f"one that runs {target} pods")
+    route, _ = asked.route, asked.regimes.settings
+    rule = "must be at least that of one unit"
+    checks.require(bool(route.quick), "latency_s", rule, asked.latency_s)
+    pipeline = parts.catalogue.pipeline(asked.pipeline or "")
+    pipeline.require_available()
+    Prober(pipeline, ProbeSettings(**asked.verify.model_dump()))
+    for each in workloads_of(asked, parts.catalogue.reference(asked.pipeline or "")):
+        desired = each.desired(pipeline.graph, 1)
+        instances_of(route.name, desired, pipeline.graph, each.infrastructure)
+    wanted = with_room(route)
+    # of any unit alone; before a program is made of it
+    fewest = min(ceil(wanted.demand_per_s / unit.most_per_s) for unit in wanted.quick)
+    rule = f"must be served by at most {_MOST_WORKERS} workers"
+    checks.require(fewest <= _MOST_WORKERS, "demand_per_s", rule, asked.demand_per_s)
+    workers = sum(cheapest_traffic(wanted, asked.method).numbers.values())
+    checks.require(workers <= _MOST_WORKERS, "demand_per_s", rule, asked.demand_per_s)
+
+
+def _status_view(status: RouteStatus) -> RouteStatusView:
+    return RouteStatusView(
+        regime=status.state.regime,
+        why=status.state.why,
+        for_s=status.for_s,
+        failovers=status.state.failovers,
+        units=[_unit_view(unit) for unit in status.units],
+        lately=[LatelyView.of(each) for each in status.lately],
+    )
+
+
+def _unit_view(unit: UnitStatus) -> UnitStatusView:
+    proof = None if unit.proof is None else ProofView.of(unit.proof)
+    return UnitStatusView.of(unit, proof=proof)

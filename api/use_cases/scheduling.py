@@ -11,7 +11,7 @@ from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
-from circinus.api.use_cases.call_limits import (
+from circinus.api.use_cases.capacity import (
     demand_on_limits,
     limits_in_words,
     on_machines,
@@ -31,14 +31,7 @@ from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices
-from circinus.scheduler.problem import (
-    Assignment,
-    Candidate,
-    PlanOption,
-    Problem,
-    Schedule,
-    Slice,
-)
+from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Schedule, Slice
 from circinus.scheduler.rolling.ageing import Preemption, preemptions
 from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool, Slices
 from circinus.scheduler.rolling.pooling import bound

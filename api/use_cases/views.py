@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.deployments import (
+    DeploymentView,
+    InstanceView,
+    LatelyView,
+    ObjectivesView,
+    ObjectiveView,
+    ObservedView,
+)
 from circinus.api.schemas.planning import planning_view
-from circinus.api.schemas.pooling import PoolView
+from circinus.api.schemas.plans import ServedBillView, served_bill_view
+from circinus.api.schemas.pools import PoolView
 from circinus.api.schemas.progress import (
     QueryView,
     ReplannedView,
@@ -23,23 +32,10 @@ from circinus.api.schemas.schedule import (
     TierUse,
     WaitingView,
 )
-from circinus.api.schemas.service import (
-    DeploymentView,
-    InstanceView,
-    LatelyView,
-    ObjectivesView,
-    ObjectiveView,
-    ObservedView,
-)
-from circinus.api.store.records import (
-    REPLANNED,
-    DisplacedRecord,
-    InForce,
-    NotFound,
-    StoredQuery,
-)
-from circinus.api.use_cases.call_limits import endpoint_limits
+from circinus.api.store.records import REPLANNED, DisplacedRecord, InForce, NotFound, StoredQuery
+from circinus.api.use_cases.capacity import endpoint_limits
 from circinus.api.use_cases.objectives import ObservedObjectives
+from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Assessment, machine_types
 from circinus.deploy.runtime.orchestrator import DeploymentStatus
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -267,3 +263,14 @@ def _tier_use(tier: Tier, schedule: Schedule) -> TierUse:
         used=round(sum(piece.share for piece in slices if piece.tier == tier.name), 6),
         utilisation=schedule.utilisation.get(tier.name, 0.0),
     )
+
+
+def served_bills(parts: ServiceParts, query_id: str) -> list[ServedBillView]:
+    """Return what the requests to each plan of a query used of endpoints; empty if none called."""
+    if not parts.infrastructure.endpoints:  # nothing can be called: one look less at the store
+        return []
+    bills = parts.store.bills.of(query_id)
+    if not bills:
+        return []
+    plans = {stored.id: stored.plan for stored in parts.store.plans(query_id)}
+    return [served_bill_view(bill, plans.get(bill.plan_id)) for bill in bills]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
-from circinus.api.store.documents import to_document
 from circinus.api.store.engine import connect, migrate
-from circinus.api.store.records import NewQuery, PlanningEnding
+from circinus.api.store.records import NewQuery, PlanningEnding, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.api.use_cases.parts import ServiceParts

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.progress import BillView
-from circinus.api.store.documents import to_document
-from circinus.api.store.records import NewQuery, PlanningEnding
+from circinus.api.store.records import NewQuery, PlanningEnding, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import earlier_bills
 from circinus.planner.search.bill import Bill, Cost, Forecast

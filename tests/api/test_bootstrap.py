@@ -10,7 +10,7 @@ from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.schemas.plans import plan_view, to_plan
 from circinus.api.settings import Settings
-from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.records import from_document, to_document
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.deploy.profiling.processes import ProcessPool
 from circinus.pipelines.clock import SystemClock

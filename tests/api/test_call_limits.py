@@ -11,7 +11,7 @@ import pytest
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.schedule import PreviewBody
 from circinus.api.store.store import Store
-from circinus.api.use_cases.call_limits import demand_on_limits, endpoint_limits, shared_tiers
+from circinus.api.use_cases.capacity import demand_on_limits, endpoint_limits, shared_tiers
 from circinus.api.use_cases.scheduling import live_problem, preview
 from circinus.api.use_cases.views import schedule_view
 from circinus.pipelines.clock import ManualClock

@@ -159,7 +159,8 @@ def _requeue(parts: ServiceParts) -> None:
     """Put the query back as a crash before the end would: nothing but its phase changes."""
     from sqlalchemy import update
 
-    from circinus.api.store.tables import PlanRow, QueryRow
+    from circinus.api.store.query_rows import QueryRow
+    from circinus.api.store.tables import PlanRow
 
     with connect(parts.settings.database_url).begin() as connection:
         connection.execute(PlanRow.__table__.delete().where(PlanRow.query_id == "q-1"))  # type: ignore[attr-defined]  # a table

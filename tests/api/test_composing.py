@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from circinus.api.cli import app
 from circinus.api.keeper.plan_server import serve
-from circinus.api.schemas.plan_file import PlanFile
+from circinus.api.schemas.plans import PlanFile
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.pipelines.errors import InvalidInput

@@ -13,8 +13,7 @@ from fastapi.testclient import TestClient
 
 from circinus.api.control.planning_worker import plan_next
 from circinus.api.control.pulse import Pulse
-from circinus.api.control.readiness import Readiness
-from circinus.api.control.service import Service
+from circinus.api.control.service import Readiness, Service
 from circinus.api.http.app import application_of
 from circinus.api.http.errors import STATUS
 from circinus.api.phases import QueryPhase

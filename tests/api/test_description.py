@@ -13,10 +13,11 @@ from pydantic import SecretStr
 
 from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.http.app import application, create_app
+from circinus.api.schemas.deployments import RequestBody
 from circinus.api.schemas.explanation import ReplanBody
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import PreviewBody
-from circinus.api.schemas.service import MachinesBody, RequestBody
+from circinus.api.schemas.service import MachinesBody
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.use_cases.changes import changed

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.store.documents import from_document, to_document
-from circinus.api.store.records import Search
+from circinus.api.store.records import Search, from_document, to_document
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.configuration import Configuration

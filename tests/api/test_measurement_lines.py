@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from circinus.api.store.interrupted import FileJournal, MeasurementDocument
 from circinus.api.store.journal import Checkpoint
-from circinus.api.store.measurement_lines import FileJournal, MeasurementDocument
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.profile import Failure
 from circinus.profiler.journal import MeasuredInput

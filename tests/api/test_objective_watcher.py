@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from circinus.api.control.objective_watcher import ObjectiveWatcher
+from circinus.api.schemas.deployments import ExampleReference
 from circinus.api.schemas.events import EventKind, EventView
-from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.store import Store
 from circinus.api.use_cases.objectives import ObservedState
 from circinus.api.use_cases.requests import RequestWindows

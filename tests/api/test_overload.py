@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.use_cases.overload import FollowedOverload, OverloadSettings
+from circinus.api.use_cases.objectives import FollowedOverload, OverloadSettings
 from circinus.pipelines.errors import InvalidInput
 
 SETTINGS = OverloadSettings(lasts_s=3.0, calm_s=10.0)

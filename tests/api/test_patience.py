@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from circinus.api.control.patience import DatabasePatience, PatientJournal
+from circinus.api.control.planning_worker import DatabasePatience, PatientJournal
 from circinus.api.store.failures import DatabaseAway, DatabaseFull
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput

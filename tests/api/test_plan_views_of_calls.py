@@ -14,7 +14,7 @@ from circinus.api.query_file import query_of
 from circinus.api.schemas.explanation import ObjectiveChange
 from circinus.api.schemas.plans import PlanView, plan_view, to_plan
 from circinus.api.schemas.query import to_query
-from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.records import from_document, to_document
 from circinus.api.text import formats
 from circinus.api.text.tables import plans_table
 from circinus.api.use_cases.changes import changed_query

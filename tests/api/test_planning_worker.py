@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from circinus.api.bootstrap.planning import Kept, plan_query, remembered
-from circinus.api.control.planning_worker import Heart, plan_next
+from circinus.api.control.planning_worker import plan_next
+from circinus.api.control.pulse import Heart
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind, EventView
-from circinus.api.store.documents import to_document
 from circinus.api.store.engine import connect
 from circinus.api.store.failures import DatabaseAway
 from circinus.api.store.journal import measurement_counts
-from circinus.api.store.records import NewQuery, Search
+from circinus.api.store.records import NewQuery, Search, to_document
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.execution.pipeline import Pipeline
@@ -264,7 +264,7 @@ def test_a_query_whose_first_measurement_hangs_shows_how_long_it_is_planned(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("circinus.api.control.planning_worker.plan_query", hanging)
-        patch.setattr("circinus.api.control.planning_worker.TICK_S", 1e3)  # beats as told only
+        patch.setattr("circinus.api.control.pulse.TICK_S", 1e3)  # beats as told only
         assert plan_next(replace(parts, clock=clock), "w")
     told = [each for each in seen if each is not None]
     assert [each.elapsed_s for each in told] == [0.0, 0.0, 3.0, 63.0]

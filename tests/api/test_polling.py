@@ -12,8 +12,7 @@ from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.http.shown import tagged
 from circinus.api.phases import QueryPhase
-from circinus.api.store.documents import to_document
-from circinus.api.store.records import DisplacedRecord, InForce, NewQuery
+from circinus.api.store.records import DisplacedRecord, InForce, NewQuery, to_document
 from circinus.api.store.store import Store
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.traffic import Traffic

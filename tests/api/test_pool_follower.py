@@ -12,7 +12,7 @@ from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.pools import ChooseQueryPoolBody, PoolChoiceView, QueryPoolView
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.store import Store
-from circinus.api.use_cases.pooling import apply_pool, drop_pool
+from circinus.api.use_cases.query_pools import apply_pool, drop_pool
 from circinus.deploy.runtime.demand import TrafficNews
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import Unavailable

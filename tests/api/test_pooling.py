@@ -11,12 +11,11 @@ import pytest
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.schedule import PreviewBody
-from circinus.api.store.documents import to_document
-from circinus.api.store.records import Conflict, NotFound, Replan, plan_documents
+from circinus.api.store.records import Conflict, NotFound, Replan, plan_documents, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.pooling import apply_pool, drop_pool
 from circinus.api.use_cases.queries import undeploy
+from circinus.api.use_cases.query_pools import apply_pool, drop_pool
 from circinus.api.use_cases.scheduling import live_problem, preview
 from circinus.api.use_cases.views import pool_view
 from circinus.deploy.runtime.instances import ExtraReplica

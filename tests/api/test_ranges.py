@@ -10,12 +10,13 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from circinus.api.query_file import query_of
+from circinus.api.schemas.base import STORED
+from circinus.api.schemas.deployments import RequestBody
 from circinus.api.schemas.explanation import ReplanBody, WhatIfBody
-from circinus.api.schemas.numbers import STORED
 from circinus.api.schemas.progress import PageRequest
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.api.schemas.schedule import PreviewBody
-from circinus.api.schemas.service import EmulationBody, MachinesBody, RequestBody
+from circinus.api.schemas.service import EmulationBody, MachinesBody
 from circinus.api.settings import Settings
 from circinus.pipelines import ranges
 from circinus.pipelines.errors import InvalidInput

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.bootstrap.calls import rate_gate
-from circinus.api.store.leases import StoreLeases
+from circinus.api.store.calls import StoreLeases
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import Stopped
 from circinus.pipelines.model.endpoints import Endpoint, RateLimits, Usage

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from circinus.api.control.samples import Samples
+from circinus.api.control.reconciler import Samples
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.store import Store

@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from circinus.api.phases import QueryPhase
 from circinus.api.query_file import query_of
+from circinus.api.schemas.deployments import DeploymentView, InstanceView, ObservedView
 from circinus.api.schemas.planning import planning_view
 from circinus.api.schemas.plans import DemandView, EstimateView, PlanView
 from circinus.api.schemas.progress import ProgressView, QueryView, ShortfallView
@@ -21,7 +22,6 @@ from circinus.api.schemas.schedule import (
     TierUse,
     WaitingView,
 )
-from circinus.api.schemas.service import DeploymentView, InstanceView, ObservedView
 from circinus.api.text import formats
 from circinus.api.text.screen import Follow
 from circinus.api.text.tables import (

@@ -9,7 +9,7 @@ import pytest
 
 from circinus.api.query_file import query_of, read_infrastructure
 from circinus.api.schemas.query import to_query
-from circinus.api.use_cases.renting import break_even_view, rates_of
+from circinus.api.use_cases.changes import break_even_view, rates_of
 from circinus.pipelines.errors import InvalidInput
 from circinus.planner.answers.break_even import break_even
 from tests.api.malformed import query

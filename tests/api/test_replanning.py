@@ -15,13 +15,12 @@ from circinus.api.control.planning_worker import plan_next
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.deployments import ExampleReference
 from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.explanation import ReplanData
-from circinus.api.schemas.service import ExampleReference
-from circinus.api.store.documents import from_document
 from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
-from circinus.api.store.records import NewQuery, Replan, plan_documents
+from circinus.api.store.records import NewQuery, Replan, from_document, plan_documents
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.deploy.runtime.dispatcher import RECENT, Taken
 from circinus.deploy.runtime.orchestrator import Recent

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.phases import QueryPhase
-from circinus.api.store.documents import to_document
-from circinus.api.store.records import PlanningEnding, Replan, Search
+from circinus.api.store.records import PlanningEnding, Replan, Search, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
 from circinus.pipelines.clock import ManualClock

@@ -11,14 +11,10 @@ from pydantic import ValidationError
 
 from circinus.api.query_file import query_of
 from circinus.api.schemas.base import HealthView, ProblemDetails
+from circinus.api.schemas.deployments import ExampleReference, RequestBody
 from circinus.api.schemas.plans import EstimateView, PlanView, plan_view
 from circinus.api.schemas.query import QueryRequest, to_query
-from circinus.api.schemas.service import (
-    ExampleReference,
-    RequestBody,
-    infrastructure_view,
-    pipeline_view,
-)
+from circinus.api.schemas.service import infrastructure_view, pipeline_view
 from circinus.api.schemas.violations import violations_of
 from circinus.deploy.methods import PUBLISHED
 from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput

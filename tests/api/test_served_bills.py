@@ -13,8 +13,8 @@ from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.http.data_plane import reply_of
 from circinus.api.phases import QueryPhase
-from circinus.api.schemas.billed import ServedBillView, served_bill_view
-from circinus.api.schemas.service import InstanceView
+from circinus.api.schemas.deployments import InstanceView
+from circinus.api.schemas.plans import ServedBillView, served_bill_view
 from circinus.api.store.store import Store
 from circinus.api.text import formats
 from circinus.deploy.runtime.dispatcher import RequestResult

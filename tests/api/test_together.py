@@ -10,8 +10,8 @@ from threading import Event
 import pytest
 
 from circinus.api.store.failures import DatabaseAway, DatabaseFailed
+from circinus.api.store.queue import Together
 from circinus.api.store.records import Conflict, NewQuery
-from circinus.api.store.together import Together
 from tests.api.fakes import SPEC, sql_store
 
 

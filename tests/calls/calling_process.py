@@ -16,8 +16,8 @@ import threading
 import httpx
 import numpy as np
 
+from circinus.api.store.calls import StoreLeases
 from circinus.api.store.engine import connect
-from circinus.api.store.leases import StoreLeases
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.leases import LeaseTimes

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from circinus.api.store.calls import SqlLedger
 from circinus.api.store.engine import connect
-from circinus.api.store.ledger import SqlLedger
 from tests.calls.chatting import CHATTING, MOST_INPUT, MOST_OUTPUT, PRICES, models
 from tests.calls.server import ModelServer, serving_models
 from tests.e2e.service_process import ServiceProcess, serving

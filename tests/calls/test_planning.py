@@ -11,7 +11,7 @@ import pytest
 from circinus.api.bootstrap.execution import plan_here
 from circinus.api.bootstrap.planning import Kept, plan_query
 from circinus.api.settings import ExecutorChoice, ExecutorKind
-from circinus.api.store.ledger_lines import FileLedger
+from circinus.api.store.interrupted import FileLedger
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint
 from circinus.pipelines.model.infrastructure import Infrastructure, Link

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from circinus.api.store.calls import StoreLeases
 from circinus.api.store.engine import connect, migrate
-from circinus.api.store.leases import StoreLeases
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.dispatcher import RequestResult
 from circinus.deploy.runtime.instances import DesiredDeployment

@@ -24,8 +24,8 @@ from rich.console import Console
 
 from circinus.api.client import Client
 from circinus.api.demo.report import comparison, verified
+from circinus.api.schemas.deployments import ExampleReference, Late, RequestBody
 from circinus.api.schemas.plans import PlanView
-from circinus.api.schemas.service import ExampleReference, Late, RequestBody
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.payload import Payload

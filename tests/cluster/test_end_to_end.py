@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from circinus.api.cli import app
 from circinus.api.client import Client, Refused
-from circinus.api.schemas.service import ExampleReference, Late, RequestBody
+from circinus.api.schemas.deployments import ExampleReference, Late, RequestBody
 from circinus.pipelines.errors import CircinusError
 from tests.cluster import images
 from tests.cluster.api import eventually

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from circinus.api.store.documents import to_document
 from circinus.api.store.history import SqlHistory, open_history
+from circinus.api.store.records import to_document
 from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.model.configuration import Configuration

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from circinus.api.store.leases import StoreLeases
+from circinus.api.store.calls import StoreLeases
 from circinus.pipelines.clock import ManualClock, SystemClock
 from circinus.pipelines.model.endpoints import RateLimits
 from circinus.profiler.leases import (

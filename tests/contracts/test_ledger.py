@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
+from circinus.api.store.calls import SqlLedger
 from circinus.api.store.engine import connect
-from circinus.api.store.ledger import SqlLedger
-from circinus.api.store.ledger_lines import FileLedger
+from circinus.api.store.interrupted import FileLedger
 from circinus.api.store.queue import ClaimLost
 from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from circinus.api.store.keys import SqlKeys
+from circinus.api.store.history import SqlKeys
 from circinus.api.store.records import NewQuery
 from circinus.api.store.store import Store
 

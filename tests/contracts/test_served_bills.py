@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Engine
 
-from circinus.api.store.bills import SqlBills
+from circinus.api.store.history import SqlBills
 from circinus.api.store.store import Store
 from circinus.deploy.runtime.served_bill import ServedBill, used_together
 from circinus.pipelines.model.endpoints import Usage

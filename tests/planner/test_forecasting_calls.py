@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.store.documents import from_document, to_document
+from circinus.api.store.records import from_document, to_document
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import Endpoint, RateLimits, Usage
 from circinus.pipelines.model.graph import PipelineGraph

@@ -11,7 +11,7 @@ from circinus.api.http.bodies import UPLOADS
 from circinus.api.http.description import header, problems
 from circinus.api.http.routes.paths import DATASET
 from circinus.api.http.routes.service import ServiceOf
-from circinus.api.schemas.datasets import DatasetList, DatasetView
+from circinus.api.schemas.service import DatasetList, DatasetView
 from circinus.api.use_cases.datasets import forget, take_in, told
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])

@@ -10,16 +10,16 @@ from circinus.api.http.bodies import ReadOnce
 from circinus.api.http.description import problems
 from circinus.api.http.routes.paths import QUERY
 from circinus.api.http.routes.service import ServiceOf
-from circinus.api.schemas.pooling import PoolBody, PoolView
 from circinus.api.schemas.pools import (
     ChoosePoolBody,
     ChooseQueryPoolBody,
+    PoolBody,
     PoolChoiceView,
+    PoolView,
     QueryPoolView,
 )
 from circinus.api.schemas.progress import QueryView
-from circinus.api.use_cases.pooling import apply_pool, drop_pool, pool_now
-from circinus.api.use_cases.query_pools import require_choosable
+from circinus.api.use_cases.query_pools import apply_pool, drop_pool, pool_now, require_choosable
 from circinus.api.use_cases.views import query_view
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce, tags=["pools"])

@@ -19,23 +19,22 @@ from circinus.api.http.routes.paths import PLAN, QUERY
 from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import TAGGED, IfNoneMatch, tagged
 from circinus.api.phases import LIVE
-from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
-from circinus.api.schemas.plans import PlanList, PlanView, plan_view
-from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
-from circinus.api.schemas.query import QueryRequest
-from circinus.api.schemas.service import (
+from circinus.api.schemas.deployments import (
     DeploymentView,
     ObjectiveList,
     ReplicasBody,
     RequestBody,
     RequestReply,
 )
+from circinus.api.schemas.explanation import ExplanationView, ReplanBody, WhatIfBody, WhatIfView
+from circinus.api.schemas.plans import PlanList, PlanView, plan_view
+from circinus.api.schemas.progress import PageRequest, QueryPage, QueryView
+from circinus.api.schemas.query import QueryRequest
 from circinus.api.store.records import StoredQuery
-from circinus.api.use_cases.billing import served_bills
 from circinus.api.use_cases.queries import LONGEST_KEY, undeploy
 from circinus.api.use_cases.queries import submit as submitted
 from circinus.api.use_cases.replanning import replan_for_change
-from circinus.api.use_cases.views import deployment_view, objectives_view, query_view
+from circinus.api.use_cases.views import deployment_view, objectives_view, query_view, served_bills
 from circinus.pipelines.errors import Unavailable
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce)

@@ -10,14 +10,9 @@ from circinus.api.http.bodies import ReadOnce
 from circinus.api.http.description import problems
 from circinus.api.http.routes.paths import ROUTE
 from circinus.api.http.routes.service import ServiceOf
+from circinus.api.schemas.deployments import RequestBody, RequestReply
 from circinus.api.schemas.routes import RouteInput, RouteList, RouteView
-from circinus.api.schemas.service import RequestBody, RequestReply
-from circinus.api.use_cases.served_routes import (
-    every_route,
-    put_route,
-    remove_route,
-    route_view,
-)
+from circinus.api.use_cases.routes import every_route, put_route, remove_route, route_view
 from circinus.pipelines.errors import InvalidInput, Unavailable
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce, tags=["routes"])

@@ -17,12 +17,12 @@ from circinus.api.http.event_stream import frame
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.http.shown import LATEST, TAGGED, IfNoneMatch, ShownQueries, tagged
 from circinus.api.schemas.base import HealthView, time_of
+from circinus.api.schemas.deployments import LatelyView
 from circinus.api.schemas.planning import MethodView, method_view
 from circinus.api.schemas.schedule import PreviewBody, ScheduleView
 from circinus.api.schemas.service import (
     EmulationBody,
     InfrastructureView,
-    LatelyView,
     MachinesBody,
     PipelineList,
     infrastructure_view,
@@ -30,8 +30,7 @@ from circinus.api.schemas.service import (
     to_links,
 )
 from circinus.api.store.records import InForce
-from circinus.api.use_cases.call_limits import shared_tiers, with_limits
-from circinus.api.use_cases.capacity import with_machines
+from circinus.api.use_cases.capacity import shared_tiers, with_limits, with_machines
 from circinus.api.use_cases.scheduling import assess, live_problem
 from circinus.api.use_cases.scheduling import preview as previewed
 from circinus.api.use_cases.views import displaced_view, schedule_view

@@ -17,13 +17,12 @@ from circinus.api.http.routes.service import ServiceOf, ShownBy
 from circinus.api.http.shown import ShownQueries, ShownQuery
 from circinus.api.phases import LIVE
 from circinus.api.schemas.events import EventKind, EventView
-from circinus.api.schemas.pooling import PoolView
+from circinus.api.schemas.pools import PoolView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import StoredPlan
-from circinus.api.use_cases.billing import served_bills
-from circinus.api.use_cases.observing import accuracy_kept, latency_kept
-from circinus.api.use_cases.pooling import pool_now
-from circinus.api.use_cases.views import deployment_view
+from circinus.api.use_cases.objectives import accuracy_kept, latency_kept
+from circinus.api.use_cases.query_pools import pool_now
+from circinus.api.use_cases.views import deployment_view, served_bills
 
 router = APIRouter(include_in_schema=False)
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import Result
 
-from circinus.api.use_cases.breaking import with_breaking_points
+from circinus.api.use_cases.route_files import with_breaking_points
 from tests.api.cli.commands import invoke
 from tests.deploy.ramp_server import serving
 

@@ -15,7 +15,7 @@ from typer.testing import Result
 from circinus.api.cli.options import probes_here
 from circinus.api.schemas.routes import RouteInput, VerifyInput
 from circinus.api.schemas.violations import checked
-from circinus.api.use_cases.route_verifying import unit_urls
+from circinus.api.use_cases.route_files import unit_urls
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.errors import InvalidInput
 from tests.api.cli.commands import NOWHERE, invoke

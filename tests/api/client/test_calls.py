@@ -11,7 +11,7 @@ import pytest
 from circinus.api.client import Client, Refused
 from circinus.api.client.connection import NO_RETRIES
 from circinus.api.query_file import query_of
-from circinus.api.schemas.service import RequestBody
+from circinus.api.schemas.deployments import RequestBody
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from tests.api.malformed import query
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from circinus.api.drawing.ramp import ramp_chart
-from circinus.api.schemas.ramps import BreakingPointView, RampStepView
+from circinus.api.schemas.routes import BreakingPointView, RampStepView
 from circinus.scheduler.routing.breaking_point import BreakingReason
 
 

@@ -14,11 +14,11 @@ from circinus.api.client.connection import Answer, CallOptions
 from circinus.api.client.submission import QueryFields, QueryInput
 from circinus.api.phases import CANCELLABLE, LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.base import ProblemDetails
+from circinus.api.schemas.deployments import DeploymentView, ObjectiveList
 from circinus.api.schemas.plans import EstimateView, PlanList, PlanView
 from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.schedule import ScheduleView, WaitingView
-from circinus.api.schemas.service import DeploymentView, ObjectiveList
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.model.slo import SloState
 

@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from circinus.api.operator.observed import (
-    objectives_condition,
-    observed_facts,
-    observed_schema,
-)
-from circinus.api.schemas.service import ObjectivesView, ObjectiveView
+from circinus.api.operator.observed import objectives_condition, observed_facts, observed_schema
+from circinus.api.schemas.deployments import ObjectivesView, ObjectiveView
 
 
 def view(

@@ -10,8 +10,8 @@ from circinus.api.client import Refused
 from circinus.api.operator.scaling import PlannedFor, rescale, scale_facts
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.base import ProblemDetails
+from circinus.api.schemas.deployments import DeploymentView
 from circinus.api.schemas.progress import QueryView
-from circinus.api.schemas.service import DeploymentView
 from tests.api.operator.fake_service import FakeService
 from tests.api.operator.test_following import NEW, OTHER, SPEC, looked, serving
 from tests.api.operator.test_observed import view

@@ -9,8 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from circinus.api.phases import QueryPhase
+from circinus.api.schemas.deployments import ExampleReference
 from circinus.api.schemas.events import EventKind
-from circinus.api.schemas.service import ExampleReference
 from circinus.api.store.records import InForce, NewEvent
 from circinus.deploy.runtime.dispatcher import Taken
 from circinus.deploy.runtime.instances import DesiredDeployment

@@ -1,0 +1,210 @@
+"""What ramps found, as it is shown and as a route file takes it in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import yaml
+
+from circinus.api.schemas.routes import (
+    BreakingPointView,
+    DeploymentUnitInput,
+    LateStepView,
+    NodePoolInput,
+    PoolLatencyView,
+    RampStepView,
+    RouteInput,
+    RouteKubernetesInput,
+    VerifiedUnitView,
+)
+from circinus.deploy.kubernetes.routing.targets import (
+    ClusterRoute,
+    GatewayFront,
+    IngressFront,
+    NodeClassReference,
+    PrometheusSource,
+    UnitNodePool,
+    UnitTarget,
+    service_url,
+)
+from circinus.deploy.runtime.endpoint_proofs import EndpointProbes, endpoint_proofs
+from circinus.deploy.runtime.endpoints import check_url
+from circinus.deploy.runtime.probing import UnitProof
+from circinus.deploy.runtime.ramping import Ramped
+from circinus.pipelines import checks
+from circinus.pipelines.errors import CircinusError, InvalidInput
+from circinus.scheduler.routing.breaking_point import RampStep
+from circinus.scheduler.routing.units import DeploymentUnit
+
+_HOUR_S, _THOUSAND = 3600.0, 1000.0
+
+
+class SendsTooLate(CircinusError):
+    """This machine cannot send requests when they are due."""
+
+
+def breaking_view(
+    name: str, ramped: Ramped, *, unit: DeploymentUnit | None, latency_s: float | None
+) -> BreakingPointView:
+    """Return what a ramp found; `unit` is what it is of, None: no unit of a route.
+
+    Raises SendsTooLate if no step was counted.
+    """
+    point, steps = ramped.point, sorted(ramped.steps, key=lambda step: step.per_s)
+    if point is None:
+        late_s = max(each.late_s for each in ramped.late)
+        raise SendsTooLate(f"{name}: requests were sent {late_s * 1e3:.0f} ms late: none counts")
+    usd_per_1000 = None
+    if unit is not None and point.per_s > 0:
+        usd_per_1000 = unit.price_usd_per_hour / point.per_s / _HOUR_S * _THOUSAND
+    return BreakingPointView(
+        unit=name,
+        per_s=point.per_s,
+        low_per_s=point.low_per_s,
+        high_per_s=point.high_per_s,
+        reasons=list(point.reasons),
+        at=None if point.there is None else _step(point.there),
+        usd_per_1000=usd_per_1000,
+        latency_s=latency_s,
+        steps=[_step(step) for step in steps],
+        late=[LateStepView.of(each) for each in ramped.late],
+        failure=ramped.failure,
+        pool=_pool_latencies(unit, point.there),
+    )
+
+
+def with_breaking_points(text: str, found: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the text of a route file with other figures: unit -> field -> value.
+
+    All else stays as it is, comments too. The file is one of a route, and the fields are there.
+    """
+    route = _fields(yaml.compose(text, yaml.SafeLoader))
+    spots: list[tuple[int, int, str]] = []
+    for node in route["units"].value:
+        unit = _fields(node)
+        for field, value in found.get(str(unit["name"].value), {}).items():
+            start, end = unit[field].start_mark.index, unit[field].end_mark.index
+            spots.append((start, end, f"{value:.4g}"))
+    for start, end, figure in sorted(spots, reverse=True):
+        text = text[:start] + figure + text[end:]
+    return text
+
+
+def _fields(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return {str(key.value): value for key, value in pairs}
+
+
+def _step(step: RampStep) -> RampStepView:
+    sure = step.surely_held if step.held else step.surely_broken
+    return RampStepView.of(step, broken_by=list(step.broken_by), sure=sure)
+
+
+def _pool_latencies(unit: DeploymentUnit | None, there: RampStep | None) -> list[PoolLatencyView]:
+    """Return what pools are chosen by: seconds of service, without those that a request waits."""
+    if unit is None or there is None or there.service_s is None or there.service_std_s is None:
+        return []
+    return [
+        PoolLatencyView(
+            model=unit.model,
+            instance=unit.hardware,
+            batch=1,
+            mean_ms=there.service_s * 1e3,
+            std_ms=there.service_std_s * 1e3,
+        )
+    ]
+
+
+def unit_urls(asked: RouteInput, named: Mapping[str, str]) -> dict[str, str]:
+    """Return unit -> where it answers, in the route's order: as `named`, else its Service.
+
+    InvalidInput if a unit is nowhere, `named` has one that there is none of, or a URL is none.
+    """
+    units = [unit.name for unit in asked.route.units]  # no two of a name
+    for name, url in named.items():
+        checks.among("--url", name, units)
+        check_url(f"--url {name}", url)
+    found = _services(asked) | dict(named)
+    for name in units:
+        rule = f"must be given, or --url {name}=URL"
+        checks.require(name in found, f"unit {name}.kubernetes", rule, None)
+    return {name: found[name] for name in units}
+
+
+def verified(urls: Mapping[str, str], probes: EndpointProbes) -> list[VerifiedUnitView]:
+    """Return what probes say of units by URL, all asked at the same time."""
+    proofs = asyncio.run(endpoint_proofs(urls, probes))
+    return [_view(name, urls[name], proof) for name, proof in proofs.items()]
+
+
+def _services(asked: RouteInput) -> dict[str, str]:
+    place = asked.kubernetes
+    if place is None:
+        return {}
+    places = {unit.name: unit.kubernetes for unit in asked.units}
+    return {
+        name: service_url(place.namespace, at.service, at.port, place.path)
+        for name, at in places.items()
+        if at is not None
+    }
+
+
+def _view(name: str, url: str, proof: UnitProof) -> VerifiedUnitView:
+    return VerifiedUnitView.of(
+        proof,
+        name=name,
+        url=url,
+        difference=None if proof.score is None else proof.score - proof.reference_score,
+    )
+
+
+def cluster_route(given: RouteInput) -> ClusterRoute:
+    """Return a route with all that it is in a cluster; InvalidInput if it is nowhere."""
+    place = given.kubernetes
+    if place is None:
+        raise InvalidInput.of("kubernetes", "must be given, to be in a cluster", None)
+    told = place.prometheus
+    return ClusterRoute(
+        route=given.route,
+        targets={unit.name: target for unit in given.units if (target := _target(given, unit))},
+        front=_front(place),
+        namespace=place.namespace,
+        hostnames=tuple(place.hostnames),
+        path=place.path,
+        prometheus=None if told is None else PrometheusSource(**told.model_dump()),
+        launch_s=place.launch_s,
+        method=given.method,
+        regimes=given.regimes.settings,
+    )
+
+
+def _front(place: RouteKubernetesInput) -> GatewayFront | IngressFront:
+    if place.gateway is not None:
+        return GatewayFront(**place.gateway.model_dump())
+    return IngressFront() if place.ingress is None else IngressFront(**place.ingress.model_dump())
+
+
+def _target(given: RouteInput, unit: DeploymentUnitInput) -> UnitTarget | None:
+    at = unit.kubernetes
+    if at is None:
+        return None
+    pool = at.node_pool
+    return UnitTarget(
+        service=at.service,
+        port=at.port,
+        deployment=at.deployment,
+        least=at.least,
+        metric=at.metric,
+        node_pool=None if pool is None else _pool(f"{given.name}-{unit.name}", pool),
+    )
+
+
+def _pool(name: str, pool: NodePoolInput) -> UnitNodePool:
+    by = pool.node_class
+    return UnitNodePool(
+        name=pool.name or name,
+        node_class=None if by is None else NodeClassReference(**by.model_dump()),
+        instance_types=tuple(pool.instance_types),
+        requirements=tuple(each.model_dump() for each in pool.requirements),
+    )
