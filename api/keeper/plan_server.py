@@ -1,6 +1,6 @@
 """Answers requests to a plan without a service: `python -m circinus.api.keeper.plan_server FILE`.
 
-FILE is a plan file (`api.schemas.plan_file`); its workers are started, and started again, by
+FILE is a plan file (`api.schemas.plans`); its workers are started, and started again, by
 somebody else. Requests come, and are answered, as those to a service: at the path of the plan's
 query. What a deployment needs besides is read from the environment as a service does
 (`api.settings`). It ends by SIGTERM.
