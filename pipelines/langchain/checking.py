@@ -21,10 +21,16 @@ from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, words_of
 from circinus.pipelines.execution.connections import Watch, measured, remark_on
 from circinus.pipelines.execution.pipeline import Checked, Pipeline, inputs_of
-from circinus.pipelines.langchain.overriding import uncached
-from circinus.pipelines.langchain.read_step import ReadStep, by_id
+from circinus.pipelines.langchain.reporting import uncached
 from circinus.pipelines.langchain.settings import graphs_with_context, run_config
-from circinus.pipelines.langchain.steps import Step, by_hand, by_langchain, invoked
+from circinus.pipelines.langchain.steps import (
+    ReadStep,
+    Step,
+    by_hand,
+    by_id,
+    by_langchain,
+    invoked,
+)
 from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
 from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.model.graph import Slot

@@ -24,8 +24,7 @@ from typing import Any, Protocol, TypeAlias
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.code_digest import names_in
-from circinus.pipelines.langchain.read_step import Source
-from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, Value
+from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Source, Step, Value
 from circinus.pipelines.langchain.values import NotCarried, pack, unpack
 
 _Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over

@@ -40,16 +40,25 @@ from circinus.pipelines.execution.pipeline import Checked, Pipeline, Score
 from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.langchain import graphs
 from circinus.pipelines.langchain.checking import remarks_of
-from circinus.pipelines.langchain.classes import carry_classes_of
 from circinus.pipelines.langchain.held import chat_models, parts, samples
 from circinus.pipelines.langchain.hosted import HostedModel, hosted_models
 from circinus.pipelines.langchain.knobs import Knobs
-from circinus.pipelines.langchain.overriding import uncached
-from circinus.pipelines.langchain.read_step import INPUT, ReadStep, Source, by_id, carried_by
-from circinus.pipelines.langchain.reporting import remarks_on, reported
+from circinus.pipelines.langchain.reporting import remarks_on, reported, uncached
 from circinus.pipelines.langchain.settings import graphs_with_context, is_graph, run_config
-from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Step, by_hand, hands_on
-from circinus.pipelines.langchain.values import comparable, pack, unpack
+from circinus.pipelines.langchain.steps import (
+    INPUT,
+    NAMES,
+    TOLD,
+    Call,
+    ReadStep,
+    Source,
+    Step,
+    by_hand,
+    by_id,
+    carried_by,
+    hands_on,
+)
+from circinus.pipelines.langchain.values import carry_classes_of, comparable, pack, unpack
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import CallRetries
 from circinus.pipelines.model.operators import KnobValue, Operator, OperatorSpec, Settings

@@ -3,20 +3,33 @@
 It sees every call that is made in the operator's context, whoever makes it: a step, a function, an
 agent. The one rule: no call that nobody counted on, and none that is not told. One beyond those
 that money was kept back for is refused before it is made.
+
+Connections of clients in processes that are copies of the one that made them.
+
+A copy has the connections of its parent: two that ask over one are given each other's answers. The
+one rule: a client is not used in a process before it has let go of what it had in another.
+
+What LangChain does by itself that is left out while an operator runs: retries, and its caches.
+
+The one rule: threads share models and the process, so the first one that wants a setting changes
+it, and the last one puts back what was there.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from langchain_core.caches import BaseCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
+from langchain_core.globals import get_llm_cache, set_llm_cache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
@@ -24,7 +37,7 @@ from langchain_core.tracers.context import register_configure_hook
 from langchain_core.vectorstores import VectorStore
 
 from circinus.pipelines.execution.calling import is_collecting, report_lost, report_usage
-from circinus.pipelines.langchain.forked import OwnConnections
+from circinus.pipelines.execution.connections import is_measured
 from circinus.pipelines.langchain.held import chat_models, parts
 from circinus.pipelines.langchain.hosted import (
     MOST_CALLS,
@@ -34,10 +47,45 @@ from circinus.pipelines.langchain.hosted import (
     has_address,
     says_hosted,
 )
-from circinus.pipelines.langchain.overriding import cache_names, trying_once
 from circinus.pipelines.langchain.steps import Step
 from circinus.pipelines.model.endpoints import EndpointCall, status_of
 from circinus.pipelines.model.profile import Unplannable
+
+_MADE_IN = os.getpid()
+
+
+class OwnConnections:
+    """Which process each client has its connections in; threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: dict[int, tuple[Any, int]] = {}  # id of a client -> itself, and its process
+
+    def ensure(self, clients: Iterable[Any]) -> None:
+        """Let clients go of the connections of another process; those of this one stay.
+
+        Their ends in the other process stay open: a copy is closed.
+        """
+        here = os.getpid()
+        with self._lock:
+            for client in clients:
+                _, process = self._process.get(id(client), (client, _MADE_IN))
+                self._process[id(client)] = (client, here)  # kept: an id stays one client's
+                if process != here:
+                    _let_go(client)
+
+
+def _let_go(client: Any) -> None:  # noqa: ANN401 - of whatever provider
+    """Close what a client made by Stainless (OpenAI's, Anthropic's) has open, for httpx to reopen.
+
+    `httpx.Client.close` would end the client itself.
+    """
+    http = getattr(client, "_client", None)
+    transports = [getattr(http, "_transport", None), *getattr(http, "_mounts", {}).values()]
+    for transport in transports:
+        close = getattr(transport, "close", None)
+        if callable(close):  # those that are awaited have none
+            close()
 
 
 class Uncounted(Unplannable):
@@ -196,3 +244,101 @@ def _embeddings(step: Step) -> list[Embeddings]:
     stores = (getattr(part, "vectorstore", None) for part in parts(step))
     found = (store.embeddings for store in stores if isinstance(store, VectorStore))
     return [one for one in found if one is not None and has_address(one)]
+
+
+class Setting(NamedTuple):
+    """A setting as it is wanted: an attribute, or an item of a dict."""
+
+    owner: Any
+    name: str
+    value: object
+
+
+class _Overriding:
+    """Changes settings as long as somebody holds them; threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = Counter[tuple[int, str]]()
+        self._before: dict[tuple[int, str], tuple[Any, object]] = {}  # the owner, and what it had
+
+    @contextmanager
+    def held(self, settings: Iterable[Setting]) -> Iterator[None]:
+        """Have settings as they are wanted, inside."""
+        wanted = {(id(one.owner), one.name): one for one in settings}
+        with self._lock:
+            for key, one in wanted.items():
+                self._holders[key] += 1
+                if self._holders[key] == 1:
+                    self._before[key] = (one.owner, _read(one.owner, one.name))
+                    _write(*one)
+        try:
+            yield
+        finally:
+            with self._lock:
+                for key, one in wanted.items():
+                    self._holders[key] -= 1
+                    if not self._holders[key]:
+                        owner, before = self._before.pop(key)
+                        _write(owner, one.name, before)
+
+
+_MISSING = object()
+
+
+def _read(owner: Any, name: str) -> object:  # noqa: ANN401 - of whatever provider
+    return owner.get(name, _MISSING) if isinstance(owner, dict) else getattr(owner, name)
+
+
+def _write(owner: Any, name: str, value: object) -> None:  # noqa: ANN401 - of whatever provider
+    if not isinstance(owner, dict):
+        setattr(owner, name, value)
+    elif value is _MISSING:
+        owner.pop(name, None)
+    else:
+        owner[name] = value
+
+
+class _GlobalCache:
+    """LangChain's cache for all models of this process, as an attribute."""
+
+    @property
+    def cache(self) -> BaseCache | None:
+        return get_llm_cache()
+
+    @cache.setter
+    def cache(self, value: BaseCache | None) -> None:
+        set_llm_cache(value)
+
+
+_OVERRIDING = _Overriding()
+_GLOBAL = _GlobalCache()
+
+
+def trying_once(clients: Iterable[Any]) -> Any:  # noqa: ANN401 - a context manager
+    """Keep clients, or what makes them, from making failed calls anew, inside."""
+    return _OVERRIDING.held(Setting(client, "max_retries", 0) for client in clients)
+
+
+@contextmanager
+def uncached(models: Sequence[BaseChatModel]) -> Iterator[None]:
+    """Let no cache of LangChain's answer inside, where that is measured.
+
+    An answer from a cache would be measured as free and quick, and is neither on new inputs.
+    """
+    caching = [one for one in models if isinstance(one.cache, BaseCache) or one.cache is True]
+    if not is_measured() or (get_llm_cache() is None and not caching):
+        yield
+        return
+    settings = [
+        Setting(_GLOBAL, "cache", None),
+        *(Setting(one, "cache", False) for one in caching),
+    ]
+    with _OVERRIDING.held(settings):
+        yield
+
+
+def cache_names(models: Sequence[BaseChatModel]) -> list[str]:
+    """Return what would answer for models, by the names of the caches' classes, each once."""
+    found = [one.cache if isinstance(one.cache, BaseCache) else get_llm_cache() for one in models]
+    return sorted({type(one).__name__ for one in found if isinstance(one, BaseCache)})

@@ -3,13 +3,23 @@
 A step without configurable parts that is a plain function is called as one: LangChain's
 bookkeeping costs about 0.1 ms a step and would be measured as latency. Every other step is invoked
 through LangChain with the configuration, which hands it on to whatever the step holds.
+
+A session of its own for every run of a step that keeps conversations or threads.
+
+An output that depends on the inputs before it is no operator's. The one rule: a run begins with
+nothing, and leaves nothing behind where that can be deleted.
+
+What an operator that was read off a chain is made of: steps, and whence their input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
+from uuid import uuid4
 
 from langchain_core.runnables import (
     Runnable,
@@ -18,12 +28,16 @@ from langchain_core.runnables import (
     RunnableLambda,
     RunnablePassthrough,
 )
-from langchain_core.runnables.config import ensure_config, set_config_context
+from langchain_core.runnables.config import ensure_config, merge_configs, set_config_context
 from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import StructuredTool, Tool
 
-from circinus.pipelines.langchain.held import parts, specs_of
-from circinus.pipelines.langchain.sessions import Sessions
+from circinus.pipelines.langchain.held import everything_of, parts, specs_of
+from circinus.pipelines.langchain.settings import is_graph, run_config
+from circinus.pipelines.langchain.values import pack, unpack
+from circinus.pipelines.model.operators import KnobValue
+from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.user_code import wait_for
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
@@ -142,3 +156,97 @@ def _is_async_alone(part: object) -> bool:
 
 def _is_of_one_s_own(part: Step) -> bool:
     return not type(part).__module__.startswith(("langchain", "langgraph"))
+
+
+_THREAD = "thread_id"  # by which LangGraph finds what a checkpointer keeps
+
+
+class Sessions:
+    """The sessions of one step."""
+
+    def __init__(self, step: Runnable[Any, Any]) -> None:
+        every: list[Any] = everything_of(step)
+        found = [one.checkpointer for one in every if is_graph(one)]
+        self._savers = [one for one in found if one]
+        histories = [one for one in every if isinstance(one, RunnableWithMessageHistory)]
+        self._ids = {spec.id for one in histories for spec in one.history_factory_config}
+        self._ids |= {_THREAD} if self._savers else set()
+
+    @contextmanager
+    def opened(self, config: RunnableConfig) -> Iterator[RunnableConfig]:
+        """Yield a configuration with new sessions, and delete what checkpointers keep of them."""
+        if not self._ids:
+            yield config
+            return
+        session = uuid4().hex
+        own = RunnableConfig(configurable=dict.fromkeys(self._ids, session))
+        try:
+            yield merge_configs(config, own)
+        finally:
+            for saver in self._savers:
+                with suppress(AttributeError, NotImplementedError):  # True, or one that keeps all
+                    saver.delete_thread(session)
+
+
+class Source(NamedTuple):
+    """Where a step's input comes from."""
+
+    after: tuple[str, ...]  # the operators whose outputs it is made of
+    # gives it from these outputs and the pipeline's input
+    made: Callable[[Mapping[str, Payload], Payload], Payload]
+
+
+INPUT = Source((), lambda outputs, given: given)
+_OUTPUT, _INPUT = "output", "input"  # what an operator hands on that carries the input
+
+
+def carried_by(output: Payload) -> Payload:
+    """Return the pipeline's input, of the output of an operator that carries it."""
+    return output[_INPUT] if isinstance(output, dict) else None
+
+
+def by_id(configuration: Mapping[str, Mapping[str, KnobValue]]) -> dict[str, KnobValue]:
+    """Return what is chosen for each id, as a chain takes it: an id has one value everywhere."""
+    return {knob: value for knobs in configuration.values() for knob, value in knobs.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStep:
+    """An operator that was read off a chain, as what checks it sees it."""
+
+    operator: str  # its name
+    steps: tuple[Step, ...]  # the steps of the chain that it runs
+    # `body(item, call)`: the output for what comes in, its steps run by `call`
+    body: Callable[[Any, Call], Any]
+    source: Source  # where what comes in is found
+    told: RunnableConfig  # the tags and metadata that it has in the chain
+    # names of the operators that hand on the pipeline's input beside what they make; it grows
+    # while the chain is read
+    carriers: Collection[str] = ()
+    graphs: tuple[object, ...] = ()  # those it runs whose nodes read a context
+
+    def configured(self, chosen: Mapping[str, KnobValue]) -> RunnableConfig:
+        """Return what its steps are run with."""
+        return merge_configs(self.told, run_config(chosen, self.graphs))
+
+    def output(self, inputs: Payload, call: Call) -> Payload:
+        """Return the operator's output for what an operator's function is given."""
+        made = pack(self.body(self.given(inputs), call))
+        if self.operator not in self.carriers:
+            return made
+        after = self.source.after
+        parent = inputs[after[0]] if len(after) > 1 and isinstance(inputs, dict) else inputs
+        return {_OUTPUT: made, _INPUT: carried_by(parent) if after else inputs}
+
+    def own(self, output: Payload) -> Payload:
+        """Return what its steps made, of its output."""
+        if self.operator in self.carriers and isinstance(output, dict):
+            return output[_OUTPUT]
+        return output
+
+    def given(self, inputs: Payload) -> Value:
+        """Return what its steps are given, made anew."""
+        after = self.source.after
+        alone = len(after) == 1
+        outputs = {after[0]: inputs} if alone else inputs if isinstance(inputs, dict) else {}
+        return unpack(self.source.made(outputs, inputs))

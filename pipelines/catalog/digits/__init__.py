@@ -3,11 +3,124 @@
 Its chain is `sampler -> denoiser -> locator -> features -> classifier -> voter`.
 """
 
-from circinus.pipelines.catalog.digits.definition import (
-    half_light,
-    pipeline,
-    small_pipeline,
-    three_quarter_light,
-)
+from __future__ import annotations
 
-__all__ = ["half_light", "pipeline", "small_pipeline", "three_quarter_light"]
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from circinus.pipelines.catalog.chaining import Knobs, chain, step
+from circinus.pipelines.catalog.digits.classifying import (
+    CLASSIFIERS,
+    classified,
+    models_version,
+    prepare_models,
+)
+from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip
+from circinus.pipelines.catalog.digits.describing import SHAPES, described_crops
+from circinus.pipelines.catalog.digits.frames import denoised, located, sampled
+from circinus.pipelines.catalog.digits.geometry import (
+    CLASSES,
+    DIGITS,
+    SCALES,
+    checked_clip,
+    checked_crops,
+    checked_frames,
+    checked_numbers,
+)
+from circinus.pipelines.catalog.material import DrawnExamples
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.pipelines.io.datasets import Example
+from circinus.pipelines.model.payload import Payload
+
+NAME = "digits"
+
+FULL_GRID: Mapping[str, Knobs] = {
+    "sampler": {"stride": (1, 2, 4, 12), "scale": SCALES},
+    "denoiser": {"kind": ("none", "gauss", "median3", "nlm")},
+    "locator": {"method": ("fixed", "project", "match")},
+    "features": {"kind": tuple(SHAPES)},
+    "classifier": {"model": tuple(CLASSIFIERS)},
+    "voter": {"rule": ("logprob",)},
+}
+"""2,016 configurations."""
+
+SMALL_GRID: Mapping[str, Knobs] = {
+    "sampler": {"stride": (1, 4, 12), "scale": (1.0,)},
+    "denoiser": {"kind": ("none", "gauss", "median3")},
+    "locator": {"method": ("fixed", "match")},
+    "features": {"kind": ("raw",)},
+    "classifier": {"model": ("mlp", "knn", "svm", "cnn")},
+    "voter": {"rule": ("logprob",)},
+}
+"""72 configurations, small enough to measure them all."""
+
+
+def pipeline() -> Pipeline:
+    """The pipeline with all its choices."""
+    return _pipeline(NAME, FULL_GRID)
+
+
+def small_pipeline() -> Pipeline:
+    """The same operators with fewer choices, for trying things out."""
+    return _pipeline(f"{NAME}_small", SMALL_GRID)
+
+
+def half_light() -> Pipeline:
+    """The pipeline with all its choices on clips in half of the light: the world after a drift."""
+    return _pipeline(NAME, FULL_GRID, light=0.5)
+
+
+def three_quarter_light() -> Pipeline:
+    """The same in three quarters of the light."""
+    return _pipeline(NAME, FULL_GRID, light=0.75)
+
+
+def _pipeline(name: str, grid: Mapping[str, Knobs], *, light: float = 1.0) -> Pipeline:
+    steps = {operator: step(*_FUNCTIONS[operator], **knobs) for operator, knobs in grid.items()}
+    dimmed = "" if light == 1.0 else f", light {light:g}"
+    return Pipeline(
+        name=name,
+        metric="fraction of digits read",
+        operators=chain(steps, classifier=f"1-{models_version()}"),
+        score=_score,
+        features=lambda clip: clip_features(checked_clip(clip)),
+        examples=DrawnExamples(f"{NAME} clips", partial(_draw, light=light), note=dimmed),
+        prepare=prepare_models,
+    )
+
+
+def voted(log_probabilities: NDArray[np.float32], *, rule: str) -> str:  # (frames, digits, 10)
+    """The most probable digits, were the frames independent: log-probabilities add up."""
+    return "".join(str(digit) for digit in log_probabilities.sum(axis=0).argmax(axis=1))
+
+
+_FUNCTIONS: Mapping[str, tuple[Callable[[Payload], Any], Callable[..., Payload]]] = {
+    "sampler": (checked_clip, sampled),
+    "denoiser": (checked_frames, denoised),
+    "locator": (checked_frames, located),
+    "features": (checked_crops, described_crops),
+    "classifier": (partial(checked_numbers, "features"), classified),
+    "voter": (partial(checked_numbers, "log-probabilities", length=CLASSES), voted),
+}
+
+
+def _score(output: Payload, expected: Payload) -> float:
+    """Share of the shown digits that were read, in [0, 1]."""
+    pairs = zip(_reading("output", output), _reading("expected", expected), strict=True)
+    return sum(read == shown for read, shown in pairs) / DIGITS
+
+
+def _reading(field: str, value: Payload) -> str:
+    if isinstance(value, str) and len(value) == DIGITS and value.isdecimal():
+        return value
+    raise InvalidInput.of(field, f"must be a text of {DIGITS} digits", value)
+
+
+def _draw(rng: np.random.Generator, seed: int, *, light: float) -> Example:
+    clip = draw_clip(rng, light)
+    return Example(input=clip.frames, expected=clip.digits)

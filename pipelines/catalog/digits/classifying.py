@@ -23,11 +23,15 @@ import numpy as np
 import platformdirs
 from threadpoolctl import threadpool_limits
 
-from circinus.pipelines.catalog.digits.convolution import CONVOLUTIONAL_NETWORK
+from circinus.pipelines.catalog.digits.clips import training_set
 from circinus.pipelines.catalog.digits.describing import SHAPES, kind_of
 from circinus.pipelines.catalog.digits.geometry import CLASSES, FloatArray
-from circinus.pipelines.catalog.digits.glyphs import training_set
-from circinus.pipelines.catalog.digits.models import NUMPY_CLASSIFIERS, Classifier, Weights
+from circinus.pipelines.catalog.digits.models import (
+    CONVOLUTIONAL_NETWORK,
+    NUMPY_CLASSIFIERS,
+    Classifier,
+    Weights,
+)
 
 CLASSIFIERS: Mapping[str, Classifier] = {**NUMPY_CLASSIFIERS, "cnn": CONVOLUTIONAL_NETWORK}
 

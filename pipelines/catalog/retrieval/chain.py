@@ -16,9 +16,13 @@ from langchain_core.runnables import (
     RunnableSerializable,
 )
 
-from circinus.pipelines.catalog.retrieval.reading import READERS
-from circinus.pipelines.catalog.retrieval.requests import checked_request, chunked
-from circinus.pipelines.catalog.retrieval.retrieving import RERANKERS, RETRIEVERS, retrieved
+from circinus.pipelines.catalog.retrieval.cases import checked_request, chunked
+from circinus.pipelines.catalog.retrieval.retrieving import (
+    READERS,
+    RERANKERS,
+    RETRIEVERS,
+    retrieved,
+)
 from circinus.pipelines.model.payload import Payload
 
 Step = RunnableSerializable[Payload, Payload]

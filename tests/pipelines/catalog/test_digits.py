@@ -11,12 +11,13 @@ import pytest
 
 from circinus import pipelines
 from circinus.pipelines.catalog.digits import (
+    FULL_GRID,
+    SMALL_GRID,
     half_light,
     pipeline,
     small_pipeline,
     three_quarter_light,
 )
-from circinus.pipelines.catalog.digits.definition import FULL_GRID, SMALL_GRID
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.operators import KnobValue, Scaling, Settings

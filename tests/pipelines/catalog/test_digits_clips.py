@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.catalog.digits import pipeline
-from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip
-from circinus.pipelines.catalog.digits.glyphs import split_glyphs
+from circinus.pipelines.catalog.digits.clips import clip_features, draw_clip, split_glyphs
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.payload import encode

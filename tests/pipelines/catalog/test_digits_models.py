@@ -22,9 +22,9 @@ from circinus.pipelines.catalog.digits.classifying import (
     stored_weights,
     user_folder,
 )
+from circinus.pipelines.catalog.digits.clips import training_set
 from circinus.pipelines.catalog.digits.describing import SHAPES
 from circinus.pipelines.catalog.digits.geometry import FloatArray, IntArray
-from circinus.pipelines.catalog.digits.glyphs import training_set
 from circinus.pipelines.catalog.digits.models import LEAST_PROBABILITY, Classifier, Weights
 
 

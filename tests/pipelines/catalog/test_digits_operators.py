@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.pipelines.catalog.digits import pipeline
+from circinus.pipelines.catalog.digits import FULL_GRID, pipeline, voted
 from circinus.pipelines.catalog.digits.clips import draw_clip
-from circinus.pipelines.catalog.digits.definition import FULL_GRID, voted
 from circinus.pipelines.catalog.digits.describing import described_crops, kind_of
 from circinus.pipelines.catalog.digits.frames import denoised, located, sampled
 from circinus.pipelines.errors import InvalidInput

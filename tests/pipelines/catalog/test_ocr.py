@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from circinus.pipelines.catalog.material import part_of
 from circinus.pipelines.catalog.ocr import pipeline
 from circinus.pipelines.catalog.ocr.page import (
+    ENGINES,
     HEIGHT,
     WIDTH,
     UInt8Array,
@@ -16,9 +17,9 @@ from circinus.pipelines.catalog.ocr.page import (
     cleaned,
     noise_level,
     page_features,
+    read,
     resized,
 )
-from circinus.pipelines.catalog.ocr.reading import ENGINES, read
 from circinus.pipelines.catalog.ocr.scans import FONTS, MARGIN, all_lines, draw_scan
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.model.payload import Payload

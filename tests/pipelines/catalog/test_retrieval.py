@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from circinus.pipelines.catalog.retrieval import pipeline
-from circinus.pipelines.catalog.retrieval.cases import draw_case, names_of
-from circinus.pipelines.catalog.retrieval.definition import f1
-from circinus.pipelines.catalog.retrieval.reading import READERS
-from circinus.pipelines.catalog.retrieval.requests import (
+from circinus.pipelines.catalog.retrieval import f1, pipeline
+from circinus.pipelines.catalog.retrieval.cases import (
     LONGEST_QUESTION,
     LONGEST_TEXT,
     checked_request,
     chunked,
+    draw_case,
+    names_of,
 )
 from circinus.pipelines.catalog.retrieval.retrieving import (
+    READERS,
     RERANKERS,
     RETRIEVERS,
     likeness,

@@ -7,7 +7,6 @@ import pytest
 
 from circinus.pipelines.catalog.material import part_of
 from circinus.pipelines.catalog.speech import pipeline
-from circinus.pipelines.catalog.speech.decoding import MODELS, corrected, decoded
 from circinus.pipelines.catalog.speech.sentences import (
     COMMANDS,
     FREE,
@@ -19,11 +18,14 @@ from circinus.pipelines.catalog.speech.sentences import (
 )
 from circinus.pipelines.catalog.speech.sound import (
     FLOOR,
+    MODELS,
     RATE,
     FloatArray,
     Sound,
     as_samples,
     checked_recording,
+    corrected,
+    decoded,
     denoised,
     resampled,
 )

@@ -7,13 +7,6 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.catalog.tracking import pipeline
-from circinus.pipelines.catalog.tracking.boxes import (
-    best_pairs,
-    generalised_iou,
-    greedy_pairs,
-    idf1,
-    iou,
-)
 from circinus.pipelines.catalog.tracking.detecting import (
     denoised,
     detected,
@@ -34,7 +27,12 @@ from circinus.pipelines.catalog.tracking.tracking import (
     METHODS,
     Q,
     R,
+    best_pairs,
     cornered,
+    generalised_iou,
+    greedy_pairs,
+    idf1,
+    iou,
     motion_of,
     tracked,
 )

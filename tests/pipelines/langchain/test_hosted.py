@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
 from circinus.pipelines.langchain.hosted import MOST_CALLS, endpoint_name, hosted_models, is_hosted
-from circinus.pipelines.langchain.overriding import trying_once
+from circinus.pipelines.langchain.reporting import trying_once
 from circinus.pipelines.model.endpoints import EndpointCall
 from circinus.pipelines.model.operators import OperatorSpec
 

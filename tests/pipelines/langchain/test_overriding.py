@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableLambda
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
-from circinus.pipelines.langchain.overriding import trying_once
+from circinus.pipelines.langchain.reporting import trying_once
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.operators import Operator
 from circinus.profiler.execution import Completed, run_once

@@ -18,8 +18,13 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.langchain import Reading, as_one, pipeline_from_runnable
-from circinus.pipelines.langchain.classes import carry_classes_of
-from circinus.pipelines.langchain.values import NotCarried, comparable, pack, unpack
+from circinus.pipelines.langchain.values import (
+    NotCarried,
+    carry_classes_of,
+    comparable,
+    pack,
+    unpack,
+)
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.payload import Payload, decode, encode
 
