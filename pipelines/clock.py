@@ -1,10 +1,4 @@
-"""Time as an argument: the one home of clocks and sleeping.
-
-How long planning waited, and for what: for limits of endpoints, for workers to start.
-
-Waiting is no work: it counts for the time until the answer alone. Threads that wait at once for
-the same thing wait once.
-"""
+"""Time as an argument: the one home of clocks and sleeping, and of sums of waits."""
 
 from __future__ import annotations
 

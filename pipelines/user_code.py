@@ -1,12 +1,8 @@
-"""Waiting for what is asynchronous, from code that is not.
+"""Running code of users: awaiting it from blocking code, and ending what it forks.
 
-The one rule: all of it runs in one loop of the process, in a thread of its own, since clients that
-are shared belong to a loop, and the caller may have a loop running.
-
-What a user's code leaves behind by forking: copies of this process that go on with our work.
-
-A copy that returns from an operator would answer, score or plan once more, over the same
-descriptors. The one rule: only the process that entered a user's code leaves it.
+All that is awaited runs in one loop of the process, in a thread of its own: shared clients belong
+to a loop. A forked copy that returned from an operator would answer or plan once more over the
+same descriptors, so only the process that entered a user's code leaves it.
 """
 
 from __future__ import annotations

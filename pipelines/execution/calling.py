@@ -1,12 +1,9 @@
-"""Running an operator that calls endpoints: leave before each attempt, what it used after it.
+"""Operators that call endpoints: a permit before each attempt, settled with what it used.
 
-Whoever runs such an operator asks a `LeaveGate` first, which waits for rate limits and reserves
-the most that the attempt may cost. The one rule: no attempt without leave, and every leave is
-settled, with what was used, or with the most that may have been where nobody knows.
-
-What is used is told by one function, `report_usage`; LangChain's chat models do so by themselves.
-
-Several gates as one: leave to call is given when all of them give it.
+Whoever runs such an operator asks a gate first, which waits for rate limits and reserves the most
+that the attempt may cost. The one rule: no attempt without a permit, and every permit is settled,
+with what was used, or with the most that may have been where nobody knows. Operators report usage
+by `report_usage`; LangChain's chat models do so by themselves.
 """
 
 from __future__ import annotations

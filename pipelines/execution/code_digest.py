@@ -1,11 +1,9 @@
 """A short text that changes when functions, or what they hold and call, do.
 
-Functions made in a shell or a notebook are edited and made again under the same name, and nobody
-counts their versions: what was measured of one must not be taken for the other's. The one rule:
-where two digests are equal, so is the code, and the data that it names, but for what objects of
-compiled packages hold. Equal code may give two digests, which costs a measurement.
-
-What a function is made of: the code, what it holds, and the names that it uses.
+Functions of a shell or notebook are edited under the same name: measurements of one must not be
+taken for the other's. The one rule: equal digests mean equal code and equal data that it names,
+but for what objects of compiled packages hold. Equal code may have two digests, which costs a
+measurement.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""A judge: a metric that may be wrong, may call endpoints, and is checked with labels by people.
+"""Metrics that are no plain function: judges, and metrics of a whole set (F1, BLEU, AUC).
 
-A language model that reads an answer is one, and so is any cheap stand-in for what people would
-say. The one rule: a judge that fails gives a failed measurement with its cause, never a score.
-
-Metrics of all outputs together, which no mean of single scores is: F1, BLEU, AUC.
-
-The one rule: what such a metric says of some inputs is a figure or nothing yet. AUC of one class
-is nothing yet; a figure outside [0, 1] is a fault of the metric, as is any other exception.
+A judge may be wrong and may call endpoints, so people check it with labels; one that fails gives a
+failed measurement, never a score. A metric of a set gives a figure in [0, 1], or none yet where
+outputs are too few; any other figure or exception is an error of the metric.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-"""The inputs to profile a pipeline on, with what it should answer: made by it, or a user's own.
+"""The inputs to profile a pipeline on, with expected outputs, and their form as one file.
 
-JSON lines: one example a line, `{"input": ..., "expected": ...}`.
-
-Folder: `expected.jsonl` with `{"file": "clip-1.npy", "expected": ...}` a line, beside the
-files it names. A `.npy` file is an array, `.json` is JSON, `.txt` is text, anything
-else is bytes.
-
-Data sets as one file: JSON lines, or a folder in a zip archive.
-
-The archive of a folder is the same whenever and wherever it is made, so that its hash names the
-content. Only the index and what it names inside the folder is packed and unpacked. Nothing is
-unpacked that leads out of the folder, is no plain file, or unpacks to much more than is allowed.
+JSON lines: one example a line, `{"input": ..., "expected": ...}`. Folder: `expected.jsonl` with
+`{"file": "clip-1.npy", "expected": ...}` a line, beside the files it names (`.npy` is an array,
+`.json` JSON, `.txt` text, anything else bytes). The archive of a folder is the same whenever it is
+made, so that its hash names the content. Nothing is unpacked that leads out of the folder, is no
+plain file, or unpacks to much more than is allowed.
 """
 
 from __future__ import annotations

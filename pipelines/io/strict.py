@@ -1,14 +1,10 @@
-"""JSON from elsewhere, read strictly: whoever sends it means exactly what we read.
+"""JSON and YAML from elsewhere, read strictly: small, and without what Python would guess at.
 
-Python's reader takes more than JSON is (`NaN`), keeps the last of several fields of one name, and
-gives an infinity for a number that is too large. Its rule here: none of that gets past. And as it
-gives nobody way while it reads, it reads no more than it has read in a moment.
-
-YAML from elsewhere, read strictly: small, and without what means something else than it seems.
-
-What YAML lets pass silently is refused here: keys that repeat, aliases (a few lines can stand for
-gigabytes), tags that build objects, keys that are no text. Scalars are read as YAML 1.2 reads
-them, so `1e-3` is a number, `yes` is text and `1:30` is not ninety.
+Python's JSON reader takes `NaN`, keeps the last of fields with one name, and makes infinities of
+large numbers; YAML lets keys repeat, and has aliases (a few lines can stand for gigabytes) and
+tags that build objects. All of that is refused. YAML scalars are read as version 1.2 has them:
+`1e-3` is a number, `yes` is text. Reading blocks the event loop, so texts are bounded to take a
+moment.
 """
 
 from __future__ import annotations

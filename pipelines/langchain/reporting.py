@@ -1,18 +1,9 @@
-"""What hosted chat models used, as LangChain's callbacks tell it, while an operator calls them.
+"""What hosted chat models used, as LangChain's callbacks report it while an operator calls them.
 
-It sees every call that is made in the operator's context, whoever makes it: a step, a function, an
-agent. The one rule: no call that nobody counted on, and none that is not told. One beyond those
-that money was kept back for is refused before it is made.
-
-Connections of clients in processes that are copies of the one that made them.
-
-A copy has the connections of its parent: two that ask over one are given each other's answers. The
-one rule: a client is not used in a process before it has let go of what it had in another.
-
-What LangChain does by itself that is left out while an operator runs: retries, and its caches.
-
-The one rule: threads share models and the process, so the first one that wants a setting changes
-it, and the last one puts back what was there.
+Callbacks cover every call in the operator's context: of a step, a function, an agent. The one
+rule: a call beyond those that money was reserved for is refused before it is made, and none goes
+unreported. Meanwhile retries and caches of LangChain's own are off, and a copied process lets go
+of its parent's connections: two processes that share one get each other's answers.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Running one step of a chain, with its options chosen.
+"""Running one step of a chain, with its options chosen, in a session of its own.
 
 A step without configurable parts that is a plain function is called as one: LangChain's
 bookkeeping costs about 0.1 ms a step and would be measured as latency. Every other step is invoked
-through LangChain with the configuration, which hands it on to whatever the step holds.
-
-A session of its own for every run of a step that keeps conversations or threads.
-
-An output that depends on the inputs before it is no operator's. The one rule: a run begins with
-nothing, and leaves nothing behind where that can be deleted.
-
-What an operator that was read off a chain is made of: steps, and whence their input.
+through LangChain with the configuration. A run begins without a conversation or thread, as an
+output that depends on earlier inputs is no operator's.
 """
 
 from __future__ import annotations

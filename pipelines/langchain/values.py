@@ -1,16 +1,9 @@
 """Values of LangChain's steps as payloads: documents, messages, tuples, sets, dates, own classes.
 
-A payload is JSON with bytes and arrays. What else LangChain's steps hand to each other travels as
-a marked dict of its fields, and only for the classes listed here and those that the chain names
-(`classes`): a payload from elsewhere can be wrong but makes nothing except one of these. What
-would arrive as something else (a Counter as a dict) is refused where it is given: the next step
-might tell them apart on some inputs alone.
-
-Objects of a user's classes between operators: Pydantic models, dataclasses, enums, tuples.
-
-They travel as the name of their class and their fields. The one rule: a payload makes objects only
-of classes that the chain names (in a parser, a function, an annotation, a field of such a class),
-and runs nothing of them: no constructor, no validator.
+A payload is JSON with bytes and arrays; other values travel as a marked dict of their fields. The
+one rule: a payload makes objects only of the classes listed here and those that the chain names
+(in a parser, a function, an annotation, a field), and runs no constructor or validator of a user's
+class. A value that would arrive as another type (a Counter as a dict) is refused at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Draws of an input: the runs of it that a pipeline which answers differently each time may give.
+"""Repeated runs (draws) of an input, for pipelines that answer equal inputs differently.
 
-What is asked of accuracy there is the expected score: the mean over all draws that there might be
-of an input, then over inputs. The one rule: inputs weigh alike, however many draws each has met.
+Accuracy is then the expected score: the mean over all possible draws of an input, then over
+inputs. The one rule: inputs weigh alike, and how many draws to make rests on pooled variances,
+never on the scores of the input in question, so a mean over draws stays one.
 
 | symbol | meaning |
 | --- | --- |
@@ -9,12 +10,6 @@ of an input, then over inputs. The one rule: inputs weigh alike, however many dr
 | d_i | draws met of input i |
 | w, b | variance of scores within an input, and of expected scores between inputs |
 | c_p, c_d | seconds of what all draws of an input share, and of what each runs anew |
-
-How scores scatter between inputs and between draws of one, and what either costs.
-
-It says how many draws to make of an input before the next one is begun, see
-`pipelines.model.draws.draws_worth`. The one rule: it rests on pooled figures of all that was
-measured, never on the scores of the input in question, so a mean over draws stays one.
 """
 
 from __future__ import annotations

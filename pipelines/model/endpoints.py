@@ -1,12 +1,8 @@
 """Endpoints: models that others run, called over the network and paid by the call.
 
-A tier whose endpoints are listed is remote: it has no machines of ours, so nothing of it is rented
-or shared out. What bounds it are rate limits; what it costs is counted per call and per token.
-
-What is done when a call fails: declared with the operator, obeyed wherever it runs.
-
-Only what another attempt may mend is tried again: time-outs, lost connections, an endpoint that is
-overloaded or asks to wait. What is wrong with the request itself fails at once.
+A tier with endpoints is remote: no machine of it is rented or shared out. Rate limits bound it,
+calls and tokens cost. Only failures that another attempt may mend are tried again: time-outs, lost
+connections, an endpoint that is overloaded or asks to wait.
 """
 
 from __future__ import annotations

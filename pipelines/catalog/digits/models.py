@@ -1,4 +1,4 @@
-"""Classifiers in NumPy: what a trained one is, and how six kinds are trained and used.
+"""Classifiers of digits: what a trained one is, and how seven kinds are trained and used.
 
     tree    one decision tree
     logreg  multinomial logistic regression
@@ -6,8 +6,10 @@
     svm     a support vector machine with a Gaussian kernel per pair of classes
     rf100   the mean of a hundred randomised trees
     mlp     dense layers, one hidden one of 64 units
+    cnn     twice 3 x 3 convolution, ReLU, halving by maxima; a dense layer, in torch
 
-A model is arrays only, so that its file is read without running code from it.
+A model is arrays only: its file is read without running code from it. torch is imported inside the
+functions, so that a process that runs no `cnn` starts fast.
 
 Notation of `svm`: `K(a, b) = exp(-gamma |a - b|^2)`; `d_ij(x) = sum_s w_s,ij K(x, s) + b_ij` is
 positive where the machine of the pair i < j says i. A class's score is the sum over its pairs of
@@ -15,12 +17,6 @@ the log-probability `log sigmoid(SLOPE d)` that it wins: a product of experts, s
 pairwise coupling (Wu, Lin and Weng 2004), which needs an iteration. Nodes of all trees stand in
 one table; `feature < 0` marks a leaf, whose children are itself, so that a walk of `depth` steps
 ends in a leaf whatever its length.
-
-Classifier `cnn`, in torch: twice 3 x 3 convolution, ReLU, halving by maxima; a dense layer.
-
-One rule: torch is imported inside the functions, and nowhere else in the pipeline, so that a
-process that runs no `cnn` starts fast. Features are taken as an image again: raw and pool8 as grey
-levels, hog as one channel per orientation.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Pages, grey levels of a scan with dark text on light paper; operators `sampler` and `cleaner`.
+"""Operators `sampler`, `cleaner` and `reader` of pages: grey levels, dark text on light paper.
 
-Operators check pages here, on the way in; the functions behind trust them. A page comes out of the
-cleaner in the shape in which it went in.
-
-Operator `reader`: four engines that read a page, two of them programs of Debian.
-
-An engine is given the page and nothing else, so that what it read before cannot matter. Tesseract
-reads with its neural network alone: the older recogniser beside it adapts to the pages it has met,
-and an operator has no memory.
+Pages are checked on the way in; the functions behind trust them. An engine is given the page and
+nothing else: an operator has no memory. Tesseract therefore reads with its neural network alone,
+as the older recogniser beside it adapts to earlier pages.
 """
 
 from __future__ import annotations

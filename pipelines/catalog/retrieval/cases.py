@@ -1,15 +1,10 @@
 """The workload: documents about invented entities, a question about one of them, its answer.
 
-Names are drawn from the part of the material that the seed owns: seeds that differ modulo 3 have
-no name in common. A name is a head and a tail, so that many are alike and a retriever has to tell
-`Ashley` from `Ashby`; the number of tails is no multiple of 3: each part has all heads and tails.
-Sentences are shared by all parts: they are the language, and a part with wordings of its own
-would be a harder or an easier world. What makes a case hard is its number of documents, namesakes
-of the entity, roundabout wording and misspelt words.
-
-What steps hand on, a question with texts, best first; operator `chunker`.
-
-It is checked on the way into every step; the functions behind trust it.
+Names are drawn from the seed's part of the material: seeds that differ modulo 3 have no name in
+common. A name is a head and a tail, so that a retriever has to tell `Ashley` from `Ashby`; the
+number of tails is no multiple of 3, so each part has all heads and tails. All parts share
+sentences: wordings of its own would make a part harder or easier. Documents, namesakes, roundabout
+wording and misspelt words make a case hard. Requests are checked on the way into every step.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
-"""Operators `retriever`, by words or by their letters, and `reranker`: fewer passages, best first.
+"""Operators `retriever`, `reranker` and `reader`: fewer passages, best first, then a span of one.
 
-An index is built for the request and thrown away, as the documents come with the question; so its
-cost is part of the latency. Heavy packages are imported where they are used.
+An index is built for the request and thrown away, as documents come with the question: its cost is
+part of the latency. Heavy packages are imported where they are used. An empty answer means that no
+passage has a span of the kind asked for.
 
-Notation of the reranker: w_t weight of term t; s(t, v) similarity of words, in [0, 1]. A passage P
-scores sum over t of w_t * max over v in P of s(t, v).
-
-Operator `reader`: the span of the passages that answers the question.
-
-Notation: t a term of the question, w_t its weight, s(t, v) the similarity of spelling of t and a
-word v; c a candidate span, d(c, v) the number of words from c to v.
-
-One rule: an empty answer means that no passage has a span of the kind asked for.
+Notation: t a term of the question, w_t its weight; s(t, v) the similarity of words, in [0, 1]. A
+passage P scores sum over t of w_t * max over v in P of s(t, v). c a candidate span, d(c, v) the
+number of words from c to v.
 """
 
 from __future__ import annotations

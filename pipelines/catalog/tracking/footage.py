@@ -1,12 +1,8 @@
-"""What the operators hand to each other, checked on the way in.
+"""The workload: textured sprites that move over a photograph, and what operators exchange of it.
 
-Boxes are (x, y, w, h) in pixels of the clip's own frames, and times are numbers of the clip's own
-frames, whatever was left out or shrunk on the way; so `stride`, `scale` and `length` travel along.
-
-The workload: textured sprites that move over a photograph, with where each one is.
-
-Clips are made of scikit-learn's two sample photographs, cut into tiles. What makes them hard is
-noise, light, shake, speed and rests.
+Boxes are (x, y, w, h) in pixels of the clip's own frames, and times are numbers of its own frames,
+whatever was left out or shrunk; so `stride`, `scale` and `length` travel along. Clips are made of
+scikit-learn's two sample photographs. Noise, light, shake, speed and rests make them hard.
 """
 
 from __future__ import annotations
