@@ -66,8 +66,8 @@ def among(field: str, value: object, names: Collection[str]) -> None:
 
 def unique(field: str, values: Sequence[object]) -> None:
     """Raise InvalidInput naming the first value that occurs twice."""
-    seen: set[object] = set()
+    known: set[object] = set()
     for value in values:
         # True == 1 and 1.0 == 1: as knob values they would be one choice told twice.
-        require(value not in seen, field, "must not repeat", value)
-        seen.add(value)
+        require(value not in known, field, "must not repeat", value)
+        known.add(value)

@@ -55,10 +55,10 @@ class Violation:
 def words_of(error: BaseException) -> str:
     """Return the type and the message of any error, also of one whose message cannot be had."""
     try:
-        told = str(error)
+        words = str(error)
     except BaseException as wrong:  # noqa: BLE001 - its own code
-        told = f"its message cannot be had: {type(wrong).__name__}"
-    return f"{type(error).__name__}: {told}".removesuffix(": ")
+        words = f"its message cannot be had: {type(wrong).__name__}"
+    return f"{type(error).__name__}: {words}".removesuffix(": ")
 
 
 def _printable(text: str) -> str:

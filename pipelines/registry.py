@@ -27,8 +27,8 @@ GROUP = "circinus.pipelines"
 
 def registered() -> Mapping[str, EntryPoint]:
     """Return the registered pipelines by name, not loaded, in alphabetical order."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return dict(sorted(found.items()))
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return dict(sorted(entries.items()))
 
 
 def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
@@ -108,10 +108,10 @@ def _made(reference: str, load: Callable[[], object]) -> Pipeline:
     return made
 
 
-def _read(reference: str, found: object) -> object:
+def _read(reference: str, attribute: object) -> object:
     """Return the pipeline of a chain, read with what stands beside it; else the value."""
     if "langchain_core" not in sys.modules:  # then it is no chain, and nobody need wait for that
-        return found
+        return attribute
     from circinus.pipelines.langchain.named import is_chain, named_chain
 
-    return named_chain(reference, found) if is_chain(found) else found
+    return named_chain(reference, attribute) if is_chain(attribute) else attribute

@@ -49,6 +49,6 @@ def copies_ended() -> Iterator[None]:
         yield
     finally:
         if os.getpid() != process:
-            told = f"fork_returned of={process}: the copy ends, and answers nothing\n"
-            os.write(2, told.encode())  # not by a logger: a lock of it may have been held
+            message = f"fork_returned of={process}: the copy ends, and answers nothing\n"
+            os.write(2, message.encode())  # not by a logger: a lock of it may have been held
             os._exit(0)

@@ -20,7 +20,7 @@ from typing import Self
 
 from circinus.pipelines.clock import Clock, Waits
 from circinus.pipelines.errors import Stopped, Unavailable
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.endpoints import NOTHING_USED, RateLimits, Usage
 from circinus.profiler.leases import LeaseReport, Leases
 from circinus.profiler.limiting import Ask, Limiter
@@ -201,7 +201,7 @@ class RateGate:
         """Raise Stopped, in place of waiting for leave, once `over` says so."""
         self._stop = over
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """Wait for leave, see `Gate.admit`; InvalidInput if it may use more than a whole limit."""
         pending = self._admission.ask(most)
         try:
@@ -211,11 +211,11 @@ class RateGate:
         except BaseException:
             self._admission.give_up(pending)
             raise
-        return Leave(operator=operator, most=most, ticket=pending.ticket)
+        return Permit(operator=operator, most=most, ticket=pending.ticket)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Return what an attempt did not use, see `Gate.settle`."""
-        self._admission.settle(leave.ticket, used)
+        self._admission.settle(permit.ticket, used)
         self.beat()
 
     def beat(self) -> None:
@@ -264,7 +264,7 @@ class AsyncRateGate:
             await asyncio.gather(self._supply, return_exceptions=True)
         await asyncio.to_thread(self._admission.close)
 
-    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """Return leave as soon as the limits allow it; cancelled, it leaves its place.
 
         InvalidInput if it may use more than a whole limit.
@@ -280,11 +280,11 @@ class AsyncRateGate:
             self._admission.give_up(pending)
             self._tell()
             raise
-        return Leave(operator=operator, most=most, ticket=pending.ticket)
+        return Permit(operator=operator, most=most, ticket=pending.ticket)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Take in what an attempt used; waits for nothing."""
-        self._admission.settle(leave.ticket, used)
+        self._admission.settle(permit.ticket, used)
         self._tell()
 
     def _tell(self) -> None:

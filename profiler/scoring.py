@@ -61,7 +61,7 @@ class Scoring:
             return Scored(score=1.0 if made == encode(expected) else _UNLIKE, output=made)
         judge, copy = self.pipeline.judge, handed_out(output)
         if judge is not None and judge.operator.spec.calls and self.caller is not None:
-            question = judge.asked(input, output, expected)
+            question = judge.arguments(input, output, expected)
             return _called(self.caller, judge, question, encode(output))
         try:
             score = self.pipeline.score_of(copy, handed_out(expected), handed_out(input))

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput, Stopped, Unaffordable, Violation
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.endpoints import NOTHING_USED, Endpoint, Usage
 from circinus.pipelines.model.operators import OperatorSpec
 
@@ -57,14 +57,14 @@ class Ledger(Protocol):
     it can be reserved only where nothing is capped.
     """
 
-    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+    def reserve(self, permit: Permit, limit_usd: float) -> bool:
         """Reserve the most that an attempt may cost, durably, before this returns.
 
         False, and nothing is reserved, if more than `limit_usd` dollars would then be paid, in
         `[0, inf]`. A second time with the same ticket it changes nothing and gives True.
         """
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Put what an attempt used, by endpoint, in place of what was reserved, durably.
 
         What is reserved of other endpoints was not used. What was settled stays as it is.
@@ -78,62 +78,62 @@ class Ledger(Protocol):
 class MemoryLedger:
     """A ledger that lives as long as this object."""
 
-    _open: dict[str, Leave] = field(default_factory=dict, init=False)
+    _open: dict[str, Permit] = field(default_factory=dict, init=False)
     _settled: dict[str, Spent] = field(default_factory=dict, init=False)  # by operator
     _done: set[str] = field(default_factory=set, init=False)  # tickets that were settled
     _paid_usd: float = field(default=0.0, init=False)  # settled
     _open_usd: float = field(default=0.0, init=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
-    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+    def reserve(self, permit: Permit, limit_usd: float) -> bool:
         """Reserve the most that an attempt may cost, see `Ledger.reserve`."""
-        most_usd = largest_usd(leave)
+        most_usd = largest_usd(permit)
         with self._lock:
-            if leave.ticket in self._open or leave.ticket in self._done:
+            if permit.ticket in self._open or permit.ticket in self._done:
                 return True
             if self._paid_usd + self._open_usd + most_usd > limit_usd:
                 return False
-            self._open[leave.ticket] = leave
+            self._open[permit.ticket] = permit
             self._open_usd += most_usd
             return True
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Replace a reservation by what was used, see `Ledger.settle`."""
         together = all_used(used.values())
         with self._lock:
-            if leave.ticket in self._done:
+            if permit.ticket in self._done:
                 return
-            if self._open.pop(leave.ticket, None) is not None:
-                self._open_usd -= largest_usd(leave)
+            if self._open.pop(permit.ticket, None) is not None:
+                self._open_usd -= largest_usd(permit)
             self._open_usd = self._open_usd if self._open else 0.0  # sums are rounded
-            self._done.add(leave.ticket)
+            self._done.add(permit.ticket)
             self._paid_usd += together.usd
-            before = self._settled.get(leave.operator, NOTHING_SPENT)
-            self._settled[leave.operator] = before.plus(Spent(together))
+            before = self._settled.get(permit.operator, NOTHING_SPENT)
+            self._settled[permit.operator] = before.plus(Spent(together))
 
     def spent(self) -> Mapping[str, Spent]:
         """Return what was spent until now, by operator."""
         with self._lock:
             spent = dict(self._settled)
-            for leave in self._open.values():
-                before = spent.get(leave.operator, NOTHING_SPENT)
-                spent[leave.operator] = before.plus(Spent(open_usd=largest_usd(leave)))
+            for permit in self._open.values():
+                before = spent.get(permit.operator, NOTHING_SPENT)
+                spent[permit.operator] = before.plus(Spent(open_usd=largest_usd(permit)))
         return spent
 
 
-def largest_usd(leave: Leave) -> float:
+def largest_usd(permit: Permit) -> float:
     """Return the most dollars that an attempt may cost, as a ledger keeps them."""
-    return sum(reserved_usd(most) for most in leave.most.values())
+    return sum(reserved_usd(most) for most in permit.most.values())
 
 
 def reserved_usd(most: Usage) -> float:
     """Return the dollars of a reservation: none where they are not bounded."""
-    return most.told.usd
+    return most.finite.usd
 
 
 def all_used(each: Iterable[Usage]) -> Usage:
     """Return what was used together, as far as it is bounded."""
-    return reduce(Usage.plus, (one.told for one in each), NOTHING_USED)
+    return reduce(Usage.plus, (one.finite for one in each), NOTHING_USED)
 
 
 class SpendingGate:
@@ -173,27 +173,27 @@ class SpendingGate:
         """Return what calls cost until now, by operator, earlier processes' ones included."""
         return self._ledger.spent()
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """Reserve what an attempt may cost and return its leave; Unaffordable: it is too much."""
-        leave = Leave(operator=operator, most=most, ticket=uuid4().hex)
+        permit = Permit(operator=operator, most=most, ticket=uuid4().hex)
         unbounded = self._limit_usd < inf and any(each.usd == inf for each in most.values())
         with self._changed:
             while True:
                 if self._over():
                     raise Stopped(f"{operator} was not run any more")
-                if not unbounded and self._ledger.reserve(leave, self._left_for_calls_usd):
+                if not unbounded and self._ledger.reserve(permit, self._left_for_calls_usd):
                     self._under_way += 1
-                    return leave
+                    return permit
                 if unbounded or not self._under_way:
                     raise Unaffordable(self._refusal(operator, most))
                 before = self._settlements
                 while self._settlements == before and not self._over():
                     self._changed.wait(_LOOK_S)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Pay what an attempt used."""
         try:
-            self._ledger.settle(leave, used)
+            self._ledger.settle(permit, used)
         finally:
             with self._changed:
                 self._under_way -= 1

@@ -19,7 +19,7 @@ from circinus.api.store.calls import StoreLeases
 from circinus.api.store.engine import connect
 from circinus.api.use_cases.queries import require_affordable
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.execution.calling import EndpointCaller, LeaveGate, all_of
+from circinus.pipelines.execution.calling import EndpointCaller, PermitGate, all_of
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.endpoints import RateLimits
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -104,7 +104,7 @@ class PlanningGate:
     rate: RateGate | None = None  # what endpoints let through; None: nothing limits them
 
     @property
-    def leave(self) -> LeaveGate:
+    def permits(self) -> PermitGate:
         """Both: money is not reserved while an endpoint's limits are waited for."""
         return self.spending if self.rate is None else all_of([self.rate, self.spending])
 
@@ -142,7 +142,7 @@ def calls_of(spending: SpendingGate) -> tuple[CallsCost, ...]:
     )
 
 
-def calling_here(infrastructure: Infrastructure, gate: LeaveGate, clock: Clock) -> EndpointCaller:
+def calling_here(infrastructure: Infrastructure, gate: PermitGate, clock: Clock) -> EndpointCaller:
     """Return what makes calls in this process."""
     return EndpointCaller(
         endpoints={endpoint.name: endpoint for endpoint in infrastructure.endpoints},

@@ -29,7 +29,7 @@ from circinus.deploy.workers.transport import files_in
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.calling import LeaveGate, OpenGate
+from circinus.pipelines.execution.calling import OpenGate, PermitGate
 from circinus.pipelines.execution.needs import package, require
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset
@@ -51,7 +51,7 @@ def opened_executor(
     pipeline: Pipeline,
     infrastructure: Infrastructure,
     logs: Path,
-    gate: LeaveGate | None = None,
+    gate: PermitGate | None = None,
 ) -> Iterator[Executor]:
     """Return what runs operators while planning; its workers end with the context.
 
@@ -73,10 +73,10 @@ def opened_executor(
         checks.require(here, "executor", rule, choice.kind.value)
         rule = f"must be given a gate: operators of {pipeline.name} call endpoints"
         checks.require(gate is not None, "executor", rule, None)
-    leave = gate or OpenGate()
-    side = CallingSide.of(infrastructure.endpoints, leave)
+    permit = gate or OpenGate()
+    side = CallingSide.of(infrastructure.endpoints, permit)
     if choice.kind is ExecutorKind.IN_PROCESS:
-        yield InProcess(clock, calling_here(infrastructure, leave, clock), busy_s)
+        yield InProcess(clock, calling_here(infrastructure, permit, clock), busy_s)
     elif choice.kind is ExecutorKind.POOL:
         pool = (
             ProcessPool(reference, clock, how, calling=side)
@@ -213,7 +213,7 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     logs = settings.worker_logs
     with (
         planning_gate(query, infrastructure, pipeline, kept.ledger) as gate,
-        opened_executor(choice, reference, pipeline, infrastructure, logs, gate.leave) as runs,
+        opened_executor(choice, reference, pipeline, infrastructure, logs, gate.permits) as runs,
     ):
         result = plan_query(
             query,

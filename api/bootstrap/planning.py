@@ -162,7 +162,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         executor.longest_s = min(executor.longest_s, query.limits.profiling_s)
         if kept.shared is not None:
             executor.peaks = kept.shared.peaks(pipeline_fingerprint(pipeline))
-    caller = calling_here(infrastructure, gate.leave, clock)
+    caller = calling_here(infrastructure, gate.permits, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
     journal = kept.journal or MemoryJournal()
     evaluator = Profiler(

@@ -152,7 +152,7 @@ def plan(
     logs, url = settings.worker_logs, None if memory is None else settings.database_url
     with (
         planning_gate(query, tiers, pipeline, database_url=url) as gate,
-        opened_executor(choice, asked.reference, pipeline, tiers, logs, gate.leave) as runs,
+        opened_executor(choice, asked.reference, pipeline, tiers, logs, gate.permits) as runs,
         screen.follow() as lines,
     ):
         watching = _Watching(lines, asked, only_estimate=estimate)

@@ -46,7 +46,7 @@ from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import CircinusError
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.plan import with_known_memory
@@ -243,7 +243,7 @@ def _planned(
     logs, url = settings.worker_logs, settings.database_url
     with (
         planning_gate(query, tiers, pipeline, kept.ledger, url) as gate,
-        opened_executor(choice, reference, pipeline, real, logs, gate.leave) as executor,
+        opened_executor(choice, reference, pipeline, real, logs, gate.permits) as executor,
     ):
         result = plan_query(
             query,
@@ -317,13 +317,13 @@ class PatientLedger:
     ledger: Ledger
     patience: DatabasePatience
 
-    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+    def reserve(self, permit: Permit, limit_usd: float) -> bool:
         """See `Ledger.reserve`."""
-        return self.patience(lambda: self.ledger.reserve(leave, limit_usd))
+        return self.patience(lambda: self.ledger.reserve(permit, limit_usd))
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """See `Ledger.settle`."""
-        self.patience(lambda: self.ledger.settle(leave, used))
+        self.patience(lambda: self.ledger.settle(permit, used))
 
     def spent(self) -> Mapping[str, Spent]:
         """See `Ledger.spent`."""

@@ -27,7 +27,7 @@ from circinus.api.store.engine import insertion, one_at_a_time, reading, writing
 from circinus.api.store.queue import require_claim
 from circinus.api.store.tables import CallLeaseRow, SpendingRow
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.profiler.leases import (
     NO_ALLOWANCE,
@@ -55,14 +55,14 @@ class SqlLedger:
         self.query_id, self.worker = query_id, worker
         self._engine = engine
 
-    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+    def reserve(self, permit: Permit, limit_usd: float) -> bool:
         """See `Ledger`."""
-        each = {endpoint: reserved_usd(most) for endpoint, most in leave.most.items()}
+        each = {endpoint: reserved_usd(most) for endpoint, most in permit.most.items()}
         mine = SpendingRow.query_id == self.query_id
         with writing(self._engine) as session:
             one_at_a_time(session, f"spending of {self.query_id}")
             require_claim(session, self.query_id, self.worker)
-            known = select(func.count()).where(SpendingRow.ticket == leave.ticket)
+            known = select(func.count()).where(SpendingRow.ticket == permit.ticket)
             if session.scalar(known):
                 return True  # nobody knew whether it had arrived
             paid_usd = float(session.scalar(select(_PAID).where(mine)) or 0.0)
@@ -70,36 +70,36 @@ class SqlLedger:
                 return False
             session.add_all(
                 SpendingRow(
-                    ticket=leave.ticket,
+                    ticket=permit.ticket,
                     endpoint=endpoint,
                     query_id=self.query_id,
-                    operator=leave.operator,
+                    operator=permit.operator,
                     reserved_usd=usd,
                 )
                 for endpoint, usd in each.items()
             )
         return True
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """See `Ledger`; what was used of endpoints that nothing was reserved of is added."""
         insert = insertion(self._engine, SpendingRow).on_conflict_do_nothing()
         with writing(self._engine) as session:
-            for endpoint in leave.most:
-                figures = used.get(endpoint, NOTHING_USED).told._asdict()
+            for endpoint in permit.most:
+                figures = used.get(endpoint, NOTHING_USED).finite._asdict()
                 session.execute(
                     update(SpendingRow)
-                    .where(SpendingRow.ticket == leave.ticket, SpendingRow.endpoint == endpoint)
+                    .where(SpendingRow.ticket == permit.ticket, SpendingRow.endpoint == endpoint)
                     .where(SpendingRow.usd.is_(None))
                     .values(**figures)
                 )
-            for endpoint in used.keys() - leave.most.keys():
+            for endpoint in used.keys() - permit.most.keys():
                 row = {
-                    "ticket": leave.ticket,
+                    "ticket": permit.ticket,
                     "endpoint": endpoint,
                     "query_id": self.query_id,
-                    "operator": leave.operator,
+                    "operator": permit.operator,
                     "reserved_usd": 0.0,
-                    **used[endpoint].told._asdict(),
+                    **used[endpoint].finite._asdict(),
                 }
                 session.connection().execute(insert, row)
 

@@ -28,7 +28,7 @@ from pydantic import Field, ValidationError
 
 from circinus.api.schemas.base import Input
 from circinus.api.store.journal import Checkpoint
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.operators import KnobValue
@@ -268,23 +268,23 @@ class FileLedger:
     _usd: float = field(default=0.0, init=False)  # that count as paid
     _lock: RLock = field(default_factory=RLock, init=False, repr=False)
 
-    def reserve(self, leave: Leave, limit_usd: float) -> bool:
+    def reserve(self, permit: Permit, limit_usd: float) -> bool:
         """See `Ledger`."""
-        each = {endpoint: reserved_usd(most) for endpoint, most in leave.most.items()}
+        each = {endpoint: reserved_usd(most) for endpoint, most in permit.most.items()}
         with self._held(writes=True) as file:
-            if leave.ticket in self._known:
+            if permit.ticket in self._known:
                 return True
             if self._usd + sum(each.values()) > limit_usd:
                 return False
-            line = {"ticket": leave.ticket, "operator": leave.operator, "reserved": each}
+            line = {"ticket": permit.ticket, "operator": permit.operator, "reserved": each}
             self._add(file, line)
         return True
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """See `Ledger`."""
-        told = {endpoint: list(one.told) for endpoint, one in used.items()}
+        told = {endpoint: list(one.finite) for endpoint, one in used.items()}
         with self._held(writes=True) as file:
-            line = {"ticket": leave.ticket, "operator": leave.operator, "used": told}
+            line = {"ticket": permit.ticket, "operator": permit.operator, "used": told}
             self._add(file, line)
 
     def spent(self) -> Mapping[str, Spent]:

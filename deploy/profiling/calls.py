@@ -24,7 +24,7 @@ import numpy as np
 
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import Stopped
-from circinus.pipelines.execution.calling import EndpointCaller, Leave, LeaveGate
+from circinus.pipelines.execution.calling import EndpointCaller, Permit, PermitGate
 from circinus.pipelines.model.endpoints import NOTHING_USED, CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.model.payload import Payload, decode, encode
 
@@ -36,10 +36,10 @@ class CallingSide:
     """What operators may call, and who gives leave."""
 
     endpoints: Mapping[str, Endpoint]  # by name
-    gate: LeaveGate
+    gate: PermitGate
 
     @classmethod
-    def of(cls, endpoints: Sequence[Endpoint], gate: LeaveGate) -> CallingSide:
+    def of(cls, endpoints: Sequence[Endpoint], gate: PermitGate) -> CallingSide:
         """Return it for these endpoints."""
         return cls(endpoints={each.name: each for each in endpoints}, gate=gate)
 
@@ -59,7 +59,7 @@ def endpoints_of(document: Sequence[Mapping[str, Any]]) -> dict[str, Endpoint]:
 
 
 def asking_caller(
-    gate: LeaveGate,
+    gate: PermitGate,
     endpoints: Mapping[str, Endpoint],
     clock: Clock,
     longest_s: float,
@@ -76,21 +76,21 @@ def asking_caller(
 
 @dataclass(frozen=True, slots=True)
 class AskingGate:
-    """The `LeaveGate` of a worker process, which asks the one that started it."""
+    """The `PermitGate` of a worker process, which asks the one that started it."""
 
     send: Callable[[bytes], None]
     receive: Callable[[], bytes]
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `LeaveGate`; Stopped whatever the reason is: whoever started it knows that."""
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
+        """See `PermitGate`; Stopped whatever the reason is: whoever started it knows that."""
         self.send(encode({"ask": "admit", "operator": operator, "most": _listed(most)}))
         told = cast("dict[str, str]", decode(self.receive()))
         if "stopped" in told:
             raise Stopped(told["stopped"])
-        return Leave(operator=operator, most=most, ticket=told["ticket"])
+        return Permit(operator=operator, most=most, ticket=told["ticket"])
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `LeaveGate`."""
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
+        """See `PermitGate`."""
         self.send(encode({"ask": "settle", "used": _listed(used)}))
 
 
@@ -101,14 +101,14 @@ class Answered:
     A worker makes one attempt at a time.
     """
 
-    gate: LeaveGate
+    gate: PermitGate
     clock: Clock
     timeout_s: float  # of an attempt; waiting for leave is none of it
     longest_wait_s: float  # between two attempts
     used: Usage = NOTHING_USED  # by attempts that are over
     waited_s: float = 0.0  # for leave
     limit_s: float = field(default=0.0, init=False)  # until the next message has to be there
-    _open: Leave | None = field(default=None, init=False)
+    _open: Permit | None = field(default=None, init=False)
     _refusal: Stopped | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -129,30 +129,30 @@ class Answered:
     def lost(self) -> Usage:
         """Settle what was under way when the worker ended; give what the whole run used."""
         if self._open is not None:
-            self._settle({name: most.told for name, most in self._open.most.items()})
+            self._settle({name: most.finite for name, most in self._open.most.items()})
         return self.used
 
     def _admit(self, asked: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         began = self.clock.now()
         try:
-            leave = self.gate.admit(asked["operator"], _usages(asked["most"]))
+            permit = self.gate.admit(asked["operator"], _usages(asked["most"]))
             self.waited_s += self.clock.now() - began
         except Stopped as refusal:
             self._refusal = refusal
             send(encode({"stopped": str(refusal)}))
             return
-        self._open = leave
+        self._open = permit
         try:
-            send(encode({"ticket": leave.ticket}))
+            send(encode({"ticket": permit.ticket}))
         except OSError:  # it ended before it could call
             self._settle({})
             raise
         self.limit_s = self.timeout_s + _SLACK_S
 
     def _settle(self, used: Mapping[str, Usage]) -> None:
-        leave, self._open = self._open, None
-        if leave is not None:
-            self.gate.settle(leave, used)
+        permit, self._open = self._open, None
+        if permit is not None:
+            self.gate.settle(permit, used)
             for one in used.values():
                 self.used = self.used.plus(one)
 

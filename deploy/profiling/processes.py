@@ -46,7 +46,7 @@ from circinus.deploy.workers.process import (
 )
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import InvalidInput, Stopped
-from circinus.pipelines.execution.calling import EndpointCaller, LeaveGate, OpenGate
+from circinus.pipelines.execution.calling import EndpointCaller, OpenGate, PermitGate
 from circinus.pipelines.execution.connections import runs_operators_alone
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.configuration import Configuration
@@ -193,7 +193,7 @@ class _Process:
     pid: int
     wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
     channel: Channel
-    gate: LeaveGate  # gives leave to call
+    gate: PermitGate  # gives leave to call
     clock: Clock
     heard_peak: Callable[[WorkerRun, int], None]  # hears of the memory that a run took
 

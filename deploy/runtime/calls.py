@@ -20,7 +20,7 @@ from circinus.deploy.workers.errors import CallFailed, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.execution.calling import Leave, most_of, time_limit_s
+from circinus.pipelines.execution.calling import Permit, most_of, time_limit_s
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Endpoint, Usage
 from circinus.pipelines.model.operators import Operator
@@ -34,25 +34,25 @@ class CallGate(Protocol):
     It gives leave in the order in which it was asked.
     """
 
-    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """Return leave for one attempt, as soon as all limits allow it.
 
         Cancelled, it leaves its place. Until it is settled the most that it may use counts as
         used.
         """
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Take in what an attempt used, by endpoint; waits for nothing."""
 
 
 class UnlimitedCalls:
     """A `CallGate` that is always open."""
 
-    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """See `CallGate`."""
-        return Leave(operator=operator, most=most)
+        return Permit(operator=operator, most=most)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """See `CallGate`."""
 
 
@@ -164,12 +164,12 @@ class Calls:
         self, queue: TierQueue, call: AttemptedCall, number: int, turn: _Turn
     ) -> RunReply:
         callee = call.callee
-        leave = Leave(operator=callee.operator, most=callee.most)
+        permit = Permit(operator=callee.operator, most=callee.most)
 
         async def admitted() -> None:
-            nonlocal leave
+            nonlocal permit
             call.doing(f"{callee.operator} waited for leave to call {', '.join(callee.most)}")
-            leave = await self.gate.admit(callee.operator, callee.most)
+            permit = await self.gate.admit(callee.operator, callee.most)
 
         def work(client: WorkerClient) -> Awaitable[RunReply]:
             turn.begins()
@@ -177,7 +177,7 @@ class Calls:
             timeout_s = callee.timeout_s + _MARGIN_S
             sent = asyncio.ensure_future(call.send(client, number, timeout_s))
             self._under_way.add(sent)
-            sent.add_done_callback(lambda done: self._settle(leave, done))
+            sent.add_done_callback(lambda done: self._settle(permit, done))
             return asyncio.shield(sent)
 
         reply, _ = await queue.serve(
@@ -196,15 +196,15 @@ class Calls:
         call.doing(f"{call.callee.operator} waited to call again")
         await asyncio.sleep(again_in_s)
 
-    def _settle(self, leave: Leave, done: asyncio.Task[RunReply]) -> None:
+    def _settle(self, permit: Permit, done: asyncio.Task[RunReply]) -> None:
         self._under_way.discard(done)
         used = None if done.cancelled() else _used_by(done)
         if used is None:
             self.unsure += 1
-            most = {name: one.told for name, one in leave.most.items()}
-            used = {leave.operator: most}
+            most = {name: one.finite for name, one in permit.most.items()}
+            used = {permit.operator: most}
         self.used = used_together(self.used, used)
-        self.gate.settle(leave, used.get(leave.operator, {}))
+        self.gate.settle(permit, used.get(permit.operator, {}))
 
 
 @dataclass(slots=True)

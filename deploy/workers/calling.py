@@ -15,7 +15,7 @@ import numpy as np
 from circinus.deploy.workers.errors import CallFailed
 from circinus.deploy.workers.proto.worker_pb2 import EndpointUsage, OperatorUsage
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.execution.calling import EndpointCaller, Leave
+from circinus.pipelines.execution.calling import EndpointCaller, Permit
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Endpoint, Usage
 from circinus.pipelines.model.operators import Operator
@@ -95,10 +95,10 @@ class _Settled:
 
     used: dict[str, Usage] = field(default_factory=dict)
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """See `Gate`."""
-        return Leave(operator=operator, most=most)
+        return Permit(operator=operator, most=most)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """See `Gate`."""
         self.used = dict(used)

@@ -67,7 +67,7 @@ def _client() -> httpx.Client:
     return httpx.Client(base_url=os.environ["ANSWERS_URL"], headers=headers, timeout=30)
 
 
-def _asked(path: str, body: dict[str, Any]) -> dict[str, Any]:
+def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = _client().post(path, json=body)
     answer.raise_for_status()
     return cast("dict[str, Any]", answer.json())
@@ -98,7 +98,7 @@ def reranked(inputs: Payload, knobs: Settings) -> Payload:
         return inputs
     kept = max(len(found["pieces"]) // 2, 1)
     body = {"model": "reranker", "query": found["question"], "documents": found["pieces"]}
-    order = _asked("rerank", {**body, "top_n": kept})["results"]
+    order = _post("rerank", {**body, "top_n": kept})["results"]
     report_usage("reranker")
     pieces = [found["pieces"][each["index"]] for each in order]
     return {"question": found["question"], "pieces": pieces}
@@ -114,7 +114,7 @@ def read(inputs: Payload, knobs: Settings) -> Payload:
         {"role": "system", "content": "Answer with the one word that the notes give."},
         {"role": "user", "content": "\n".join([*found["pieces"], found["question"]])},
     ]
-    answer = _asked("chat/completions", {"model": model, "messages": messages, "max_tokens": 8})
+    answer = _post("chat/completions", {"model": model, "messages": messages, "max_tokens": 8})
     used = answer["usage"]
     report_usage(
         model,

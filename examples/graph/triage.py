@@ -27,12 +27,12 @@ class Sum(TypedDict, total=False):
 
 
 def look(state: Sum) -> Sum:
-    """Say whether a sum is short."""
+    """Return whether a sum is short."""
     return {"easy": len(state["text"].split()) <= LONG}
 
 
 def guess(state: Sum) -> Sum:
-    """The first and the last number: right for sums of two."""
+    """Return the first and the last number: right for sums of two."""
     numbers = [int(word) for word in state["text"].split() if word.isdecimal()]
     return {"answer": numbers[0] + numbers[-1]}
 

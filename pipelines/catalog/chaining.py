@@ -63,12 +63,12 @@ def step(
     """
 
     def operator(inputs: Payload, settings: Settings) -> Payload:
-        given = check(inputs)
+        checked = check(inputs)
         for knob, value in settings.items():
             if value not in knobs[knob]:
                 rule = f"must be one of {', '.join(map(str, knobs[knob]))}"
                 raise InvalidInput.of(knob, rule, value)
-        result = run(given, **settings)
+        result = run(checked, **settings)
         if is_dataclass(result):  # not by `asdict`, which copies arrays
             return {field.name: getattr(result, field.name) for field in fields(result)}
         return cast(Payload, result)
@@ -83,14 +83,14 @@ def checked_array(
     fits: Callable[[tuple[int, ...]], bool],
     rule: str,
 ) -> NDArray[Number]:
-    """The value as an array of that type and a fitting shape; InvalidInput with field and rule."""
+    """Return the value as an array of that type and a shape that fits; else InvalidInput."""
     if isinstance(value, np.ndarray) and value.dtype == dtype and fits(value.shape):
         return value.view(dtype)
     raise InvalidInput.of(field, f"must be {rule}", described(value))
 
 
 def described(value: object) -> str:
-    """What a value is, in a few words, for the message of an error."""
+    """Return what a value is, in a few words, for the message of an error."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} array of shape {value.shape}"
     return type(value).__name__

@@ -49,7 +49,7 @@ class DrawnExamples:
 
 
 def grey(image: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Whole grey levels of an image of any shape, cut off where they end."""
+    """Return whole grey levels of an image of any shape, cut off where they end."""
     return np.asarray(np.clip(np.rint(image), 0, 255), dtype=np.uint8)
 
 

@@ -17,12 +17,12 @@ class ProgramFailed(CircinusError):
     """A program is missing, took too long or ended with an error."""
 
 
-def output_of(command: Sequence[str], *, given: bytes = b"", timeout_s: float) -> bytes:
+def output_of(command: Sequence[str], *, inputs: bytes = b"", timeout_s: float) -> bytes:
     """Return a program's standard output; ProgramFailed if it is late or ends with an error."""
     program = command[0]
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, timeout=timeout_s, check=False
+            command, input=inputs, capture_output=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ProgramFailed(f"{program} took longer than {timeout_s:g} s") from error

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import count
 from math import inf
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -61,7 +62,7 @@ def report_usage(
     calls: float = 1,
     usd: float | None = None,
 ) -> None:
-    """Tell what calling an endpoint used, from within an operator; a failed call that cost, too.
+    """Report what calling an endpoint used, from within an operator; also a failed call.
 
     Cached tokens are some of the input tokens. Dollars that are left out are worked out from the
     endpoint's price. Where nobody runs the operator for Circinus, nothing happens.
@@ -87,7 +88,7 @@ def report_usage(
 
 
 def report_lost(endpoint: str) -> None:
-    """Tell of a call whose answer was lost on the way.
+    """Report a call whose answer was lost on the way.
 
     It counts as the most that it may have used, if that is bounded. Where nobody runs the
     operator for Circinus, nothing happens.
@@ -98,7 +99,7 @@ def report_lost(endpoint: str) -> None:
 
 
 def is_collecting() -> bool:
-    """Say whether what is reported now is taken in: this is an attempt of a `EndpointCaller`."""
+    """Return whether an `EndpointCaller` collects what is reported now."""
     return _reports.get() is not None
 
 
@@ -114,7 +115,7 @@ def collected() -> Iterator[list[UsageReport]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class Permit:
     """What one attempt may use, by endpoint; `ticket` is the gate's own."""
 
     operator: str
@@ -122,29 +123,29 @@ class Leave:
     ticket: str = ""
 
 
-class LeaveGate(Protocol):
+class PermitGate(Protocol):
     """Permits to call, within rate limits and money. Threads may share it."""
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """Return leave for one attempt, as soon as all limits allow it.
 
         Unaffordable if the money that is left would not do; Stopped if nothing is to be run any
         more. Until it is settled the most that it may use counts as used.
         """
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """Take in what an attempt used, by endpoint, its dollars included."""
 
 
 class OpenGate:
     """A gate that is always open: no limits, no cap."""
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `LeaveGate`."""
-        return Leave(operator=operator, most=most)
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
+        """Permit every attempt at once."""
+        return Permit(operator=operator, most=most)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `LeaveGate`."""
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
+        """Keep no account."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,47 +163,38 @@ class EndpointCaller:
     """Runs operators that call endpoints."""
 
     endpoints: Mapping[str, Endpoint]  # by name: all that there are
-    gate: LeaveGate
+    gate: PermitGate
     clock: Clock
     rng: np.random.Generator  # spreads the waits of many callers
     longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def most_of(self, operator: Operator, configuration: Configuration) -> dict[str, Usage]:
-        """Return the most that one attempt may use, see `most_of`."""
-        return most_of(operator, configuration, self.endpoints)
-
     def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
-        """Return what it makes of the inputs, attempts as its `retries` say.
+        """Return the output for the inputs, with as many attempts as `retries` allow.
 
         Raises what the gate raises.
         """
-        most, used, seconds, attempt = self.most_of(operator, configuration), NOTHING_USED, 0.0, 0
-        while True:
-            attempt += 1
-            leave = self.gate.admit(operator.name, most)
-            by_endpoint = _told(most)
+        most = most_of(operator, configuration, self.endpoints)
+        timeout_s = min(time_limit_s(operator, most, self.endpoints), self.longest_s)
+        used, seconds = NOTHING_USED, 0.0
+        for attempt in count(1):
+            permit = self.gate.admit(operator.name, most)
+            by_endpoint = _finite(most)
             try:
                 began = self.clock.now()
-                tried = _attempted(
-                    operator, inputs, configuration, self._timeout_s(operator, most)
-                )
-                took = self.clock.now() - began
-                tried, by_endpoint = self._priced(tried, operator, most, took)
-            finally:  # whatever happens: others wait for what it had leave for
-                self.gate.settle(leave, by_endpoint)
+                tried = _attempted(operator, inputs, configuration, timeout_s)
+                elapsed_s = self.clock.now() - began
+                tried, by_endpoint = self._priced(tried, operator, most, elapsed_s)
+            finally:  # whatever happens: others wait for what its permit reserved
+                self.gate.settle(permit, by_endpoint)
             used = reduce(Usage.plus, by_endpoint.values(), used)
-            seconds += took
+            seconds += elapsed_s
             wait_s = self._wait_s(operator, attempt, tried.failure)
             if wait_s is None:
-                return Called(
-                    output=tried.output, failure=tried.failure, used=used, seconds=seconds
-                )
+                break
             self.clock.sleep(wait_s)
             seconds += wait_s
-
-    def _timeout_s(self, operator: Operator, most: Mapping[str, Usage]) -> float:
-        return min(time_limit_s(operator, most, self.endpoints), self.longest_s)
+        return Called(output=tried.output, failure=tried.failure, used=used, seconds=seconds)
 
     def _wait_s(
         self, operator: Operator, attempt: int, failure: OperatorFailed | None
@@ -219,21 +211,21 @@ class EndpointCaller:
     ) -> tuple[_Tried, dict[str, Usage]]:
         """Return what an attempt used of each endpoint, at its price; seconds are charged once.
 
-        One that tells of no call: what was refused is not charged (a status of 400 to 499); of
-        what was lost on the way nobody knows, so it is charged as the most that it may have been,
-        if that is bounded; and one that succeeded fails, unless its price is known without being
-        told. One that tells of more than it declared fails, too, and is charged what it tells.
+        Without a report, a refused attempt (a status of 400 to 499) is free. One lost on the way
+        is charged as the most that it may have been, if that is bounded. One that succeeded fails,
+        unless its price is known all the same. An attempt that reports more than it declared
+        fails, too, and is charged what it reports.
         """
         if not tried.reports and tried.failure is not None:
-            cause = tried.failure.__cause__
-            refused = cause is not None and 400 <= (status_of(cause) or 0) < 500
+            error = tried.failure.__cause__
+            refused = error is not None and 400 <= (status_of(error) or 0) < 500
             made = Usage(calls=1.0)
-            return tried, dict.fromkeys(most, made) if refused else _told(most)
+            return tried, dict.fromkeys(most, made) if refused else _finite(most)
         if not tried.reports:
             by_token = [name for name in most if self.endpoints[name].price.is_by_token]
             if by_token:
-                told = f"it must tell what it used of {by_token[0]} (report_usage)"
-                return _unplannable(tried, operator, told), _told(most)
+                cause = f"it must tell what it used of {by_token[0]} (report_usage)"
+                return _unplannable(tried, operator, cause), _finite(most)
         silent = [UsageReport(name, Usage(calls=1.0), None) for name in most]
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
@@ -250,7 +242,7 @@ class EndpointCaller:
 def _used(report: UsageReport, endpoint: Endpoint, seconds: float) -> Usage:
     """Return what one report comes to, at the endpoint's price where it tells no dollars."""
     if report.used is None:
-        return endpoint.largest.told
+        return endpoint.largest.finite
     usd = endpoint.price.usd(report.used, seconds) if report.usd is None else report.usd
     return report.used._replace(usd=usd)
 
@@ -258,9 +250,9 @@ def _used(report: UsageReport, endpoint: Endpoint, seconds: float) -> Usage:
 def _undeclared(
     reports: Sequence[UsageReport], used: Mapping[str, Usage], most: Mapping[str, Usage]
 ) -> str | None:
-    """Return what an attempt tells of beyond what it declared and had leave for; None: nothing.
+    """Return how reports go beyond what the operator declared; None: they do not.
 
-    That a call read or wrote more tokens than its endpoint's bounds is no fault of the operator.
+    More tokens than an endpoint's bounds are no violation of the operator's.
     """
     for name in dict.fromkeys(report.endpoint for report in reports):
         if name not in most:
@@ -301,8 +293,8 @@ def time_limit_s(
     return max(each, default=LONGEST_CALL_S) if own is None else own
 
 
-def _told(most: Mapping[str, Usage]) -> dict[str, Usage]:
-    return {name: one.told for name, one in most.items()}
+def _finite(most: Mapping[str, Usage]) -> dict[str, Usage]:
+    return {name: one.finite for name, one in most.items()}
 
 
 class _Tried(NamedTuple):
@@ -346,46 +338,46 @@ def _attempted(
 class GateChain:
     """Asks gates one after the other, in their order; see `all_of`."""
 
-    gates: Sequence[LeaveGate]
-    _given: dict[str, list[Leave]] = field(default_factory=dict, init=False)  # by own ticket
+    gates: Sequence[PermitGate]
+    _permits: dict[str, list[Permit]] = field(default_factory=dict, init=False)  # by own ticket
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
-        """See `LeaveGate`. What one gate refuses is given back to those before it, as not used."""
-        given: list[Leave] = []
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
+        """Ask gate after gate; if one refuses, settle with those before it as not used."""
+        permits: list[Permit] = []
         try:
             for gate in self.gates:
-                given.append(gate.admit(operator, most))  # noqa: PERF401 - kept if one refuses
+                permits.append(gate.admit(operator, most))  # noqa: PERF401 - kept if one refuses
         except BaseException:
-            self._settle(given, {})
+            self._settle(permits, {})
             raise
-        leave = Leave(operator=operator, most=most, ticket=uuid4().hex)
+        permit = Permit(operator=operator, most=most, ticket=uuid4().hex)
         with self._lock:
-            self._given[leave.ticket] = given
-        return leave
+            self._permits[permit.ticket] = permits
+        return permit
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        """See `LeaveGate`."""
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
+        """Settle with every gate."""
         with self._lock:
-            given = self._given.pop(leave.ticket, [])
-        self._settle(given, used)
+            permits = self._permits.pop(permit.ticket, [])
+        self._settle(permits, used)
 
-    def _settle(self, given: Sequence[Leave], used: Mapping[str, Usage]) -> None:
+    def _settle(self, permits: Sequence[Permit], used: Mapping[str, Usage]) -> None:
         """Settle with every gate, the last first, whatever one of them raises."""
         first: BaseException | None = None
-        for gate, leave in reversed(list(zip(self.gates, given, strict=False))):
+        for gate, permit in reversed(list(zip(self.gates, permits, strict=False))):
             try:
-                gate.settle(leave, used)
+                gate.settle(permit, used)
             except Exception as error:  # noqa: BLE001 - raised once the others have heard of it
                 first = first or error
         if first is not None:
             raise first
 
 
-def all_of(gates: Sequence[LeaveGate]) -> LeaveGate:
-    """Return a gate that gives leave when all do, asked in their order.
+def all_of(gates: Sequence[PermitGate]) -> PermitGate:
+    """Return a gate that permits what all gates permit, asked in their order.
 
-    What waits long goes first: leave of a later gate is not held while an earlier one is waited
-    for, so money comes after rate limits.
+    The ones that wait long go first: later permits are not held meanwhile, so money comes after
+    rate limits.
     """
     return gates[0] if len(gates) == 1 else GateChain(tuple(gates))

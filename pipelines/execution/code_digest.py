@@ -41,28 +41,28 @@ def code_digest(*values: object) -> str:
 
     Of installed packages, and of Circinus, names stand for functions; versions tell of those.
     """
-    digest, seen, waiting = blake2b(digest_size=8), dict[int, object](), [*reversed(values)]
+    digest, known, waiting = blake2b(digest_size=8), dict[int, object](), [*reversed(values)]
     numbers = dict[int, int]()
     while waiting:
         value = waiting.pop()
         if issubclass(type(value), _ITSELF):  # asks no object that stands for another
-            told: str | bytes = f"{type(value).__name__} {value!r}"
-        elif id(value) in seen:
-            told = f"again {numbers[id(value)]}"
+            text: str | bytes = f"{type(value).__name__} {value!r}"
+        elif id(value) in known:
+            text = f"again {numbers[id(value)]}"
         else:
-            numbers[id(value)] = len(seen)
-            seen[id(value)] = value  # kept: an id stays one value's
-            told, inside = _looked_into(value)
-            told = told if isinstance(told, bytes) else f"{told} {len(inside)}"
+            numbers[id(value)] = len(known)
+            known[id(value)] = value  # kept: an id stays one value's
+            text, inside = _looked_into(value)
+            text = text if isinstance(text, bytes) else f"{text} {len(inside)}"
             waiting.extend(reversed(inside))
-        digest.update(b"\0" + (told if isinstance(told, bytes) else told.encode()))
+        digest.update(b"\0" + (text if isinstance(text, bytes) else text.encode()))
     return digest.hexdigest()
 
 
 def _looked_into(value: object) -> tuple[str | bytes, list[object]]:
     try:
-        told, inside = _found(value)
-        return told, list(inside)
+        text, inside = _found(value)
+        return text, list(inside)
     except Exception:  # noqa: BLE001 - an object of the user's, that stands for another: a border
         return type(value).__name__, []
 
@@ -120,8 +120,8 @@ def _of_object(value: object) -> _Found:
         return f"type {_name(value)}", () if _is_of_package(value) else _of_class(value)
     kind = type(value)
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
-        shown = repr(value)
-        return (_name(kind) if " at 0x" in shown else shown), ()  # an address is of one process
+        text = repr(value)
+        return (_name(kind) if " at 0x" in text else text), ()  # an address is of one process
     held = dict[str, object](getattr(value, "__dict__", {}))
     if is_dataclass(kind):  # its fields may be in slots
         held |= {f.name: getattr(value, f.name) for f in fields(kind) if hasattr(value, f.name)}
@@ -146,7 +146,7 @@ def _is_of_package(kind: type) -> bool:
 
 
 def _is_worked_out(kind: type, name: str) -> bool:
-    """Say whether what is kept under a name follows from the rest, and is there once asked for."""
+    """Return whether an attribute is a cached property: it follows from the rest."""
     return isinstance(getattr_static(kind, name, None), cached_property)
 
 
@@ -159,7 +159,7 @@ _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 
 def is_installed(path: str) -> bool:
-    """Say whether a file of code is of an installed package, or of Python's own."""
+    """Return whether a file of code is of an installed package, or of Python's own."""
     return path.startswith(_INSTALLED)
 
 

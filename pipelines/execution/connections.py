@@ -109,8 +109,8 @@ class Address(NamedTuple):
         """Return it for a host and a port as sockets are given them."""
         text = host.decode("idna") if isinstance(host, bytes) else host
         name = text.partition("%")[0].rstrip(".").lower()
-        told = str(_PORTS.get(str(port), port))
-        at = cls(name, int(told) if told.isdigit() else None)
+        number = str(_PORTS.get(str(port), port))
+        at = cls(name, int(number) if number.isdigit() else None)
         return (
             at._replace(host="localhost") if at.is_number and ip_address(name).is_loopback else at
         )
@@ -168,7 +168,7 @@ def measured() -> Iterator[Mapping[str, None]]:
 
 
 def is_measured() -> bool:
-    """Say whether what runs now is measured, see `measured`."""
+    """Return whether what runs now is measured, see `measured`."""
     return _noted.get() is not None
 
 
@@ -192,19 +192,19 @@ def runs_operators_alone() -> None:
 
 
 def _install() -> None:
-    """Let the interpreter tell this process of connections; a hook cannot be taken off again."""
+    """Add the audit hook for connections, once: a hook cannot be removed again."""
     if not _installed.is_set():
         with _installing:
             if not _installed.is_set():
-                sys.addaudithook(_hear)
+                sys.addaudithook(_on_audit_event)
                 _installed.set()
 
 
-def _hear(event: str, told: tuple[Any, ...]) -> None:
+def _on_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "socket.getaddrinfo":
-        _connects(told[0], told[1])
+        _connects(arguments[0], arguments[1])
     elif event == "socket.connect":
-        sock, to = told
+        sock, to = arguments
         if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM:
             _connects(to[0], to[1])
 

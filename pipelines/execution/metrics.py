@@ -59,13 +59,13 @@ class Judge:
         return self.judge(input, output, expected)
 
     @staticmethod
-    def asked(input: Payload, output: Payload, expected: Payload) -> Payload:
+    def arguments(input: Payload, output: Payload, expected: Payload) -> Payload:
         """Return what its operator takes."""
         return [input, output, expected]
 
     def _run(self, inputs: Payload, _: Settings) -> Payload:
-        given, output, expected = cast("list[Payload]", inputs)  # as `asked` made it
-        score = float(self.judge(given, output, expected))
+        item, output, expected = cast("list[Payload]", inputs)  # as `arguments` made it
+        score = float(self.judge(item, output, expected))
         if not 0 <= score <= 1:
             raise ValueError(f"must give a score in [0, 1], got {score}")
         return score
@@ -184,15 +184,17 @@ def positionals(function: Callable[..., object]) -> int:
     return 3 if len(needed) >= 3 else 2
 
 
-def set_metric(given: str | Mapping[str, Any], where: str) -> SetMetric:
+def set_metric(described: str | Mapping[str, Any], where: str) -> SetMetric:
     """Return the metric that a name, or a mapping with `function` and `arguments`, stands for."""
-    parts: dict[str, Any] = {"function": given} if isinstance(given, str) else dict(given)
+    parts: dict[str, Any] = (
+        {"function": described} if isinstance(described, str) else dict(described)
+    )
     unknown = sorted(set(parts) - {"function", "arguments"})
     rule = "must have a function, and may have arguments"
-    checks.require("function" in parts and not unknown, where, rule, given)
+    checks.require("function" in parts and not unknown, where, rule, described)
     arguments = parts.get("arguments", {})
     checks.require(
-        isinstance(arguments, Mapping), f"{where}.arguments", "must be a mapping", given
+        isinstance(arguments, Mapping), f"{where}.arguments", "must be a mapping", described
     )
     return SetMetric(function=parts["function"], arguments=arguments)
 

@@ -35,19 +35,19 @@ Score = Callable[[Payload, Payload], float] | Callable[[Payload, Payload, Payloa
 """`score(output, expected)`, or `score(output, expected, input)`, in [0, 1]; higher is better."""
 
 
-def score_by(score: Callable[..., float], *told: Payload, declared: bool = False) -> float:
+def score_by(score: Callable[..., float], *values: Payload, declared: bool = False) -> float:
     """Return what a metric says; OperatorFailed if it raises or gives nothing in [0, 1].
 
     Unless it is one that has declared its calls, it calls no model that is paid for.
     """
     try:
         with copies_ended(), Watch(SCORING, declared=declared):
-            found = float(settled(score(*told)))
+            figure = float(settled(score(*values)))
     except Unplannable as error:
         raise OperatorFailed(SCORING, str(error)) from error
     except Exception as error:  # the metric is the user's code: a border
         raise OperatorFailed(SCORING, words_of(error)) from error
-    return within_range(found)
+    return within_range(figure)
 
 
 class Checked(NamedTuple):
@@ -143,9 +143,9 @@ class Pipeline:
         if isinstance(self.score, SetMetric):
             rule = "must score single outputs, not all together"
             raise InvalidInput.of(f"pipeline {self.name}.score", rule, self.score.name)
-        judge, told = self.judge, (output, expected, input)[: self._positionals]
+        judge, values = self.judge, (output, expected, input)[: self._positionals]
         declared = judge is not None and bool(judge.operator.spec.calls)
-        return score_by(self.score, *told, declared=declared)
+        return score_by(self.score, *values, declared=declared)
 
     @cached_property
     def _positionals(self) -> int:

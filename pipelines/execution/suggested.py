@@ -55,18 +55,18 @@ class SuggestedEndpoint:
 
     def line(self, day: str) -> str:
         """Return it as an infrastructure's file has it; what only its user knows is `?`."""
-        found = self.listed(day)
-        if found is None:
+        price_of = self.listed(day)
+        if price_of is None:
             price = "input_usd_per_million: ?, output_usd_per_million: ?"
         else:
-            price = f"genai: {{model: {self.model}, provider: {found[0]}, date: {day}}}"
+            price = f"genai: {{model: {self.model}, provider: {price_of[0]}, date: {day}}}"
         bounds = "".join(
             f", {name}: {value}"
             for name, value in (
                 ("most_input_tokens", self.most_input_tokens),
                 ("most_output_tokens", self.most_output_tokens),
             )
-            if value is not None or (found is None and name == "most_output_tokens")
+            if value is not None or (price_of is None and name == "most_output_tokens")
         ).replace("None", "?")
         return f"{{name: {self.name}, price: {{{price}}}{bounds}}}"
 
@@ -90,15 +90,15 @@ def with_suggested(
         known = [by_name[name] for name in called if name in by_name]
         return infrastructure, _unbounded(known, there)
     wanted = [by_name.get(name, SuggestedEndpoint(name=name)) for name in lacking]
-    found = [one.listed(day) for one in wanted]
-    if any(tier.remote for tier in infrastructure.tiers) or None in found:
+    prices = [one.listed(day) for one in wanted]
+    if any(tier.remote for tier in infrastructure.tiers) or None in prices:
         lines = ", ".join(one.line(day) for one in wanted)
         rule = (
             "must have what the pipeline calls: add to a remote tier of its file, "
             f"`- {{name: {HOSTED}, endpoints: [{lines}]}}`, and link that"
         )
         raise InvalidInput.of("infrastructure.endpoints", rule, ", ".join(lacking))
-    endpoints = [_endpoint(one, each[1]) for one, each in zip(wanted, found, strict=True) if each]
+    endpoints = [_endpoint(one, each[1]) for one, each in zip(wanted, prices, strict=True) if each]
     hosted = Tier(name=HOSTED, endpoints=tuple(endpoints))
     # From the last tier, the cloud: a link from each would be a short cut between all of them.
     ends = (infrastructure.tiers[-1].name, HOSTED)
@@ -115,18 +115,20 @@ def _unbounded(
     suggested: Sequence[SuggestedEndpoint], there: Mapping[str, Endpoint]
 ) -> tuple[str, ...]:
     """Return the endpoints that may write more than they are bounded by, as far as is known."""
-    told = []
+    notes = []
     for one in suggested:
-        most, asked = there[one.name].most_output_tokens, one.most_output_tokens
-        if most is not None and asked is None:
-            told.append(
+        most, requested = there[one.name].most_output_tokens, one.most_output_tokens
+        if most is not None and requested is None:
+            notes.append(
                 f"{one.name} is bounded by {most} output tokens in the infrastructure alone: the "
                 "chain does not ask for so few, and what is kept back for a call may be too little"
             )
-        elif most is not None and asked is not None:
-            rule = f"must be at least {asked}, which the chain asks for"
-            checks.require(asked <= most, f"endpoint {one.name}.most_output_tokens", rule, most)
-    return tuple(dict.fromkeys(told))
+        elif most is not None and requested is not None:
+            rule = f"must be at least {requested}, which the chain asks for"
+            checks.require(
+                requested <= most, f"endpoint {one.name}.most_output_tokens", rule, most
+            )
+    return tuple(dict.fromkeys(notes))
 
 
 def _endpoint(one: SuggestedEndpoint, listed: ListedPrice) -> Endpoint:

@@ -86,16 +86,16 @@ def load_folder(folder: Path, most: int = LARGEST_DATASET) -> Dataset:
 
 def named_files(index: BinaryIO, most: int = LARGEST_DATASET) -> frozenset[str]:
     """Return the files that the lines of an index name; a faulty line names none."""
-    found = set()
+    names = set()
     for _, line in _lines(index, most):
         with suppress(InvalidInput):
             name = _fields(line, "file")["file"]
-            found |= {normpath(name)} if isinstance(name, str) else set()
-    return frozenset(found)
+            names |= {normpath(name)} if isinstance(name, str) else set()
+    return frozenset(names)
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """Say whether a path, wherever links in it lead, is a file in the folder."""
+    """Return whether a path, wherever links in it lead, is a file in the folder."""
     try:
         return path.resolve().is_relative_to(folder.resolve()) and path.is_file()
     except (OSError, ValueError, RuntimeError):  # too long, no name, links in a circle
@@ -258,9 +258,9 @@ def unpacked(
     """
     checks.among("kind", kind, KINDS)
     if kind == "jsonl":
-        found = read_json_lines(io.BytesIO(content), _LINES, most_inputs)
+        dataset = read_json_lines(io.BytesIO(content), _LINES, most_inputs)
         (folder / _LINES).write_bytes(content)
-        return found
+        return dataset
     largest = min(max(_MOST_GROWTH * len(content), most_bytes), LARGEST_UNPACKED)
     _unzip(content, folder, 2 * most_inputs, largest)
     return load_folder(_home(folder), most_inputs)
@@ -322,17 +322,17 @@ def _require_few_files(content: bytes, most_files: int) -> None:
 
 
 def _safe_entries(
-    found: Sequence[zipfile.ZipInfo], most_files: int, most_bytes: int
+    entries: Sequence[zipfile.ZipInfo], most_files: int, most_bytes: int
 ) -> Mapping[str, zipfile.ZipInfo]:
     """Return the entries by name, if none of them is what must not be in an archive."""
-    size = sum(entry.file_size for entry in found)
+    size = sum(entry.file_size for entry in entries)
     rule = f"must unpack to at most {most_bytes} bytes"
     checks.require(size <= most_bytes, "archive", rule, size)
-    for entry in found:
+    for entry in entries:
         _check(entry)
-    names = [normpath(entry.filename) for entry in found]
+    names = [normpath(entry.filename) for entry in entries]
     checks.unique("archive", names)
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, entries, strict=True))
 
 
 def _check(entry: zipfile.ZipInfo) -> None:

@@ -62,7 +62,7 @@ def read_array(file: BinaryIO, size: int) -> npt.NDArray[np.generic]:
         if min(shape, default=0) < 0 or claimed > size - (file.tell() - start):
             raise ValueError(f"{size} bytes, whose header claims {claimed}")
         file.seek(start)
-        found: npt.NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
+        array: npt.NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
     except (TypeError, RecursionError, tokenize.TokenError, SyntaxError) as error:
         raise ValueError(f"a header that is none ({error})") from error
-    return found
+    return array

@@ -89,20 +89,20 @@ def _type(entry: object, shared: Mapping[str, object], place: str) -> PricedType
         raise InvalidInput.of(place, "must be a mapping", entry)
     names = [each.name for each in fields(PricedType)]
     _known(entry, names, place)
-    told = {**shared, **entry}
+    values = {**shared, **entry}
     for name in names[:5]:
-        checks.require(name in told, f"{place}.{name}", "must be given", None)
+        checks.require(name in values, f"{place}.{name}", "must be given", None)
     try:
-        return PricedType(**told)
+        return PricedType(**values)
     except InvalidInput as error:
         (violation,) = error.violations
         raise InvalidInput.of(
-            f"{place}.{violation.field}", violation.rule, told.get(violation.field)
+            f"{place}.{violation.field}", violation.rule, values.get(violation.field)
         ) from error
 
 
-def _known(told: Mapping[str, object], names: Sequence[str], place: str) -> None:
-    for name in told:
+def _known(document: Mapping[str, object], names: Sequence[str], place: str) -> None:
+    for name in document:
         rule = f"must have only the fields {', '.join(names)}"
         checks.require(name in names, place, rule, name)
 

@@ -66,49 +66,49 @@ def listed_price(
     if offers is None:
         known = ", ".join(sorted(each.id for each in providers))
         violations.append(Violation.of("provider", f"must be among {known}", provider))
-    found = None if offers is None else offers.find_model(model, all_providers=providers)
-    if offers is not None and found is None:
+    listed = None if offers is None else offers.find_model(model, all_providers=providers)
+    if offers is not None and listed is None:
         rule = f"must be a model of {provider} that genai-prices {_edition()} knows on {day}"
         if near := get_close_matches(model, [each.id for each in offers.models], cutoff=0.5):
             rule += f" (near: {', '.join(near)})"
         violations.append(Violation.of("model", rule, model))
-    if violations or on is None or found is None or offers is None:
+    if violations or on is None or listed is None or offers is None:
         raise InvalidInput(violations)
-    longest = most_input_tokens or found.context_window
+    longest = most_input_tokens or listed.context_window
     price = {
         ours: max(of_hour)
         for ours in _PRICES
-        if (of_hour := [*_through_the_day(found, on, ours, longest)])
+        if (of_hour := [*_through_the_day(listed, on, ours, longest)])
     }
     if not price:
         rule = f"must have a price by the token or call in genai-prices {_edition()}"
         raise InvalidInput.of("model", rule, model)
-    source = f"genai-prices {_edition()}: {offers.id} {found.id} on {on.isoformat()}"
-    return ListedPrice(CallPrice(**price, source=source), found.context_window)
+    source = f"genai-prices {_edition()}: {offers.id} {listed.id} on {on.isoformat()}"
+    return ListedPrice(CallPrice(**price, source=source), listed.context_window)
 
 
 def provider_at(address: str) -> str | None:
     """Return the provider whose models are called at an address; None: nobody's that is listed."""
     from genai_prices.data_snapshot import get_snapshot
 
-    found = (each.id for each in get_snapshot().providers if re.match(each.api_pattern, address))
-    return next(found, None)
+    ids = (each.id for each in get_snapshot().providers if re.match(each.api_pattern, address))
+    return next(ids, None)
 
 
 def provider_of(host: str) -> str | None:
     """Return the provider whose models are called at a host, whatever the path; None: nobody's."""
     from genai_prices.data_snapshot import get_snapshot
 
-    found = (
+    ids = (
         each.id
         for each in get_snapshot().providers
         if re.match(rf"(.*\.)?{_HOST_ENDS.split(_SCHEME.sub('', each.api_pattern))[0]}", host)
     )
-    return next(found, None)
+    return next(ids, None)
 
 
 def is_provider(word: str) -> bool:
-    """Say whether a provider's name begins with a word, as its environment variables do."""
+    """Return whether a provider's name begins with a word, as its environment variables do."""
     from genai_prices.data_snapshot import get_snapshot
 
     plain = word.lower()
@@ -116,9 +116,9 @@ def is_provider(word: str) -> bool:
     return any(plain in (one.replace("-", ""), re.split(r"\W|_", one)[0]) for one in ids)
 
 
-def _day(told: str) -> date | None:
+def _day(text: str) -> date | None:
     try:
-        return date.fromisoformat(told) if len(told) == len("2026-01-31") else None
+        return date.fromisoformat(text) if len(text) == len("2026-01-31") else None
     except ValueError:
         return None
 
@@ -133,12 +133,12 @@ def _through_the_day(model: ModelInfo, on: date, ours: str, longest: int | None)
     midnight = datetime.combine(on, time(), UTC)
     always = not isinstance(model.prices, list)
     hours = [midnight] if always else [midnight + i * _STEP for i in range(48)]
-    found = []
+    dollars = []
     for hour in hours:
-        told = getattr(model.get_prices(hour), theirs)
-        if told is not None:
-            found.append(_dearest(told, longest) / units)
-    return found
+        price = getattr(model.get_prices(hour), theirs)
+        if price is not None:
+            dollars.append(_dearest(price, longest) / units)
+    return dollars
 
 
 def _dearest(price: Decimal | TieredPrices, longest: int | None) -> float:

@@ -54,8 +54,8 @@ def read_json(data: bytes, field: str, most: int = MOST_VALUES) -> object:
         raise InvalidInput.of(field, "must be UTF-8", at) from error
     except json.JSONDecodeError as error:
         rule = f"must be JSON ({error.msg} at line {error.lineno} column {error.colno})"
-        told = error.doc[error.pos : error.pos + 20] or error.doc[-20:]  # the end, if it is torn
-        raise InvalidInput.of(field, rule, told) from error
+        text = error.doc[error.pos : error.pos + 20] or error.doc[-20:]  # the end, if it is torn
+        raise InvalidInput.of(field, rule, text) from error
     except RecursionError as error:
         raise InvalidInput.of(field, f"must nest at most {_DEEPEST} deep", "deeper") from error
     except _Refused as refused:
@@ -82,12 +82,12 @@ def _require_few(data: bytes, most: int) -> None:
     bare = data.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = bare.count(b'"')
     if quotes > 4 * most:
-        found = quotes // 4
+        values = quotes // 4
     else:
-        found = _commas_and_brackets(b"".join(bare.split(b'"')[::2])) + 1
-    if found > most:
+        values = _commas_and_brackets(b"".join(bare.split(b'"')[::2])) + 1
+    if values > most:
         rule = f"must have at most {most} values (an empty list or mapping counts as two)"
-        raise _Refused(rule, found)
+        raise _Refused(rule, values)
 
 
 def _commas_and_brackets(data: bytes) -> int:
@@ -106,12 +106,12 @@ def _finite(text: str) -> float:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         times = Counter(name for name, _ in pairs)
         twice = next(name for name, count in times.items() if count > 1)
         raise _Refused("must name every field once", twice)
-    return found
+    return mapping
 
 
 def _require_shallow(tree: object) -> None:
@@ -173,7 +173,7 @@ def _check_events(text: str, field: str) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         nodes += isinstance(event, yaml.NodeEvent)
-        for broken, rule, found in (
+        for broken, rule, what in (
             (isinstance(event, yaml.AliasEvent), "must not use aliases", "one on"),
             (getattr(event, "tag", None) is not None, "must not use tags", "one on"),
             (depth > DEEPEST, f"must nest at most {DEEPEST} deep", "more on"),
@@ -181,7 +181,7 @@ def _check_events(text: str, field: str) -> None:
             (nodes > MOST_NODES, f"must have at most {MOST_NODES} keys and values", "more by"),
         ):
             if broken:
-                raise InvalidInput([Violation(field, rule, f"{found} line {_line(event)}")])
+                raise InvalidInput([Violation(field, rule, f"{what} line {_line(event)}")])
 
 
 def _problem(error: Exception) -> str:

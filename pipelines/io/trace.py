@@ -100,7 +100,7 @@ def load_trace(folder: Path) -> Trace:
 
 def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
     """Return the arrays of a `trace.npz`, none of which is larger than its file says."""
-    found = {}
+    arrays = {}
     try:
         with ZipFile(file) as archive:
             there = [name for name in _OPTIONAL if f"{name}.npy" in archive.namelist()]
@@ -109,11 +109,11 @@ def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
                 if entry.file_size > _MOST_BYTES:
                     raise ValueError(f"{name} must have at most {_MOST_BYTES} bytes")
                 with archive.open(entry) as member:
-                    found[name] = read_array(cast("BinaryIO", member), entry.file_size)
+                    arrays[name] = read_array(cast("BinaryIO", member), entry.file_size)
     except (*_TORN, MemoryError) as error:
         rule = f"must be a readable trace ({error})"
         raise InvalidInput.of("trace", rule, str(folder)) from error
-    return found
+    return arrays
 
 
 def runs_of(trace: Trace, operator: int) -> tuple[IndexArray, IndexArray]:  # (runs,), (C,)
@@ -144,8 +144,8 @@ def graph_from_dict(document: object) -> PipelineGraph:
         operators=tuple(_operator_from_dict(operator) for operator in operators),
     )
     names = [operator.name for operator in graph.operators]
-    given = [_part("operator", operator, dict).get("name") for operator in operators]
-    checks.require(names == given, "pipeline.operators", "must be in topological order", given)
+    listed = [_part("operator", operator, dict).get("name") for operator in operators]
+    checks.require(names == listed, "pipeline.operators", "must be in topological order", listed)
     return graph
 
 
@@ -227,8 +227,8 @@ def _check_shapes(trace: Trace) -> None:
     m = n * trace.draws
     shapes = ((c, k), (c, m), (c, o, m), (c, o, m), (n,), (n, features))
     for name, shape in zip(_ARRAYS, shapes, strict=True):
-        found = getattr(trace, name).shape
-        checks.require(found == shape, f"trace.{name}", f"must have shape {shape}", found)
+        actual = getattr(trace, name).shape
+        checks.require(actual == shape, f"trace.{name}", f"must have shape {shape}", actual)
     optional = {"used": (c, o, USAGE_FIELDS, m), "waited_s": (c, o, m)}
     for name, shape in optional.items():
         if (array := getattr(trace, name)) is not None:
@@ -260,19 +260,19 @@ def _of_operators(trace: Trace) -> list[tuple[str, FloatArray]]:
 
 
 def _check_prefixes(trace: Trace) -> None:
-    """An operator's seconds and bytes depend on the knobs of its lineage only."""
+    """Return an operator's seconds and bytes depend on the knobs of its lineage only."""
     rule = "must depend on the knobs of the operator and its ancestors only"
     for o, operator in enumerate(trace.graph.operators):
         first, group = runs_of(trace, o)
         for name, array in _of_operators(trace):
             values, leading = array[:, o], array[first[group], o]
             bad = ~((values == leading) | np.isnan(values) | np.isnan(leading))
-            found = np.argwhere(bad)[:3].tolist()
-            checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, found)
+            where = np.argwhere(bad)[:3].tolist()
+            checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, where)
 
 
 def _check_draws(trace: Trace) -> None:
-    """Where nothing draws there is one draw; what comes before is equal in all draws."""
+    """Return where nothing draws there is one draw; what comes before is equal in all draws."""
     if trace.draws == 1:
         return
     rule = "must hold one draw of each input, as no operator draws"
@@ -284,5 +284,5 @@ def _check_draws(trace: Trace) -> None:
         for name, array in _of_operators(trace):
             values = array[:, o].reshape(len(array), trace.draws, -1)  # (C, D, N)
             bad = ~((values == np.fmin.reduce(values, axis=1)[:, None]) | np.isnan(values))
-            found = np.argwhere(bad)[:3].tolist()
-            checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, found)
+            where = np.argwhere(bad)[:3].tolist()
+            checks.require(not bad.any(), f"trace.{name} of {operator.name}", rule, where)

@@ -61,11 +61,11 @@ def remarks_of(
         check.compare(item, at)
     skipped = [f"{name} {_COSTS}" for name in sorted(check.calling)]
     apart = "gives another output each time it is asked: the whole was not compared"
-    told = [f"{name} {apart}" for name in sorted(check.random)]
+    differing = [f"{name} {apart}" for name in sorted(check.random)]
     where = f"{len(inputs)} input{'s' if len(inputs) > 1 else ''}"
     idle = [f"knob {key} changed nothing on {where}" for key in check.idle_knobs(configurations)]
     reached = [remark_on(*each) for each in check.reached if not each[0].startswith(_WHOLE)]
-    return Checked((*skipped, *reached, *told, *idle), check.draws)
+    return Checked((*skipped, *reached, *differing, *idle), check.draws)
 
 
 class _Raised(Exception):
@@ -150,13 +150,13 @@ class _Check:
     def _refuse_writing(self, name: str, inputs: Payload, at: Configuration) -> None:
         """Raise InvalidInput if a step writes into what it is given: other steps have it too."""
         step = self._steps[name]
-        given = step.given(inputs)
-        before = pack(given)
+        value = step.given(inputs)
+        before = pack(value)
         call = by_hand(step.configured(at.of(name)))
         with suppress(_Raised):
-            self._made(name, lambda: pack(step.body(given, call)))
+            self._made(name, lambda: pack(step.body(value, call)))
         try:
-            is_as_it_was = encode(pack(given)) == encode(before)
+            is_as_it_was = encode(pack(value)) == encode(before)
         except NotCarried:  # it has put something in
             is_as_it_was = False
         rule = "must leave what it is given as it was"
@@ -169,14 +169,14 @@ class _Check:
         return [slot.key for at, slot in enumerate(graph.slots) if at not in busy]
 
     def _is_idle(self, slot: Slot, configurations: Sequence[Configuration]) -> bool:
-        """Say whether a knob of an operator is known to change none of its outputs."""
+        """Return whether a knob of an operator is known to change none of its outputs."""
         name = slot.operator
         is_known = name not in self.random and not self._pipeline.by_name[name].spec.calls
         has_choice = bool(self._given[name]) and len(slot.knob.values) > 1
         return is_known and has_choice and not self._turns(slot, configurations)
 
     def _turns(self, slot: Slot, configurations: Sequence[Configuration]) -> bool:
-        """Say whether turning a knob changed an output, whatever the others stood at."""
+        """Return whether turning a knob changed an output, whatever the others stood at."""
         name, knob = slot.operator, slot.knob
         stood = {tuple(at.of(name).items()) for at in configurations}
         tried = product(self._given[name].values(), stood)

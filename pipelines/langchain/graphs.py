@@ -169,7 +169,7 @@ def _of_its_state(graph: _Graph) -> Iterator[str]:
 
 
 def _names(step: object, word: str) -> bool:
-    """Say whether the function of a step names a class of LangGraph's."""
+    """Return whether the function of a step names a class of LangGraph's."""
     functions = (getattr(step, name, None) for name in ("func", "afunc"))
     codes = [one.__code__ for one in functions if isinstance(one, FunctionType)]
     return any(word in names for code in codes for names in names_in(code))
@@ -211,8 +211,10 @@ class _Nodes:
             else:
                 channels, ran, goto = self._joined(item)
                 led = name in goto or self._awaited(name, ran, item)
-            given = {"node": name, "state": self._state(channels), "ran": sorted(ran)}
-            return given | (self._run(name, channels, call) if led else {"writes": [], "goto": []})
+            result = {"node": name, "state": self._state(channels), "ran": sorted(ran)}
+            return result | (
+                self._run(name, channels, call) if led else {"writes": [], "goto": []}
+            )
 
         return run
 
@@ -226,8 +228,8 @@ class _Nodes:
 
     def _run(self, name: str, channels: dict[str, Any], call: Call) -> dict[str, Any]:
         node = self._builder.nodes[name]
-        given = _view(channels, self._builder.schemas[node.input_schema])
-        update = call(node.runnable, given)
+        view = _view(channels, self._builder.schemas[node.input_schema])
+        update = call(node.runnable, view)
         if update is not None and not isinstance(update, dict):
             rule = "must be a dict or nothing (as_one of the graph keeps it whole)"
             raise NotCarried.of(f"update of node {name}", rule, type(update).__name__)
@@ -253,10 +255,10 @@ class _Nodes:
         schema = node.input_schema if node else self._builder.state_schema
         for condition, branch in self._builder.branches.get(name, {}).items():
             keys = self._builder.schemas[branch.input_schema or schema]
-            seen = _view(self._applied(channels, writes), keys)
+            view = _view(self._applied(channels, writes), keys)
             if branch.input_schema is None:
-                seen = {**(update or {}), **seen}
-            chosen = call(branch.path, seen)
+                view = {**(update or {}), **view}
+            chosen = call(branch.path, view)
             where = f"condition {condition} after {name}"
             for end in chosen if isinstance(chosen, list | tuple) else [chosen]:
                 if type(end).__name__ == _SEND:

@@ -55,7 +55,7 @@ def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
 
     The step's own come first, then those of what it holds and names.
     """
-    found: dict[str, ConfigurableFieldSpec] = {}
+    specs: dict[str, ConfigurableFieldSpec] = {}
     held = _found(step, held_by)
     alternatives = [one for one in held if isinstance(one, RunnableConfigurableAlternatives)]
     keys = {one.which.id: (*one.alternatives, one.default_key) for one in alternatives}
@@ -71,12 +71,12 @@ def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
         if not isinstance(part, _NONE_OF_THEIR_OWN)
         for spec in part.config_specs
     ]
-    told = [_keyed(spec, keys[spec.id]) if spec.id in keys else spec for spec in others]
-    for spec in told + own:
-        other = found.setdefault(spec.id, spec)
+    keyed = [_keyed(spec, keys[spec.id]) if spec.id in keys else spec for spec in others]
+    for spec in keyed + own:
+        other = specs.setdefault(spec.id, spec)
         if options(other) != options(spec):
             raise ValueError(f"{spec.id} has options {options(other)} and {options(spec)}")
-    return tuple(found.values())
+    return tuple(specs.values())
 
 
 def _keyed(spec: ConfigurableFieldSpec, keys: Sequence[str]) -> ConfigurableFieldSpec:
@@ -89,7 +89,7 @@ def _keyed(spec: ConfigurableFieldSpec, keys: Sequence[str]) -> ConfigurableFiel
 
 
 def samples(step: _Step) -> bool:
-    """Say whether a step holds a language model whose temperature is above 0."""
+    """Return whether a step holds a language model whose temperature is above 0."""
     models = (one for one in _found(step, held_by) if isinstance(one, BaseLanguageModel))
     warm = (getattr(one, "temperature", None) for one in models)
     return any(isinstance(degree, int | float) and degree > 0 for degree in warm)

@@ -107,11 +107,11 @@ def hosted_models(steps: Sequence[Runnable[Any, Any]], knobs: Knobs) -> tuple[Ho
     by_endpoint: dict[str, dict[_Chosen, HostedModel]] = {}
     for step in steps:
         for one in _Walk(knobs).models(step):
-            found = by_endpoint.setdefault(one.endpoint, {})
+            variants = by_endpoint.setdefault(one.endpoint, {})
             key = frozenset(one.when.items())
-            found[key] = _joined(found[key], one, sum) if key in found else one
+            variants[key] = _joined(variants[key], one, sum) if key in variants else one
     return tuple(
-        one for found in by_endpoint.values() for one in _without_idle(found, knobs).values()
+        one for variants in by_endpoint.values() for one in _without_idle(variants, knobs).values()
     )
 
 
@@ -122,25 +122,25 @@ def endpoint_name(model: str) -> str:
 
 
 def is_hosted(model: BaseChatModel) -> bool:
-    """Say whether a chat model is called over the network, paid by the call."""
+    """Return whether a chat model is called over the network, paid by the call."""
     return bool(_name(model)) and bool(model.lc_secrets or _address(model))
 
 
-def says_hosted(serialized: Mapping[str, Any]) -> bool:
-    """Say the same of one as LangChain writes it down."""
-    told = serialized.get("kwargs") or {}
-    secrets = any(isinstance(v, dict) and v.get("type") == "secret" for v in told.values())
-    return secrets or any(_ADDRESS.search(name) and value for name, value in told.items())
+def is_serialized_hosted(serialized: Mapping[str, Any]) -> bool:
+    """Return whether a model as LangChain serialises it is hosted."""
+    fields = serialized.get("kwargs") or {}
+    secrets = any(isinstance(v, dict) and v.get("type") == "secret" for v in fields.values())
+    return secrets or any(_ADDRESS.search(name) and value for name, value in fields.items())
 
 
 def has_address(client: object) -> bool:
-    """Say whether a client of anything else is given an address or a secret."""
+    """Return whether a client of anything else is given an address or a secret."""
     fields = getattr(type(client), "model_fields", {})
-    told = (name for name in fields if _ADDRESS.search(name) or name.endswith("api_key"))
-    return any(getattr(client, name, None) for name in told)
+    names = (name for name in fields if _ADDRESS.search(name) or name.endswith("api_key"))
+    return any(getattr(client, name, None) for name in names)
 
 
-class _Seen(NamedTuple):
+class _Reached(NamedTuple):
     """A value on the way to a model."""
 
     value: object
@@ -157,25 +157,25 @@ class _Walk:
 
     def __init__(self, knobs: Knobs) -> None:
         self._knobs = knobs
-        self._seen: dict[tuple[tuple[int, ...], _Chosen], object] = {}
+        self._visited: dict[tuple[tuple[int, ...], _Chosen], object] = {}
 
     def models(self, step: object) -> Iterator[HostedModel]:
-        waiting = deque([_Seen(step, {}, {}, 1, is_known=True)])
-        while waiting and len(self._seen) < _MOST_VALUES:
+        waiting = deque([_Reached(step, {}, {}, 1, is_known=True)])
+        while waiting and len(self._visited) < _MOST_VALUES:
             at = waiting.popleft()
             if isinstance(at.value, BaseChatModel) and is_hosted(at.value):
                 yield _hosted(at, at.value)
             elif self._is_new(at):
                 waiting.extend(self._inside(at))
 
-    def _is_new(self, at: _Seen) -> bool:
+    def _is_new(self, at: _Reached) -> bool:
         key = (identity(at.value), frozenset(at.when.items()))
-        if isinstance(at.value, str | bytes | int | float | None) or key in self._seen:
+        if isinstance(at.value, str | bytes | int | float | None) or key in self._visited:
             return False
-        self._seen[key] = at.value  # kept: an id stays one value's
+        self._visited[key] = at.value  # kept: an id stays one value's
         return True
 
-    def _inside(self, at: _Seen) -> Iterator[_Seen]:
+    def _inside(self, at: _Reached) -> Iterator[_Reached]:
         value = at.value
         if isinstance(value, RunnableConfigurableAlternatives):
             yield from self._alternatives(at, value)
@@ -198,8 +198,8 @@ class _Walk:
                 )
 
     def _alternatives(
-        self, at: _Seen, value: RunnableConfigurableAlternatives[Any, Any]
-    ) -> Iterator[_Seen]:
+        self, at: _Reached, value: RunnableConfigurableAlternatives[Any, Any]
+    ) -> Iterator[_Reached]:
         knob, every = value.which.id, {value.default_key: value.default, **value.alternatives}
         for key, alternative in every.items():
             if at.when.get(knob, key) == key:
@@ -207,7 +207,9 @@ class _Walk:
                 when = {**at.when, knob: key} if knob in self._knobs else at.when
                 yield at._replace(value=made, when=when)
 
-    def _fields(self, at: _Seen, value: RunnableConfigurableFields[Any, Any]) -> Iterator[_Seen]:
+    def _fields(
+        self, at: _Reached, value: RunnableConfigurableFields[Any, Any]
+    ) -> Iterator[_Reached]:
         ids = [one.id for one in value.fields.values() if one.id in self._knobs]
         if not isinstance(value.default, BaseChatModel):
             ids = []
@@ -215,7 +217,7 @@ class _Walk:
             made, _ = value.prepare(run_config(options, ()))
             yield at._replace(value=made, when={**at.when, **options})
 
-    def _made_late(self, at: _Seen, value: _MadeLate) -> Iterator[_Seen]:
+    def _made_late(self, at: _Reached, value: _MadeLate) -> Iterator[_Reached]:
         """Yield the models that `init_chat_model` makes anew in each call; it may name none."""
         ids = [knob for knob in self._knobs if takes(value, knob)]
         for options in self._chosen(at, ids):
@@ -224,7 +226,7 @@ class _Walk:
                 when, late = {**at.when, **options}, value._default_config
                 yield at._replace(value=made, when=when, late=late)
 
-    def _chosen(self, at: _Seen, ids: Sequence[str]) -> Iterator[dict[str, KnobValue]]:
+    def _chosen(self, at: _Reached, ids: Sequence[str]) -> Iterator[dict[str, KnobValue]]:
         """Yield the options by which something is configured, those that led to it kept."""
         for chosen in product(*(self._knobs[knob] for knob in ids)):
             options = dict(zip(ids, chosen, strict=True))
@@ -233,35 +235,35 @@ class _Walk:
 
 
 def is_made_late(value: object) -> bool:
-    """Say whether it is what `init_chat_model` gives that makes its model in each call."""
+    """Return whether it is what `init_chat_model` gives that makes its model in each call."""
     kind = type(value)
     return kind.__name__ == "_ConfigurableModel" and kind.__module__.startswith("langchain")
 
 
 def takes(value: _MadeLate, name: str) -> bool:
-    """Say whether such a model is configured by an id."""
+    """Return whether such a model is configured by an id."""
     own, fields = name.removeprefix(value._config_prefix), value._configurable_fields
     return name.startswith(value._config_prefix) and (fields == "any" or own in fields)
 
 
 def _makes_anew(value: object) -> bool:
-    """Say whether it runs what it holds again where that fails, as nodes of a graph may."""
+    """Return whether it runs what it holds again where that fails, as nodes of a graph may."""
     of_graph = type(value).__module__.startswith("langgraph")
     policy = of_graph and getattr(value, "retry_policy", None)
     return isinstance(value, RunnableRetry) or bool(policy)
 
 
-def _hosted(at: _Seen, model: BaseChatModel) -> HostedModel:
-    told = _told(model, at.told)
-    name = str(told["ls_model_name"])
-    temperature = told.get("ls_temperature")
+def _hosted(at: _Reached, model: BaseChatModel) -> HostedModel:
+    parameters = _model_parameters(model, at.told)
+    name = str(parameters["ls_model_name"])
+    temperature = parameters.get("ls_temperature")
     return HostedModel(
         endpoint=endpoint_name(name),
         name=name,
-        provider=str(told.get("ls_provider", "")),
+        provider=str(parameters.get("ls_provider", "")),
         address=_address(model),
         most_input_tokens=(model.profile or {}).get("max_input_tokens"),
-        most_output_tokens=told.get("ls_max_tokens"),
+        most_output_tokens=parameters.get("ls_max_tokens"),
         draws=temperature is None or temperature > 0,
         model=model,
         when=at.when,
@@ -271,22 +273,22 @@ def _hosted(at: _Seen, model: BaseChatModel) -> HostedModel:
     )
 
 
-def _without_idle(found: dict[_Chosen, HostedModel], knobs: Knobs) -> dict[_Chosen, HostedModel]:
+def _without_idle(models: dict[_Chosen, HostedModel], knobs: Knobs) -> dict[_Chosen, HostedModel]:
     """Return the same with the options left out all of whose values lead to the endpoint."""
-    for knob in sorted({name for key in found for name, _ in key}):
+    for knob in sorted({name for key in models for name, _ in key}):
         rest: dict[_Chosen, list[HostedModel]] = {}
-        for key, one in found.items():
+        for key, one in models.items():
             if knob in dict(key):
                 rest.setdefault(key - {(knob, dict(key)[knob])}, []).append(one)
         for key, every in rest.items():
             if len(every) == len(knobs[knob]):
                 for one in every:
-                    del found[frozenset(one.when.items())]
+                    del models[frozenset(one.when.items())]
                 whole = replace(every[0], when=dict(key))
                 for one in every[1:]:
                     whole = _joined(whole, one, max)
-                found[key] = _joined(found[key], whole, sum) if key in found else whole
-    return found
+                models[key] = _joined(models[key], whole, sum) if key in models else whole
+    return models
 
 
 def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]) -> HostedModel:
@@ -302,19 +304,19 @@ def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]
     )
 
 
-def _told(model: BaseChatModel, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+def _model_parameters(model: BaseChatModel, bound: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a model says of itself, called with what a binding adds."""
     return model._get_ls_params(**bound)
 
 
 def _name(model: BaseChatModel) -> str:
-    return str(_told(model, {}).get("ls_model_name", ""))
+    return str(_model_parameters(model, {}).get("ls_model_name", ""))
 
 
 def clients_of(model: BaseChatModel) -> list[Any]:
     """Return the clients of a model's provider, which try again by themselves; none: not known."""
-    found = (getattr(model, name, None) for name in _CLIENTS)
-    return [one for one in found if isinstance(getattr(one, "max_retries", None), int)]
+    clients = (getattr(model, name, None) for name in _CLIENTS)
+    return [one for one in clients if isinstance(getattr(one, "max_retries", None), int)]
 
 
 def _address(model: BaseChatModel) -> str:
@@ -322,7 +324,7 @@ def _address(model: BaseChatModel) -> str:
 
     Its client knows, also where that is from the environment.
     """
-    told = [getattr(one, "base_url", None) for one in clients_of(model)]
+    addresses = [getattr(one, "base_url", None) for one in clients_of(model)]
     named = (name for name in type(model).model_fields if _ADDRESS.search(name))
-    told += [getattr(model, name) for name in named]
-    return next((str(each) for each in told if each), "")
+    addresses += [getattr(model, name) for name in named]
+    return next((str(each) for each in addresses if each), "")

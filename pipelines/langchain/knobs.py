@@ -62,16 +62,16 @@ class Knobs:
             rule = "must have one set of options for each configurable id"
             raise InvalidInput.of(f"operator {operator}", rule, str(error)) from error
         own = {spec.id: options(spec) for spec in specs}
-        found = {
+        knobs = {
             name: tuple(label_of(f"id {name}", value) for value in values)
             or self._choices.get(name, ())
             for name, values in own.items()
         }
-        open_ids = [name for name in self._choices if name not in found]
+        open_ids = [name for name in self._choices if name not in knobs]
         if open_ids:
             read = _Read(steps)
-            found |= {name: self._choices[name] for name in open_ids if read.has(name)}
-        return {name: values for name, values in found.items() if values}
+            knobs |= {name: self._choices[name] for name in open_ids if read.has(name)}
+        return {name: values for name, values in knobs.items() if values}
 
 
 class _Read:
@@ -87,7 +87,7 @@ class _Read:
         self._late: list[Any] = [one for one in every if is_made_late(one)]
 
     def has(self, name: str) -> bool:
-        """Say whether they name a setting: in their code, in a context, in a model made late."""
+        """Return whether steps name a setting: in code, in a context, in a model made late."""
         return name in self._named or any(takes(model, name) for model in self._late)
 
 

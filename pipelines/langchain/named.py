@@ -33,10 +33,10 @@ from circinus.pipelines.langchain.reading import Reading, pipeline_from_runnable
 _CHAIN = "chain"
 
 
-def is_chain(found: object) -> bool:
-    """Say whether something is what LangChain runs: a Runnable, or a dict that has some."""
-    values = found.values() if isinstance(found, dict) else ()
-    return isinstance(found, Runnable) or any(isinstance(each, Runnable) for each in values)
+def is_chain(value: object) -> bool:
+    """Return whether something is what LangChain runs: a Runnable, or a dict that has some."""
+    values = value.values() if isinstance(value, dict) else ()
+    return isinstance(value, Runnable) or any(isinstance(each, Runnable) for each in values)
 
 
 def named_chain(reference: str, chain: object) -> Pipeline:
@@ -62,13 +62,13 @@ def named_chain(reference: str, chain: object) -> Pipeline:
         choices=choices,
         version=code_digest(chain, metric),
     )
-    found = getattr(module, "examples", None)
-    if found is None:
+    examples_of = getattr(module, "examples", None)
+    if examples_of is None:
         return pipeline_from_runnable(chain, reading)  # type: ignore[arg-type]  # it is coerced
-    if callable(found):
-        made = partial(_of_function, module, found)
+    if callable(examples_of):
+        made = partial(_of_function, module, examples_of)
         return pipeline_from_runnable(chain, replace(reading, examples=made))  # type: ignore[arg-type]  # it is coerced
-    examples = _examples(module, found)
+    examples = _examples(module, examples_of)
     reading = replace(reading, examples=partial(_some, name, examples))
     pipeline = pipeline_from_runnable(chain, reading)  # type: ignore[arg-type]  # it is coerced
     return replace(pipeline, example_count=len(examples))
@@ -84,10 +84,10 @@ def _name(module: str, attribute: str) -> str:
 def _of_function(
     module: ModuleType, made: Callable[[int, int], Any], count: int, seed: int
 ) -> Dataset:
-    found = made(count, seed)
-    if isinstance(found, Dataset):
-        return found
-    return Dataset(name=module.__name__, examples=_examples(module, found))
+    made_of = made(count, seed)
+    if isinstance(made_of, Dataset):
+        return made_of
+    return Dataset(name=module.__name__, examples=_examples(module, made_of))
 
 
 def _some(name: str, examples: list[Example], count: int, seed: int) -> Dataset:
@@ -103,13 +103,13 @@ def _drawn(seed: int, number: int) -> bytes:
     return blake2b(f"{seed} {number}".encode(), digest_size=8).digest()
 
 
-def _examples(module: ModuleType, found: object) -> list[Example]:
+def _examples(module: ModuleType, values: object) -> list[Example]:
     where = f"examples of module {module.__name__}"
     rule = "must be pairs (input, expected), or dicts with input and expected"
-    if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
-        raise InvalidInput.of(where, rule, type(found).__name__)
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        raise InvalidInput.of(where, rule, type(values).__name__)
     examples = []
-    for number, each in enumerate(found, start=1):
+    for number, each in enumerate(values, start=1):
         if isinstance(each, Mapping) and {"input", "expected"} <= set(each):
             examples.append(Example(input=each["input"], expected=each["expected"]))
         elif isinstance(each, tuple | list) and len(each) == 2:

@@ -111,12 +111,12 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
         examples=reading.examples and partial(_examples, reading.examples),
         suggested=tuple({one.endpoint: one.suggested for one in reader.hosted}.values()),
     )
-    told = tuple(reader.remarks)
+    notes = tuple(reader.remarks)
     check = partial(remarks_of, chain, tuple(reader.read), pipeline)
 
     def remarks(inputs: Sequence[Payload]) -> Checked:
-        shown = check(inputs)
-        return shown._replace(remarks=told + shown.remarks)
+        checked = check(inputs)
+        return checked._replace(remarks=notes + checked.remarks)
 
     return replace(pipeline, remarks=remarks)
 
@@ -296,13 +296,13 @@ class _Reader:
 
     def _draws(self, name: str, steps: Sequence[Step]) -> bool:
         every = [part for step in steps for part in parts(step)]
-        told = any(isinstance(part, _Whole) and part.draws for part in every)
+        declared = any(isinstance(part, _Whole) and part.draws for part in every)
         if sampled := any(samples(step) for step in steps):
             self.remarks.append(f"{name} {_SAMPLES}")
-        return told or sampled or name in self._reading.draws
+        return declared or sampled or name in self._reading.draws
 
     def is_whole(self, source: Source) -> bool:
-        """Say whether it is the output of the only operator that nothing comes after."""
+        """Return whether it is the output of the only operator that nothing comes after."""
         inner = {parent for op in self.operators for parent in op.spec.after}
         sinks = [op.name for op in self.operators if op.name not in inner]
         return len(sinks) == 1 and source is self._outputs[sinks[0]]
@@ -389,6 +389,6 @@ def _pick(
 
 
 def _only_tells(step: RunnableBinding[Any, Any]) -> bool:
-    """Say whether a binding is a name, tags or metadata and nothing else."""
+    """Return whether a binding is a name, tags or metadata and nothing else."""
     plain = type(step) is RunnableBinding and not step.kwargs and not step.config_factories
     return plain and not set(step.config) - NAMES - TOLD

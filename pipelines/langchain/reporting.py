@@ -36,7 +36,7 @@ from circinus.pipelines.langchain.hosted import (
     clients_of,
     endpoint_name,
     has_address,
-    says_hosted,
+    is_serialized_hosted,
 )
 from circinus.pipelines.langchain.steps import Step
 from circinus.pipelines.model.endpoints import EndpointCall, status_of
@@ -53,7 +53,7 @@ class OwnConnections:
         self._process: dict[int, tuple[Any, int]] = {}  # id of a client -> itself, and its process
 
     def ensure(self, clients: Iterable[Any]) -> None:
-        """Let clients go of the connections of another process; those of this one stay.
+        """Close clients' connections of another process; keep those of this one.
 
         Their ends in the other process stay open: a copy is closed.
         """
@@ -111,7 +111,7 @@ class _Reporter(BaseCallbackHandler):
         endpoint = endpoint_name(str((metadata or {}).get("ls_model_name", "")))
         with self._lock:
             most = self._most.get(endpoint)
-            if most is None and not says_hosted(serialized):
+            if most is None and not is_serialized_hosted(serialized):
                 return
             self._made[endpoint] += 1
             self._under_way[run_id] = endpoint
@@ -186,7 +186,7 @@ def reported(models: Sequence[HostedModel], calls: Sequence[EndpointCall]) -> It
 
 
 def tries_again(model: BaseChatModel) -> bool:
-    """Say whether a model makes failed calls anew, and cannot be kept from it."""
+    """Return whether a model makes failed calls anew, and cannot be kept from it."""
     return not clients_of(model) and getattr(model, "max_retries", 0) not in (0, None)
 
 
@@ -194,8 +194,8 @@ _CONNECTIONS = OwnConnections()
 
 
 def _usage(response: LLMResult) -> dict[str, Any] | None:
-    told = next((one for each in response.generations for one in each), None)
-    message = told.message if isinstance(told, ChatGeneration) else None
+    generation = next((one for each in response.generations for one in each), None)
+    message = generation.message if isinstance(generation, ChatGeneration) else None
     usage = message.usage_metadata if isinstance(message, AIMessage) else None
     return None if usage is None else dict(usage)
 
@@ -233,8 +233,8 @@ def remarks_on(operator: str, steps: Sequence[Step], models: Sequence[HostedMode
 def _embeddings(step: Step) -> list[Embeddings]:
     """Return the hosted embeddings of the retrievers that a step holds."""
     stores = (getattr(part, "vectorstore", None) for part in parts(step))
-    found = (store.embeddings for store in stores if isinstance(store, VectorStore))
-    return [one for one in found if one is not None and has_address(one)]
+    clients = (store.embeddings for store in stores if isinstance(store, VectorStore))
+    return [one for one in clients if one is not None and has_address(one)]
 
 
 class Setting(NamedTuple):
@@ -313,7 +313,7 @@ def trying_once(clients: Iterable[Any]) -> Any:  # noqa: ANN401 - a context mana
 
 @contextmanager
 def uncached(models: Sequence[BaseChatModel]) -> Iterator[None]:
-    """Let no cache of LangChain's answer inside, where that is measured.
+    """Turn LangChain's caches off inside, where that is measured.
 
     An answer from a cache would be measured as free and quick, and is neither on new inputs.
     """
@@ -331,5 +331,5 @@ def uncached(models: Sequence[BaseChatModel]) -> Iterator[None]:
 
 def cache_names(models: Sequence[BaseChatModel]) -> list[str]:
     """Return what would answer for models, by the names of the caches' classes, each once."""
-    found = [one.cache if isinstance(one.cache, BaseCache) else get_llm_cache() for one in models]
-    return sorted({type(one).__name__ for one in found if isinstance(one, BaseCache)})
+    caches = [one.cache if isinstance(one.cache, BaseCache) else get_llm_cache() for one in models]
+    return sorted({type(one).__name__ for one in caches if isinstance(one, BaseCache)})

@@ -26,7 +26,7 @@ _RUNTIME = "__pregel_runtime"  # where LangGraph takes a context from that nobod
 
 
 def is_graph(step: object) -> bool:
-    """Say whether a step is a compiled graph of LangGraph's."""
+    """Return whether a step is a compiled graph of LangGraph's."""
     return f"{type(step).__module__}.{type(step).__name__}" == _COMPILED
 
 

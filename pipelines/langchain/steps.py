@@ -89,7 +89,7 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
 
 
 def hands_on(step: Step) -> bool:
-    """Say whether a step gives what it is given, and does nothing else."""
+    """Return whether a step gives what it is given, and does nothing else."""
     return type(step) is RunnablePassthrough and step.func is None and step.afunc is None
 
 
@@ -160,8 +160,8 @@ class Sessions:
 
     def __init__(self, step: Runnable[Any, Any]) -> None:
         every: list[Any] = everything_of(step)
-        found = [one.checkpointer for one in every if is_graph(one)]
-        self._savers = [one for one in found if one]
+        savers = [one.checkpointer for one in every if is_graph(one)]
+        self._savers = [one for one in savers if one]
         histories = [one for one in every if isinstance(one, RunnableWithMessageHistory)]
         self._ids = {spec.id for one in histories for spec in one.history_factory_config}
         self._ids |= {_THREAD} if self._savers else set()

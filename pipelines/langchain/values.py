@@ -107,8 +107,8 @@ def pack(value: object) -> Payload:
 
 def _object_packed(value: object, kind: type) -> Payload:
     if isinstance(value, BaseModel) and _BY_NAME.get(kind.__name__) is kind:
-        given = ((key, item) for key, item in value if not _is_default(type(value), key, item))
-        return {_OBJECT: kind.__name__, _FIELDS: {key: pack(item) for key, item in given}}
+        fields = ((key, item) for key, item in value if not _is_default(type(value), key, item))
+        return {_OBJECT: kind.__name__, _FIELDS: {key: pack(item) for key, item in fields}}
     if is_carried(kind):
         return {_OBJECT: name_of(kind), _FIELDS: fields_of(value, pack)}
     for plain, as_plain in _PLAIN.items():
@@ -137,12 +137,12 @@ def comparable(payload: Payload) -> Payload:
         return [comparable(item) for item in payload]
     if not isinstance(payload, dict):
         return payload
-    kept = payload.items()
+    compared = payload.items()
     fields = payload.get(_FIELDS)
     if payload.get(_OBJECT) in _BY_NAME and isinstance(fields, dict):
         same = {key: item for key, item in fields.items() if key not in _UNLIKE_EACH_TIME}
-        kept = {**payload, _FIELDS: same}.items()
-    return {key: comparable(item) for key, item in kept}
+        compared = {**payload, _FIELDS: same}.items()
+    return {key: comparable(item) for key, item in compared}
 
 
 def _dict(value: dict[object, object]) -> Payload:
@@ -164,7 +164,7 @@ _COLLECTIONS: dict[type, Callable[[Any], Payload]] = {
 
 
 def _is_written_whole(value: object) -> bool:
-    """Say whether a text says all of a date: zones with rules of their own become an offset."""
+    """Return whether a text says all of a date: zones with rules of their own become an offset."""
     return type(getattr(value, "tzinfo", None)) in (NoneType, timezone)
 
 
@@ -182,11 +182,11 @@ def _object(name: str, fields: Payload) -> object:
     cls = _BY_NAME.get(name)
     if cls is None:
         return made_of(name, unpack(fields))
-    given = unpack(fields)
-    if isinstance(usage := given.get(_USAGE), dict):
-        given[_USAGE] = {**_NO_TOKENS, **usage}
+    values = unpack(fields)
+    if isinstance(usage := values.get(_USAGE), dict):
+        values[_USAGE] = {**_NO_TOKENS, **usage}
     try:
-        return cls(**given)
+        return cls(**values)
     except ValidationError as error:
         raise InvalidInput.of("payload", f"must have the fields of {name}", fields) from error
 
@@ -213,7 +213,7 @@ _RESTORED: dict[str, Callable[[Any], Value]] = {
 
 
 def _is_langchain_s(kind: type) -> bool:
-    """Say whether it is a dict of LangChain's or LangGraph's own: one that can be added up."""
+    """Return whether it is a dict of LangChain's or LangGraph's own: one that can be added up."""
     return kind.__module__.startswith(("langchain", "langgraph"))
 
 
@@ -238,17 +238,17 @@ _FIELDS_SET, _EXTRA, _PRIVATE = (
 
 
 def carry_classes_of(*values: object) -> None:
-    """Let objects of all classes travel that steps and functions name; of one name the latest."""
+    """Register the classes that steps and functions name; of one name the latest."""
     waiting = [kind for value in values for each in everything_of(value) for kind in _kinds(each)]
     while waiting:
         kind = waiting.pop()
         if _travels(kind) and _NAMED.get(name_of(kind)) is not kind:
             _NAMED[name_of(kind)] = kind
-            waiting += [found for hint in _hints(kind) for found in _kinds(hint)]
+            waiting += [hinted for hint in _hints(kind) for hinted in _kinds(hint)]
 
 
 def is_carried(kind: type) -> bool:
-    """Say whether objects of a class travel."""
+    """Return whether objects of a class travel."""
     return _NAMED.get(name_of(kind)) is kind
 
 
@@ -267,37 +267,37 @@ def fields_of(value: Value, packed: Callable[[object], Payload]) -> dict[str, Pa
         return _fields_of_model(value, packed)
     held = dict(getattr(value, "__dict__", {}))
     held |= {f.name: getattr(value, f.name) for f in fields(value) if hasattr(value, f.name)}
-    kept = {key: item for key, item in held.items() if not _is_worked_out(type(value), key)}
-    return {key: packed(item) for key, item in kept.items()}
+    own = {key: item for key, item in held.items() if not _is_worked_out(type(value), key)}
+    return {key: packed(item) for key, item in own.items()}
 
 
-def made_of(name: str, given: dict[str, Value]) -> Value:
+def made_of(name: str, fields: dict[str, Value]) -> Value:
     """Return the object of a class and its fields; InvalidInput if no chain names the class."""
     kind = _NAMED.get(name)
     if kind is None:
         raise InvalidInput.of("payload", "must be of a class that the chain names", name)
     try:
-        return _made(kind, given)
+        return _made(kind, fields)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InvalidInput.of("payload", f"must have the fields of {name}", given) from error
+        raise InvalidInput.of("payload", f"must have the fields of {name}", fields) from error
 
 
-def _made(kind: type, given: dict[str, Value]) -> Value:
+def _made(kind: type, fields: dict[str, Value]) -> Value:
     if issubclass(kind, Enum):
-        return kind(given["value"])
+        return kind(fields["value"])
     if issubclass(kind, tuple):
-        return tuple.__new__(kind, [given[name] for name in kind._fields])  # type: ignore[attr-defined]  # a named tuple
+        return tuple.__new__(kind, [fields[name] for name in kind._fields])  # type: ignore[attr-defined]  # a named tuple
     made = object.__new__(kind)
     if isinstance(made, BaseModel):
         state = {
-            "__dict__": given["fields"],
-            _FIELDS_SET: set(given["set"] if "set" in given else given["fields"]),
-            _EXTRA: given.get("extra"),
-            _PRIVATE: given.get("private"),
+            "__dict__": fields["fields"],
+            _FIELDS_SET: set(fields["set"] if "set" in fields else fields["fields"]),
+            _EXTRA: fields.get("extra"),
+            _PRIVATE: fields.get("private"),
         }
         made.__setstate__(state)
         return made
-    for key, item in given.items():
+    for key, item in fields.items():
         object.__setattr__(made, key, item)
     return made
 

@@ -106,10 +106,10 @@ class ConfigurationSpace:
         violations = _unknown(self.graph, nested)
         values = []
         for slot, at in self.graph.choosing:
-            given = _given(self.graph, nested, at)
-            own = nested.get(slot.operator, {}).get(slot.knob.name, next(iter(given), None))
+            chosen = _given(self.graph, nested, at)
+            own = nested.get(slot.operator, {}).get(slot.knob.name, next(iter(chosen), None))
             try:
-                values.append((slot.operator, slot.knob.name, _value(slot, own, given)))
+                values.append((slot.operator, slot.knob.name, _value(slot, own, chosen)))
             except InvalidInput as error:
                 violations += error.violations
         if violations:
@@ -117,7 +117,7 @@ class ConfigurationSpace:
         return Configuration(tuple(values))
 
 
-def _value(slot: Slot, own: KnobValue | None, given: Sequence[KnobValue]) -> KnobValue:
+def _value(slot: Slot, own: KnobValue | None, chosen: Sequence[KnobValue]) -> KnobValue:
     """Return a knob's value, `given` to all that share it; InvalidInput if it is none of them."""
     values = slot.knob.values
     if own is None:
@@ -129,8 +129,8 @@ def _value(slot: Slot, own: KnobValue | None, given: Sequence[KnobValue]) -> Kno
         raise InvalidInput(
             [Violation(slot.key, f.rule, f.value) for f in error.violations]
         ) from error
-    rule = f"must be {given[0]!r}, as where {slot.knob.shared} is chosen, too"
-    checks.require(own == given[0], slot.key, rule, own)
+    rule = f"must be {chosen[0]!r}, as where {slot.knob.shared} is chosen, too"
+    checks.require(own == chosen[0], slot.key, rule, own)
     return values[index]
 
 

@@ -132,9 +132,9 @@ class DrawOrder:
 
     def drawing(self, n: int) -> DrawOrder:
         """Return the order of a stochastic pipeline: the first n inputs were met once so far."""
-        found = DrawOrder(self._order, draws=True)
-        found.grow(n, 1)
-        return found
+        order = DrawOrder(self._order, draws=True)
+        order.grow(n, 1)
+        return order
 
     def pairs(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return those from the `start`-th to before the `stop`-th; it must have grown so far."""
@@ -210,7 +210,7 @@ class Scatter:
         if met < 1:
             return 1
         variance = sum(one.deviations for one in self._first.values()) / met
-        told = _PRIOR_WITHIN * _PRIOR_WEIGHT * variance + self._squares
-        within = told / (_PRIOR_WEIGHT + self._repeats)
+        squares = _PRIOR_WITHIN * _PRIOR_WEIGHT * variance + self._squares
+        within = squares / (_PRIOR_WEIGHT + self._repeats)
         between = max(variance - within, _LEAST_BETWEEN * variance)
         return draws_worth(self._shared_s, self._drawn_s, within, between)

@@ -38,7 +38,7 @@ class Usage(NamedTuple):
         return self.input_tokens + self.output_tokens
 
     @property
-    def told(self) -> Usage:
+    def finite(self) -> Usage:
         """The same with 0 for what is infinite: nobody knows how much of it there was."""
         return Usage(*(figure if isfinite(figure) else 0.0 for figure in self))
 
@@ -160,17 +160,17 @@ class EndpointCall:
 
     @classmethod
     def of(
-        cls, told: str | EndpointCall, knobs: Mapping[str, tuple[object, ...]]
+        cls, call: str | EndpointCall, knobs: Mapping[str, tuple[object, ...]]
     ) -> Self | EndpointCall:
         """Return the call that a name stands for, of an operator with such knobs and values.
 
         An endpoint that is a value of one of the knobs is called where the knob has it, another
         one always.
         """
-        if isinstance(told, EndpointCall):
-            return told
-        chosen = next((knob for knob, values in knobs.items() if told in values), None)
-        return cls(endpoint=told, when={} if chosen is None else {chosen: told})
+        if isinstance(call, EndpointCall):
+            return call
+        chosen = next((knob for knob, values in knobs.items() if call in values), None)
+        return cls(endpoint=call, when={} if chosen is None else {chosen: call})
 
 
 def _same(a: object, b: object) -> bool:
@@ -213,9 +213,9 @@ class CallRetries:
         """
         if attempt >= self.attempts or not is_passing(error):
             return None
-        asked_s = retry_after_s(error, now_s)
-        if asked_s is not None:
-            return asked_s if asked_s <= self.longest_wait_s else None
+        requested_s = retry_after_s(error, now_s)
+        if requested_s is not None:
+            return requested_s if requested_s <= self.longest_wait_s else None
         return Backoff(self.first_wait_s, self.longest_wait_s).spread_s(attempt, chance)
 
 
@@ -232,8 +232,8 @@ def status_of(error: BaseException) -> int | None:
 
     Clients of hosted models keep it in `status_code`, of the error or of its `response`.
     """
-    for told in (error, getattr(error, "response", None)):
-        status = getattr(told, "status_code", None)
+    for holder in (error, getattr(error, "response", None)):
+        status = getattr(holder, "status_code", None)
         if isinstance(status, int):
             return status
     return None
@@ -248,22 +248,22 @@ def retry_after_s(error: BaseException, now_s: float) -> float | None:
     if not isinstance(headers, Mapping):
         return None
     by_name = {str(name).lower(): str(value) for name, value in headers.items()}
-    told_ms, told = by_name.get("retry-after-ms"), by_name.get("retry-after")
-    seconds = _number(told_ms)
+    milliseconds, header = by_name.get("retry-after-ms"), by_name.get("retry-after")
+    seconds = _number(milliseconds)
     if seconds is not None:
         return max(seconds / 1000, 0.0)
-    seconds = _number(told)
-    if seconds is not None or told is None:
+    seconds = _number(header)
+    if seconds is not None or header is None:
         return None if seconds is None else max(seconds, 0.0)
     try:
-        return max(email.utils.parsedate_to_datetime(told).timestamp() - now_s, 0.0)
+        return max(email.utils.parsedate_to_datetime(header).timestamp() - now_s, 0.0)
     except (TypeError, ValueError):
         return None
 
 
 def _number(text: str | None) -> float | None:
     try:
-        found = float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
-    return found if found == found else None  # NaN is not itself
+    return number if number == number else None  # NaN is not itself

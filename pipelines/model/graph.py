@@ -127,14 +127,14 @@ class PipelineGraph:
     @cached_property
     def choosing(self) -> tuple[tuple[Slot, int], ...]:
         """Every knob of every operator, with the position in `slots` of what chooses its value."""
-        found: list[tuple[Slot, int]] = []
+        slots: list[tuple[Slot, int]] = []
         firsts: dict[tuple[str, ...], int] = {}
         for operator in self.operators:
             for knob in operator.knobs:
                 key = (knob.shared,) if knob.shared else (operator.name, knob.name)
                 at = firsts.setdefault(key, len(firsts))
-                found.append((Slot(operator.name, knob), at))
-        return tuple(found)
+                slots.append((Slot(operator.name, knob), at))
+        return tuple(slots)
 
     def width(self, operators: Sequence[int]) -> int:
         """Return the largest number of the operators at some positions that can run at once.
@@ -147,12 +147,14 @@ class PipelineGraph:
         return len(operators) - pairs
 
 
-def _augment(b: int, below: dict[int, list[int]], matched: dict[int, int], seen: set[int]) -> bool:
+def _augment(
+    b: int, below: dict[int, list[int]], matched: dict[int, int], visited: set[int]
+) -> bool:
     for a in below[b]:
-        if a in seen:
+        if a in visited:
             continue
-        seen.add(a)
-        if a not in matched or _augment(matched[a], below, matched, seen):
+        visited.add(a)
+        if a not in matched or _augment(matched[a], below, matched, visited):
             matched[a] = b
             return True
     return False

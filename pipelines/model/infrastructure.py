@@ -117,7 +117,7 @@ class Infrastructure:
 
     @cached_property
     def route_seconds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return delays and seconds per byte of `routes`, shape (T, T) each."""
+        """Delays and seconds per byte of `routes`, shape (T, T) each."""
         each = np.array([[(r.delay_s, r.s_per_byte) for r in row] for row in self.routes])
         return each[..., 0], each[..., 1]
 
@@ -131,14 +131,14 @@ class Infrastructure:
 
     def path(self, a: str, b: str) -> list[str]:
         """Return the tiers from `a` to `b` by the fewest links; InvalidInput without a way."""
-        paths, seen = [[a]], {a}
+        paths, visited = [[a]], {a}
         for path in paths:  # longer ones come behind it
             if path[-1] == b:
                 return path
             for link in self.links:
                 for here, there in (link.between, link.between[::-1]):
-                    if here == path[-1] and there not in seen:
-                        seen.add(there)
+                    if here == path[-1] and there not in visited:
+                        visited.add(there)
                         paths.append([*path, there])
         raise InvalidInput.of("infrastructure.links", "must connect every two tiers", f"{a}, {b}")
 
@@ -164,13 +164,13 @@ def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) ->
     origin = infrastructure.tier(infrastructure.origin or "")
     rule = "must be left out: the tier where requests start is shared by all queries"
     checks.require(origin.dedicated, "device", rule, origin.name)
-    given = {name: value for name, value in asdict(device).items() if value is not None}
-    speed = {"speed_factor": given.pop("speed_factor")} if "speed_factor" in given else {}
+    stated = {name: value for name, value in asdict(device).items() if value is not None}
+    speed = {"speed_factor": stated.pop("speed_factor")} if "speed_factor" in stated else {}
     return replace(
         infrastructure,
         tiers=tuple(replace(t, **speed) if t is origin else t for t in infrastructure.tiers),
         links=tuple(
-            replace(link, **given) if origin.name in link.between else link
+            replace(link, **stated) if origin.name in link.between else link
             for link in infrastructure.links
         ),
     )

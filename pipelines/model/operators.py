@@ -54,8 +54,8 @@ class Knob:
         checks.name("knob.name", self.name)
         where = f"knob {self.name}.values"
         checks.require(len(self.values) > 0, where, "must have at least one value", self.values)
-        given: tuple[object, ...] = self.values
-        for value in given:
+        choices: tuple[object, ...] = self.values
+        for value in choices:
             good = isinstance(value, str | int | float) and value == value  # NaN is not itself
             checks.require(good, where, "must be text, numbers or truth values", value)
         checks.unique(where, self.values)

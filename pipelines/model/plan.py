@@ -240,12 +240,12 @@ class Plan:
 
     def _usd_per_request(self, *, ahead: bool) -> Estimate:
         """Return the US dollars of one request's calls: none where nothing is called."""
-        told = None if self.calls is None else self.calls.usd_per_request
+        usd = None if self.calls is None else self.calls.usd_per_request
         if ahead and self.future is not None:
-            told = self.future.usd_per_request or told
+            usd = self.future.usd_per_request or usd
         inputs = self.latency_s.inputs
         nothing = Estimate(value=0, low=0, high=0, confidence=SURE, inputs=inputs)
-        return nothing if told is None else told
+        return nothing if usd is None else usd
 
     def _finished_per_s(self, tier: str) -> float:
         copies = self.deployment.replicas[self.deployment.operators_on(tier)[0]]
@@ -258,13 +258,13 @@ class Plan:
         Accuracy, latency and the cost of requests are those that `slo.holds_for` names.
         """
         ahead = self.future if slo.holds_for is HoldsFor.FUTURE else None
-        told = ahead or self
-        accurate = told.accuracy.at_least(slo.accuracy)
+        expected = ahead or self
+        accurate = expected.accuracy.at_least(slo.accuracy)
         if ahead and ahead.accuracy.left_out and accurate is SloState.MET:
             accurate = SloState.LIKELY  # requests with inputs such as those left out fail
         states = {
             "accuracy": accurate,
-            "latency": told.latency_s.at_most(slo.latency_s),
+            "latency": expected.latency_s.at_most(slo.latency_s),
         }
         if slo.cost_usd_per_hour is not None:
             an_hour = self.cost_of_an_hour(ahead=ahead is not None)
@@ -288,10 +288,10 @@ def with_known_memory(plans: Iterable[Plan], earlier: Iterable[Plan]) -> tuple[P
         for name, size in plan.memory_bytes.items():
             key = (name, str(plan.configuration.of(name)))
             known[key] = max(size, known.get(key, 0))
-    found = []
+    completed = []
     for plan in plans:
         placed = plan.deployment.placement
         keys = {name: (name, str(plan.configuration.of(name))) for name in placed}
         of_others = {name: known[key] for name, key in keys.items() if key in known}
-        found.append(replace(plan, memory_bytes=of_others | dict(plan.memory_bytes)))
-    return tuple(found)
+        completed.append(replace(plan, memory_bytes=of_others | dict(plan.memory_bytes)))
+    return tuple(completed)

@@ -108,8 +108,8 @@ class Profile(Paid):
         shapes = {"score": one, "operator_s": each, "output_bytes": each, "input_bytes": one}
         shapes |= {} if self.waited_s is None else {"waited_s": each}
         for name, shape in shapes.items():
-            found = getattr(self, name).shape
-            checks.require(found == shape, f"profile.{name}", f"must have shape {shape}", found)
+            actual = getattr(self, name).shape
+            checks.require(actual == shape, f"profile.{name}", f"must have shape {shape}", actual)
 
     @property
     def succeeded(self) -> npt.NDArray[np.bool_]:

@@ -37,8 +37,8 @@ class Choice:
     never: tuple[KnobValue, ...] = ()  # none of these
 
     def __post_init__(self) -> None:
-        told = self.only is not None or bool(self.never)
-        checks.require(told, _FIELD, "must say only or never", None)
+        restricts = self.only is not None or bool(self.never)
+        checks.require(restricts, _FIELD, "must say only or never", None)
         if self.only is not None:
             checks.require(bool(self.only), "only", "must have at least one", [])
             checks.unique("only", _typed(self.only))
@@ -111,28 +111,28 @@ def allowed_tiers(
 
 def words(restrictions: Restrictions) -> tuple[str, ...]:
     """Return the restrictions one by one, as sentences without a full stop."""
-    told = [
+    sentences = [
         f"{operator} runs {_choice_words(choice, 'on ')}"
         for operator, choice in restrictions.tiers.items()
     ]
-    told += [
+    sentences += [
         f"{operator}.{knob} is {_choice_words(choice, '')}"
         for operator, knobs in restrictions.knobs.items()
         for knob, choice in knobs.items()
     ]
     if restrictions.stays_on_device is not Stays.NOTHING:
-        told.append(f"{restrictions.stays_on_device.value} stays on the device")
-    return tuple(told)
+        sentences.append(f"{restrictions.stays_on_device.value} stays on the device")
+    return tuple(sentences)
 
 
 def _of_shared(graph: PipelineGraph, restrictions: Restrictions) -> dict[str, list[Choice]]:
     """Return what restricts knobs that several operators share, wherever it is said."""
-    found: dict[str, list[Choice]] = {}
+    choices: dict[str, list[Choice]] = {}
     for (operator, knob), _ in graph.choosing:
         choice = restrictions.knobs.get(operator, {}).get(knob.name)
         if knob.shared and choice is not None:
-            found.setdefault(knob.shared, []).append(choice)
-    return found
+            choices.setdefault(knob.shared, []).append(choice)
+    return choices
 
 
 def _restricted(
@@ -149,10 +149,10 @@ def _restricted(
         choice = choices.get(knob.name) or Choice(only=knob.values)
         every = (choice, *shared.get(knob.shared, ()))
         values = tuple(v for v in knob.values if all(one.allows(v) for one in every))
-        found = _unknown_values(f"{where}.{knob.name}", choice, knob.values)
-        if not values and not found:
-            found = [Violation.of(f"{where}.{knob.name}", "must leave a value", [])]
-        violations += found
+        unknown = _unknown_values(f"{where}.{knob.name}", choice, knob.values)
+        if not values and not unknown:
+            unknown = [Violation.of(f"{where}.{knob.name}", "must leave a value", [])]
+        violations += unknown
         # A violation is raised by the caller: until then the knob is what it was.
         knobs.append(replace(knob, values=values or knob.values))
     # What is called with a value that is ruled out is not called any more.
@@ -190,9 +190,9 @@ def _typed(values: Sequence[KnobValue]) -> list[object]:
 
 
 def _choice_words(choice: Choice, before: str) -> str:
-    told = []
+    parts = []
     if choice.only is not None:
-        told.append(f"only {before}{' or '.join(map(str, choice.only))}")
+        parts.append(f"only {before}{' or '.join(map(str, choice.only))}")
     if choice.never:
-        told.append(f"never {before}{' or '.join(map(str, choice.never))}")
-    return ", ".join(told)
+        parts.append(f"never {before}{' or '.join(map(str, choice.never))}")
+    return ", ".join(parts)

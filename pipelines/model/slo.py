@@ -100,15 +100,15 @@ class Estimate:
 
     def __post_init__(self) -> None:
         within = self.low <= self.value <= self.high
-        told = (self.low, self.value, self.high)
-        checks.require(within, "estimate", "must lie within its interval", told)
+        limits = (self.low, self.value, self.high)
+        checks.require(within, "estimate", "must lie within its interval", limits)
         checks.open_probability("estimate.confidence", self.confidence)
         checks.at_least("estimate.inputs", self.inputs, 0)
         checks.at_least("estimate.left_out", self.left_out, 0)
 
     @property
     def over(self) -> str:
-        """Return of how many inputs it stands on which, in words; empty: on all of them."""
+        """Of how many inputs it stands on which, in words; empty: on all of them."""
         return f" over {self.inputs} of {self.inputs + self.left_out}" if self.left_out else ""
 
     def at_least(self, bound: float) -> SloState:

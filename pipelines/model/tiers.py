@@ -168,8 +168,8 @@ class Tier:
         rule = "must be left out: its endpoints are called, no machine of it is rented"
         for each in fields(self):
             if each.name not in ("name", "endpoints", "machines"):
-                given = getattr(self, each.name)
-                checks.require(given == each.default, f"{where}.{each.name}", rule, given)
+                value = getattr(self, each.name)
+                checks.require(value == each.default, f"{where}.{each.name}", rule, value)
         left_out = self.machines in (0, _MACHINES)
         checks.require(left_out, f"{where}.machines", rule, self.machines)
         object.__setattr__(self, "machines", 0)
@@ -190,15 +190,15 @@ class Tier:
             "memory_gib": _least([each.memory_gib for each in self.types]),
         }
         for name, value in derived.items():
-            given = getattr(self, name)
-            fits = given in (_LEFT_OUT[name], value)
+            stated = getattr(self, name)
+            fits = stated in (_LEFT_OUT[name], value)
             rule = "must be left out: its types say it"
-            checks.require(fits, f"{where}.{name}", rule, given)
+            checks.require(fits, f"{where}.{name}", rule, stated)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "types", tuple(cheapest_first))
         rule = "must have GPUs that give a share in common: plans name the tier alone"
-        told = {each.name: each.gpus.in_words() for each in self.types if each.gpus}
-        checks.require(self.share_steps != (), f"{where}.types", rule, told)
+        unlike = {each.name: each.gpus.in_words() for each in self.types if each.gpus}
+        checks.require(self.share_steps != (), f"{where}.types", rule, unlike)
 
     @property
     def share_steps(self) -> tuple[int, ...] | None:
@@ -206,8 +206,10 @@ class Tier:
 
         With types, those that all of them give.
         """
-        given = [each.gpus.steps for each in (self.types or (self,)) if each.gpus is not None]
-        return tuple(sorted(set(given[0]).intersection(*given[1:]))) if given else None
+        each_steps = [each.gpus.steps for each in (self.types or (self,)) if each.gpus is not None]
+        return (
+            tuple(sorted(set(each_steps[0]).intersection(*each_steps[1:]))) if each_steps else None
+        )
 
     def speed_of(self, operator_class: str) -> float:
         """Return the speed factor for a class of operators: measured, or the tier's own.
@@ -226,20 +228,20 @@ class Tier:
         calibrations = [each.calibration for each in self.types or (self,)]
         return max(self.within if each is None else each.within for each in calibrations)
 
-    def calibrated(self, found: Calibration) -> Tier:
+    def calibrated(self, measured: Calibration) -> Tier:
         """Return the tier as measured; classes that were measured before only keep their speeds.
 
         Of several pipelines the one that is predicted worst says how far off predictions may be.
         """
         if self.calibration is not None:
             before, within = self.calibration.at(self.speed_factor).speeds, self.calibration.within
-            others = bool(before.keys() - found.speeds.keys())
-            found = replace(
-                found,
-                speeds={**before, **found.speeds},
-                within=max(found.within, within) if others else found.within,
+            others = bool(before.keys() - measured.speeds.keys())
+            measured = replace(
+                measured,
+                speeds={**before, **measured.speeds},
+                within=max(measured.within, within) if others else measured.within,
             )
-        return replace(self, speed_factor=found.tier_factor, calibration=found)
+        return replace(self, speed_factor=measured.tier_factor, calibration=measured)
 
     def type_of(self, machine: int) -> MachineType | None:
         """Return the type of a machine; None: there is no such machine, or there are no types."""
@@ -297,7 +299,7 @@ _LEFT_OUT: dict[str, Any] = {
 }
 
 
-def _least(told: Sequence[float | None]) -> float | None:
+def _least(values: Sequence[float | None]) -> float | None:
     """Return what every type has; None: one of them does not tell."""
-    known = [each for each in told if each is not None]
-    return min(known) if len(known) == len(told) else None
+    known = [each for each in values if each is not None]
+    return min(known) if len(known) == len(values) else None

@@ -281,7 +281,7 @@ class Amounts:
         """Return what runs took; calls that were cut off count as the most that they may cost."""
         used = np.zeros((len(operators), USAGE_FIELDS))
         for cost in calls:
-            bounded = Usage(*(getattr(cost, name) for name in Usage._fields)).told
+            bounded = Usage(*(getattr(cost, name) for name in Usage._fields)).finite
             used[operators.index(cost.operator)] += bounded.plus(Usage(usd=cost.open_usd))
         machine_s = max(seconds - calls_s, 0.0)
         return cls(runs=runs, seconds=seconds, machine_s=machine_s, operators=operators, used=used)

@@ -20,7 +20,7 @@ from circinus.deploy.runtime.served_bill import ServedBill
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import OperatorFailed
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.endpoints import RateLimits, Usage
 from circinus.profiler.rate_gate import AsyncRateGate, RateAdmission
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
@@ -136,13 +136,13 @@ class ClosedGate:
         self.given = 0
         self.settled: list[Mapping[str, Usage]] = []
 
-    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         self.given += 1
         if self.given > 1:
             await asyncio.Event().wait()
-        return Leave(operator=operator, most=most)
+        return Permit(operator=operator, most=most)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         self.settled.append(used)
 
 

@@ -20,7 +20,7 @@ from circinus.deploy.workers.errors import CallFailed, InstanceLost, TooManyRequ
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.registry import load_pipeline
@@ -42,12 +42,12 @@ class Gate:
         self.open = asyncio.Event()
         self.open.set()
 
-    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    async def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         await self.open.wait()
         self.given += 1
-        return Leave(operator=operator, most=most, ticket=str(self.given))
+        return Permit(operator=operator, most=most, ticket=str(self.given))
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         self.settled.append(used)
 
 

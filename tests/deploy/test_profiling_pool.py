@@ -20,7 +20,7 @@ from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerRu
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.pipelines.clock import ManualClock, SystemClock
 from circinus.pipelines.errors import InvalidInput, Stopped, Unavailable
-from circinus.pipelines.execution.calling import Leave, OpenGate
+from circinus.pipelines.execution.calling import OpenGate, Permit
 from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.model.endpoints import Usage
@@ -139,7 +139,7 @@ def test_waiting_for_leave_is_no_time_of_a_run_that_is_ended() -> None:
 class WaitingGate(OpenGate):
     clock: ManualClock
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         self.clock.sleep(40.0)
         return OpenGate.admit(self, operator, most)
 

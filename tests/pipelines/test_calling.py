@@ -16,8 +16,9 @@ from circinus.pipelines.errors import InvalidInput, Unaffordable
 from circinus.pipelines.execution.calling import (
     Called,
     EndpointCaller,
-    Leave,
     OpenGate,
+    Permit,
+    most_of,
     report_usage,
 )
 from circinus.pipelines.model.configuration import Configuration
@@ -48,21 +49,21 @@ class Noting:
     admitted: list[Mapping[str, Usage]] = field(default_factory=list)
     settled: list[Mapping[str, Usage]] = field(default_factory=list)
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         self.admitted.append(most)
-        return Leave(operator=operator, most=most)
+        return Permit(operator=operator, most=most)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         self.settled.append(used)
 
 
 class Broke:
     """A gate without money."""
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         raise Unaffordable("a call may cost 20 USD, 1 USD are left")
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         raise AssertionError("nothing was admitted")
 
 
@@ -262,7 +263,7 @@ def test_only_what_is_called_under_the_settings_is_asked_leave_for() -> None:
     model = Knob(name="model", values=("m", "flat"))
     operator = calling(lambda inputs, knobs: inputs, "m", "flat", knobs=(model,))
     configured = Configuration((("reader", "model", "flat"),))
-    assert caller().most_of(operator, configured) == {
+    assert most_of(operator, configured, ENDPOINTS) == {
         "flat": Usage(calls=1.0, input_tokens=inf, output_tokens=inf, usd=3.0)
     }
 

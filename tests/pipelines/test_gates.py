@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from circinus.pipelines.errors import Stopped
-from circinus.pipelines.execution.calling import Leave, all_of
+from circinus.pipelines.execution.calling import Permit, all_of
 from circinus.pipelines.model.endpoints import Usage
 
 MOST = {"large": Usage(1, 10, 0, 10, 0.5)}
@@ -25,15 +25,15 @@ class Noting:
     fails: bool = False
     open: set[str] = field(default_factory=set)
 
-    def admit(self, operator: str, most: Mapping[str, Usage]) -> Leave:
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         if self.refuses:
             raise Stopped(self.name)
         self.told.append((self.name, "admit", most))
         self.open.add(self.name)
-        return Leave(operator=operator, most=most, ticket=self.name)
+        return Permit(operator=operator, most=most, ticket=self.name)
 
-    def settle(self, leave: Leave, used: Mapping[str, Usage]) -> None:
-        self.open.remove(leave.ticket)
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
+        self.open.remove(permit.ticket)
         self.told.append((self.name, "settle", used))
         if self.fails:
             raise Stopped(self.name)
@@ -52,17 +52,17 @@ def test_a_gate_that_fails_to_settle_keeps_no_other_from_it() -> None:
     told: list[tuple[str, str, object]] = []
     gates = [Noting("rate", told), Noting("money", told, fails=True)]
     both = all_of(gates)
-    leave = both.admit("reader", MOST)
+    permit = both.admit("reader", MOST)
     with pytest.raises(Stopped, match="money"):
-        both.settle(leave, USED)
+        both.settle(permit, USED)
     assert not any(gate.open for gate in gates)
 
 
 def test_all_are_asked_in_order_and_told_what_was_used() -> None:
     told: list[tuple[str, str, object]] = []
     both = all_of([Noting("rate", told), Noting("money", told)])
-    leave = both.admit("reader", MOST)
-    both.settle(leave, USED)
+    permit = both.admit("reader", MOST)
+    both.settle(permit, USED)
     assert told == [
         ("rate", "admit", MOST),
         ("money", "admit", MOST),

@@ -43,7 +43,7 @@ def test_a_judge_sees_the_input_the_output_and_what_was_expected() -> None:
 
     judge = Judge(judge=notes)
     assert _judged(judge).score_of("out", "wanted", "in") == 0.25
-    assert judge.operator.run(judge.asked("in", "out", "wanted"), {}) == 0.25
+    assert judge.operator.run(judge.arguments("in", "out", "wanted"), {}) == 0.25
     assert seen == [("in", "out", "wanted")] * 2
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from circinus.pipelines.errors import InvalidInput, Stopped, Unaffordable
-from circinus.pipelines.execution.calling import Leave
+from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint, EndpointCall, Usage
 from circinus.pipelines.model.operators import Knob, OperatorSpec
 from circinus.profiler.spending import MemoryLedger, SpendingGate, require_bounded
@@ -26,8 +26,8 @@ def most(usd: float) -> dict[str, Usage]:
 
 def test_a_call_that_costs_more_than_is_left_ends_what_runs() -> None:
     gate = SpendingGate(MemoryLedger(), 1.0)
-    leave = gate.admit("reader", most(0.75))
-    gate.settle(leave, most(0.75))
+    permit = gate.admit("reader", most(0.75))
+    gate.settle(permit, most(0.75))
     told = "a call of reader may cost 0.5 USD, 0.25 USD are left"
     with pytest.raises(Unaffordable, match=re.escape(told)):
         gate.admit("reader", most(0.5))
@@ -53,7 +53,7 @@ def test_what_machines_cost_is_not_there_for_calls() -> None:
 
 def test_what_dead_processes_reserved_is_not_there_either() -> None:
     ledger = MemoryLedger()
-    assert ledger.reserve(Leave(operator="reader", most=most(0.75), ticket="dead"), 1.0)
+    assert ledger.reserve(Permit(operator="reader", most=most(0.75), ticket="dead"), 1.0)
     with pytest.raises(Unaffordable):  # nobody here will settle it
         SpendingGate(ledger, 1.0).admit("reader", most(0.5))
 
@@ -105,12 +105,12 @@ def test_no_more_is_paid_than_there_is_whoever_dies(
     for largest, part, dies in calls:
         gate = SpendingGate(ledger, limit)  # of a process that may die in its call
         try:
-            leave = gate.admit("reader", most(largest))
+            permit = gate.admit("reader", most(largest))
         except Unaffordable:
             continue
         charged += largest * part
         if not dies:
-            gate.settle(leave, most(largest * part))
+            gate.settle(permit, most(largest * part))
     paid = sum(spent.usd for spent in ledger.spent().values())
     assert charged <= paid + 1e-9
     assert paid <= limit + 1e-9

@@ -61,22 +61,22 @@ SMALL_GRID: Mapping[str, Knobs] = {
 
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices."""
+    """Return the pipeline with all its choices."""
     return _pipeline(NAME, FULL_GRID)
 
 
 def small_pipeline() -> Pipeline:
-    """The same operators with fewer choices, for trying things out."""
+    """Return the same operators with fewer choices, for trying things out."""
     return _pipeline(f"{NAME}_small", SMALL_GRID)
 
 
 def half_light() -> Pipeline:
-    """The pipeline with all its choices on clips in half of the light: the world after a drift."""
+    """Return the pipeline with all its choices on clips in half of the light: after a drift."""
     return _pipeline(NAME, FULL_GRID, light=0.5)
 
 
 def three_quarter_light() -> Pipeline:
-    """The same in three quarters of the light."""
+    """Return the same in three quarters of the light."""
     return _pipeline(NAME, FULL_GRID, light=0.75)
 
 
@@ -95,7 +95,7 @@ def _pipeline(name: str, grid: Mapping[str, Knobs], *, light: float = 1.0) -> Pi
 
 
 def voted(log_probabilities: NDArray[np.float32], *, rule: str) -> str:  # (frames, digits, 10)
-    """The most probable digits, were the frames independent: log-probabilities add up."""
+    """Return the most probable digits, were the frames independent: log-probabilities add up."""
     return "".join(str(digit) for digit in log_probabilities.sum(axis=0).argmax(axis=1))
 
 
@@ -110,7 +110,7 @@ _FUNCTIONS: Mapping[str, tuple[Callable[[Payload], Any], Callable[..., Payload]]
 
 
 def _score(output: Payload, expected: Payload) -> float:
-    """Share of the shown digits that were read, in [0, 1]."""
+    """Return the share of the shown digits that were read, in [0, 1]."""
     pairs = zip(_reading("output", output), _reading("expected", expected), strict=True)
     return sum(read == shown for read, shown in pairs) / DIGITS
 

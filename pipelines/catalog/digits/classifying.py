@@ -37,7 +37,7 @@ CLASSIFIERS: Mapping[str, Classifier] = {**NUMPY_CLASSIFIERS, "cnn": CONVOLUTION
 
 
 def classified(features: FloatArray, *, model: str) -> FloatArray:  # (n, m, f) -> (n, m, CLASSES)
-    """Log-probabilities of the digits by that model, trained now if it never was."""
+    """Return log-probabilities of the digits by that model, trained now if it never was."""
     kind = kind_of(features.shape[2])
     samples = features.reshape(-1, features.shape[2])
     rows = CLASSIFIERS[model].predict(_loaded(user_folder(), model, kind), samples)
@@ -63,30 +63,32 @@ _LIBRARIES = ("numpy", "scikit-learn", "scipy", "torch")
 
 
 def stored_weights(folder: Path, model: str, kind: str, classifier: Classifier) -> Weights:
-    """The weights of a model for features of that kind; trained now if they are missing.
+    """Return the weights of a model for features of that kind; trained now if they are missing.
 
     The folder is made when first needed, and belongs to models alone. A file that cannot be read
     counts as missing.
     """
     path = folder / f"{model}-{kind}.npz"
-    found = _read(path)
-    if found is not None:
-        return found
+    weights = _read(path)
+    if weights is not None:
+        return weights
     folder.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # given up when the process ends, however it ends
-        found = _read(path)  # another process may have trained it while this one waited
-        return _written(path, classifier.train(*training_set(kind))) if found is None else found
+        weights = _read(path)  # another process may have trained it while this one waited
+        return (
+            _written(path, classifier.train(*training_set(kind))) if weights is None else weights
+        )
 
 
 def user_folder() -> Path:
-    """Models of this user, for this version of the code and of the libraries that train."""
+    """Return models of this user, for this version of the code and of the libraries that train."""
     return platformdirs.user_cache_path("circinus") / "digits" / models_version()
 
 
 @cache
 def models_version() -> str:
-    """What trained models depend on, as a short hash."""
+    """Return what trained models depend on, as a short hash."""
     parts = [f"models {MODELS_VERSION}", *(f"{name} {version(name)}" for name in _LIBRARIES)]
     return blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
 

@@ -45,7 +45,7 @@ class Clip:
 
 
 def draw_clip(rng: np.random.Generator, light: float = 1.0) -> Clip:
-    """A clip of three held-out digits under noise, specks, rotation, shake and an occluder.
+    """Return a clip of three held-out digits under noise, specks, rotation, shake and an occluder.
 
     A seed names the same scenes in any light, in (0, 1] of the usual; noise and specks stay.
     """
@@ -83,7 +83,7 @@ def _display(glyphs: Glyphs, rows: NDArray[np.int64]) -> FloatArray:
 
 
 def _moving(display: FloatArray, angle: float, moves: NDArray[np.float64]) -> FloatArray:
-    """Frames of the display, turned, each moved down and to the right by pixels (FRAMES, 2)."""
+    """Return frames of the turned display, each moved down and right by pixels (FRAMES, 2)."""
     centre = np.array([(HEIGHT - 1) / 2, (WIDTH - 1) / 2])
     cos, sin = np.cos(angle), np.sin(angle)
     turn = np.array([[cos, -sin], [sin, cos]])  # output pixel -> display pixel: the way back
@@ -104,7 +104,7 @@ def _occlude(frames: FloatArray, width: int, level: float, rng: np.random.Genera
 
 
 def clip_features(clip: UInt8Array) -> NDArray[np.float64]:  # (FRAMES, HEIGHT, WIDTH)
-    """How hard a clip looks, from its first frame, for stratified sampling.
+    """Return how hard a clip looks, from its first frame, for stratified sampling.
 
     Gives (5,): noise level (robust standard deviation of the difference of neighbouring pixels,
     Rousseeuw and Croux 1993), mean brightness, contrast (range of the smoothed frame between its
@@ -141,7 +141,7 @@ class Glyphs:
 
 @cache
 def split_glyphs() -> tuple[Glyphs, Glyphs]:
-    """The digits that classifiers learn from, and those that clips show."""
+    """Return the digits that classifiers learn from, and those that clips show."""
     images, labels = _scikit_learn_digits()
     ink = (images.reshape(-1, 8, 8) / 16).astype(np.float32)
     order = np.random.Generator(np.random.PCG64(SPLIT_SEED)).permutation(len(ink))
@@ -153,7 +153,7 @@ def split_glyphs() -> tuple[Glyphs, Glyphs]:
 
 
 def _scikit_learn_digits() -> tuple[NDArray[np.float64], IntArray]:  # (1797, 64), (1797,)
-    """Images and labels; from the library's file, if it is there: importing it takes a second."""
+    """Return images and labels, from the library's file where it is: an import takes a second."""
     spec = find_spec("sklearn")
     for folder in (spec and spec.submodule_search_locations) or ():
         file = Path(folder, "datasets", "data", "digits.csv.gz")
@@ -171,7 +171,7 @@ TRAINING_SEED = 8
 
 
 def training_set(kind: str) -> tuple[FloatArray, IntArray]:  # (n, n_features), (n,)
-    """Features of that kind of the training crops, and the digits they show."""
+    """Return features of that kind of the training crops, and the digits they show."""
     crops, labels = _crops()
     return described_crops(crops[:, None], kind=kind)[:, 0], labels
 
@@ -185,7 +185,7 @@ def _crops() -> tuple[UInt8Array, IntArray]:  # (n_samples, CROP, CROP), (n_samp
 
 
 def _distorted(ink: FloatArray, rng: np.random.Generator) -> UInt8Array:  # -> (CROP, CROP)
-    """A digit turned, moved, resized, under noise, and half of the time blurred as by a filter."""
+    """Return a digit turned, moved, resized, under noise, half of the time blurred."""
     angle = np.deg2rad(rng.uniform(-15, 15))
     size = CROP * GLYPH / WINDOW / len(ink) * rng.uniform(0.88, 1.12)  # samples per ink pixel
     move = rng.normal(0, 0.9, size=2)

@@ -24,7 +24,7 @@ SHAPES: Mapping[str, tuple[int, int, int]] = {
 
 
 def kind_of(n_features: int) -> str:
-    """The kind of features that has that many; InvalidInput if none has."""
+    """Return the kind of features that has that many; InvalidInput if none has."""
     sizes = {prod(shape): kind for kind, shape in SHAPES.items()}
     if n_features not in sizes:
         raise InvalidInput.of("features per crop", f"must be one of {sorted(sizes)}", n_features)
@@ -32,7 +32,7 @@ def kind_of(n_features: int) -> str:
 
 
 def described_crops(crops: UInt8Array, *, kind: str) -> FloatArray:
-    """Features of crops (n, m, CROP, CROP): (n, m, the product of `SHAPES[kind]`)."""
+    """Return features of crops (n, m, CROP, CROP): (n, m, the product of `SHAPES[kind]`)."""
     match kind:
         case "raw":
             images = crops.astype(np.float32)
@@ -50,7 +50,7 @@ def _standardised(values: FloatArray) -> FloatArray:
 
 
 def _pooled(crops: UInt8Array) -> FloatArray:
-    """Means of 2 x 2 blocks."""
+    """Return means of 2 x 2 blocks."""
     side = CROP // 2
     blocks = crops.reshape(*crops.shape[:2], side, 2, side, 2)
     means = np.asarray(blocks.mean(axis=(3, 5), dtype=np.float32))
@@ -58,7 +58,7 @@ def _pooled(crops: UInt8Array) -> FloatArray:
 
 
 def _gradient_histograms(crops: UInt8Array) -> FloatArray:
-    """Histograms of signed gradient directions in 4 x 4 cells, unit length.
+    """Return histograms of signed gradient directions in 4 x 4 cells, unit length.
 
     After Dalal and Triggs 2005 ("Histograms of oriented gradients for human detection"), with
     hard binning and one normalisation over the whole crop instead of over blocks.

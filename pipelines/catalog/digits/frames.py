@@ -33,7 +33,7 @@ from circinus.pipelines.catalog.material import grey
 
 
 def sampled(clip: UInt8Array, *, stride: int, scale: float) -> UInt8Array:  # (n, h, w)
-    """Every `stride`-th frame; at scale 0.5, of even sides, 2 x 2 blocks become rounded means."""
+    """Return every `stride`-th frame; at scale 0.5, 2 x 2 blocks become rounded means."""
     frames = clip[::stride]
     if scale == 1.0:
         return np.ascontiguousarray(frames)
@@ -51,7 +51,7 @@ FILTERING = 0.6  # h / sigma
 
 
 def denoised(frames: UInt8Array, *, kind: str) -> UInt8Array:  # (n_frames, height, width) both
-    """The frames, cleaned by the filter of that kind."""
+    """Return the frames, cleaned by the filter of that kind."""
     match kind:
         case "none":
             return frames
@@ -86,7 +86,7 @@ def _non_local_means(frames: UInt8Array) -> UInt8Array:
 
 
 def _noise(image: FloatArray) -> FloatArray:  # (n_frames,)
-    """Noise level per frame: robust standard deviation of horizontal steps, over sqrt(2)."""
+    """Return the noise of each frame: robust deviation of horizontal steps, over sqrt(2)."""
     steps = np.abs(np.diff(image[:, ::2], axis=2)).reshape(len(image), -1)
     return np.asarray(1.4826 / np.sqrt(2) * np.median(steps, axis=1), dtype=np.float32)
 
@@ -94,7 +94,7 @@ def _noise(image: FloatArray) -> FloatArray:  # (n_frames,)
 def _overlap(
     shape: tuple[int, ...], shift: tuple[int, int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where an image and the image moved by `shift` (its first part >= 0) both have pixels."""
+    """Return where an image and the same moved by `shift` (first part >= 0) both have pixels."""
     (_, height, width), (dy, dx) = shape, shift
     rows_here, rows_there = slice(0, height - dy), slice(dy, height)
     left, right = slice(max(0, -dx), width - max(0, dx)), slice(max(0, dx), width + min(0, dx))
@@ -107,7 +107,7 @@ BLOB = (9.0, 6.0)
 
 
 def located(frames: UInt8Array, *, method: str) -> UInt8Array:  # -> (n, DIGITS, CROP, CROP)
-    """A crop of each digit of each frame, left to right, found by that method."""
+    """Return a crop of each digit of each frame, left to right, found by that method."""
     poses = np.zeros((len(frames), 3), dtype=np.float32)
     if method != "fixed":
         poses = _projected(frames) if method == "project" else _matched(frames)
@@ -115,7 +115,7 @@ def located(frames: UInt8Array, *, method: str) -> UInt8Array:  # -> (n, DIGITS,
 
 
 def _projected(frames: UInt8Array) -> FloatArray:  # (n_frames, 3)
-    """Poses from projection profiles: the window of rows, then of columns, with the most light."""
+    """Return poses by projection: the window of rows, then of columns, with the most light."""
     scale = scale_of(frames)
     reach = round(MAX_SHIFT * scale)
     light = _light(frames)
@@ -129,7 +129,7 @@ def _projected(frames: UInt8Array) -> FloatArray:  # (n_frames, 3)
 
 
 def _brightest_window(profile: FloatArray, window: int, reach: int) -> FloatArray:
-    """Centres (n,), from those of profiles (n, length): of the largest `window` in `reach`."""
+    """Return centres (n,) of the largest `window` in `reach` of profiles (n, length)."""
     sums = np.cumsum(np.pad(profile, ((0, 0), (1, 0))), axis=1)
     windows = sums[:, window:] - sums[:, :-window]
     middle = (profile.shape[1] - window) // 2
@@ -139,7 +139,7 @@ def _brightest_window(profile: FloatArray, window: int, reach: int) -> FloatArra
 
 
 def _matched(frames: UInt8Array) -> FloatArray:  # (n_frames, 3)
-    """Poses from matching three blobs in a row, at every shift and a few angles.
+    """Return poses from matching three blobs in a row, at every shift and a few angles.
 
     A frame's own match is averaged with that of the whole clip: the display shakes little from
     frame to frame, the noise much.
@@ -162,7 +162,7 @@ def _row_of_blobs(
     reach: int,
     scale: float,
 ) -> FloatArray:  # (n_frames, 2 reach + 1, 2 reach + 1)
-    """How well three blobs at this angle match, by shift of the middle one."""
+    """Return how well three blobs at this angle match, by shift of the middle one."""
     height, width = blobs.shape[1:]
     size = 2 * reach + 1
     total = np.zeros((len(blobs), size, size), dtype=np.float32)
@@ -175,14 +175,14 @@ def _row_of_blobs(
 
 
 def _light(frames: UInt8Array) -> FloatArray:
-    """Grey levels above the frame's median, which is background."""
+    """Return grey levels above the frame's median, which is background."""
     medians = np.median(frames[:, ::2, ::2].reshape(len(frames), -1), axis=1)
     above = frames.astype(np.float32) - medians.astype(np.float32)[:, None, None]
     return np.asarray(above, dtype=np.float32)
 
 
 def _cut(frames: UInt8Array, poses: FloatArray) -> UInt8Array:  # -> (n, DIGITS, CROP, CROP)
-    """The windows of the digits at poses (n, 3), turned upright, read bilinearly."""
+    """Return the windows of the digits at poses (n, 3), turned upright, read bilinearly."""
     scale = scale_of(frames)
     steps = ((np.arange(CROP) + 0.5) / CROP - 0.5) * WINDOW * scale
     along = (np.arange(DIGITS) - DIGITS // 2)[:, None] * PITCH * scale + steps  # (DIGITS, CROP)
@@ -195,7 +195,7 @@ def _cut(frames: UInt8Array, poses: FloatArray) -> UInt8Array:  # -> (n, DIGITS,
 
 
 def _bilinear(frames: UInt8Array, y: FloatArray, x: FloatArray) -> UInt8Array:  # y, x (n, ...)
-    """Grey levels between pixels; outside the frame its border goes on."""
+    """Return grey levels between pixels; outside the frame its border goes on."""
     height, width = frames.shape[1:]
     y = np.clip(y, 0, height - 1.001).astype(np.float32)
     x = np.clip(x, 0, width - 1.001).astype(np.float32)

@@ -35,19 +35,19 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 
 def scale_of(frames: UInt8Array) -> float:  # (n_frames, height, width)
-    """The scale at which these frames were sampled, read off their height."""
+    """Return the scale at which these frames were sampled, read off their height."""
     return float(frames.shape[1] / HEIGHT)
 
 
 def checked_clip(value: Payload) -> UInt8Array:  # (FRAMES, HEIGHT, WIDTH)
-    """The value as a clip; InvalidInput unless it is a uint8 array of shape (12, 64, 112)."""
+    """Return the value as a clip; InvalidInput unless a uint8 array of shape (12, 64, 112)."""
     shape = (FRAMES, HEIGHT, WIDTH)
     rule = f"a uint8 array of shape {shape}"
     return checked_array("clip", value, np.uint8, lambda its: its == shape, rule)
 
 
 def checked_frames(value: Payload) -> UInt8Array:  # (n_frames, height, width)
-    """The value as frames of a clip; InvalidInput unless uint8 and at one of the scales."""
+    """Return the value as frames of a clip; InvalidInput unless uint8 and at one of the scales."""
     sizes = [(int(HEIGHT * scale), int(WIDTH * scale)) for scale in SCALES]
     rule = f"a uint8 array of shape (frames, height, width), the last two among {sizes}"
     return checked_array(
@@ -56,7 +56,7 @@ def checked_frames(value: Payload) -> UInt8Array:  # (n_frames, height, width)
 
 
 def checked_crops(value: Payload) -> UInt8Array:  # (n_frames, DIGITS, CROP, CROP)
-    """The value as crops; InvalidInput unless a uint8 array of shape (at least 1, 3, 16, 16)."""
+    """Return the value as crops; InvalidInput unless uint8 of shape (at least 1, 3, 16, 16)."""
     shape = (DIGITS, CROP, CROP)
     rule = f"a uint8 array of shape (frames, *{shape})"
     return checked_array(
@@ -67,13 +67,13 @@ def checked_crops(value: Payload) -> UInt8Array:  # (n_frames, DIGITS, CROP, CRO
 def checked_numbers(
     field: str, value: Payload, length: int | None = None
 ) -> FloatArray:  # (n_frames, DIGITS, length)
-    """The value as finite numbers; InvalidInput unless float32 (at least 1, 3, length)."""
+    """Return the value as finite numbers; InvalidInput unless float32 (at least 1, 3, length)."""
 
     def fits(its: tuple[int, ...]) -> bool:
         return len(its) == 3 and its[0] > 0 and its[1] == DIGITS and length in (None, its[2])
 
     rule = f"a float32 array of shape (frames, {DIGITS}, {length or 'features'})"
-    found = checked_array(field, value, np.float32, fits, rule)
-    if not np.isfinite(found).all():
-        raise InvalidInput.of(field, "must be finite", described(found))
-    return found
+    numbers = checked_array(field, value, np.float32, fits, rule)
+    if not np.isfinite(numbers).all():
+        raise InvalidInput.of(field, "must be finite", described(numbers))
+    return numbers

@@ -51,7 +51,7 @@ LEAST_PROBABILITY = 1e-3
 
 
 def floats(weights: Weights, name: str) -> FloatArray:
-    """The array of that name, as numbers to calculate with."""
+    """Return the array of that name, as numbers to calculate with."""
     return weights[name].astype(np.float32, copy=False)
 
 
@@ -280,7 +280,7 @@ def _network(n_features: int) -> torch.nn.Sequential:
 
 
 def _predict(weights: Weights, features: FloatArray) -> FloatArray:
-    """The network of `_network`, run from its weights without building modules."""
+    """Return the network of `_network`, run from its weights without building modules."""
     import torch
     from torch.nn import functional
 

@@ -32,7 +32,7 @@ _PACKAGES = {"liberation": "fonts-liberation", "dejavu": "fonts-dejavu-core"}
 
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices: 80 configurations."""
+    """Return the pipeline with all its choices: 80 configurations."""
     packages = (package(name, extra=NAME) for name in ("cv2", "PIL", "rapidfuzz", "tesserocr"))
     fonts = (file(font.name, (font,), debian=_PACKAGES[font.parent.name]) for font in FONTS)
     return Pipeline(
@@ -61,14 +61,14 @@ def pipeline() -> Pipeline:
 
 
 def _score(output: Payload, expected: Payload) -> float:
-    """One less the character error rate, not below 0; runs of white space count as one space."""
+    """Return 1 less the character error rate, at least 0; white space counts as one space."""
     from rapidfuzz.distance import Levenshtein
 
-    shown = _one_spaced("expected", expected)
-    if not shown:
+    text = _one_spaced("expected", expected)
+    if not text:
         raise InvalidInput.of("expected", "must not be blank", expected)
-    edits = Levenshtein.distance(shown, _one_spaced("output", output))
-    return max(0.0, 1 - edits / len(shown))
+    edits = Levenshtein.distance(text, _one_spaced("output", output))
+    return max(0.0, 1 - edits / len(text))
 
 
 def _one_spaced(field: str, value: Payload) -> str:

@@ -36,12 +36,12 @@ UInt8Array: TypeAlias = NDArray[np.uint8]
 
 
 def checked_page(value: Payload) -> UInt8Array:  # (height, width)
-    """The value as a page as it comes; InvalidInput unless it has sides of 16 to 2048 pixels."""
+    """Return the value as a page; InvalidInput unless it has sides of 16 to 2048 pixels."""
     return _checked(value, SHORTEST_SIDE, LONGEST_SIDE)
 
 
 def checked_scaled_page(value: Payload) -> UInt8Array:  # (height, width)
-    """The value as a page at one of the scales; InvalidInput unless of 8 to 3072 pixels a side."""
+    """Return the value as a scaled page; InvalidInput unless of 8 to 3072 pixels a side."""
     return _checked(value, int(SHORTEST_SIDE * min(SCALES)), int(LONGEST_SIDE * max(SCALES)))
 
 
@@ -54,7 +54,7 @@ def _checked(value: Payload, shortest: int, longest: int) -> UInt8Array:
 
 
 def resized(page: UInt8Array, *, scale: float) -> UInt8Array:  # sides times the scale, rounded
-    """The page at that scale: mean of the area when smaller, cubic interpolation when larger."""
+    """Return the page at that scale: area means when smaller, cubic interpolation when larger."""
     if scale == 1:
         return np.ascontiguousarray(page)
     cv2 = opencv()
@@ -76,7 +76,7 @@ REACH = 13  # sides of the patches compared and of the window searched for them
 
 
 def cleaned(page: UInt8Array, *, kind: str) -> UInt8Array:  # (height, width), as the page
-    """The page, cleaned in that way; `otsu` and `adaptive` leave only black and white."""
+    """Return the page, cleaned in that way; `otsu` and `adaptive` leave only black and white."""
     cv2 = opencv()
     match kind:
         case "none":
@@ -100,7 +100,7 @@ BLOCKS = (4, 16)  # rows and columns of blocks whose brightness is compared
 
 
 def page_features(page: UInt8Array) -> NDArray[np.float64]:  # (height, width), >= 16 a side
-    """How hard a page looks.
+    """Return how hard a page looks.
 
     Gives (5,): noise level, mean brightness, shadow (brightest less darkest block), share of black
     and white pixels, share of the rows with text (their mean is nearer to that of the darkest row
@@ -123,7 +123,7 @@ def page_features(page: UInt8Array) -> NDArray[np.float64]:  # (height, width), 
 
 
 def noise_level(page: UInt8Array) -> float:
-    """Standard deviation of the noise, grey levels, as told by flat paper.
+    """Return standard deviation of the noise, grey levels, as told by flat paper.
 
     The robust standard deviation of the difference of neighbouring pixels (Rousseeuw and Croux
     1993), over sqrt(2) because both have the noise; every other row is looked at.
@@ -141,7 +141,7 @@ DUST = 6
 
 
 def read(page: UInt8Array, *, engine: str) -> str:  # (height, width)
-    """The text that the engine finds on the page, possibly none."""
+    """Return the text that the engine finds on the page, possibly none."""
     match engine:
         case "ocrad":
             return _read_by_program(page, "ocrad", "--format=utf8", "-")
@@ -156,7 +156,7 @@ def read(page: UInt8Array, *, engine: str) -> str:  # (height, width)
 def _read_by_program(page: UInt8Array, *command: str) -> str:
     height, width = page.shape
     image = f"P5 {width} {height} 255\n".encode() + page.tobytes()  # the format PGM
-    return output_of(command, given=image, timeout_s=TIMEOUT_S).decode(errors="replace")
+    return output_of(command, inputs=image, timeout_s=TIMEOUT_S).decode(errors="replace")
 
 
 MODELS = tuple(sorted(Path("/usr/share/tesseract-ocr").glob("*/tessdata/eng.traineddata")))
@@ -168,7 +168,7 @@ _in_use = Lock()  # the engine holds one page at a time, and threads may share t
 
 
 def read_by_tesseract(page: UInt8Array) -> str:  # (height, width)
-    """The text on the page, taken as one block of lines (page segmentation mode 6)."""
+    """Return the text on the page, taken as one block of lines (page segmentation mode 6)."""
     height, width = page.shape
     with _in_use:
         engine = _engine(MODELS[-1].parent)

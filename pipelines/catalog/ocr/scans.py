@@ -29,7 +29,7 @@ _FEWEST_WORDS = 5  # fewer are headings and ends of paragraphs
 
 @cache
 def all_lines() -> Sequence[str]:
-    """Lines of running text, each once, in the order of the documentation."""
+    """Return lines of running text, each once, in the order of the documentation."""
     from pydoc_data.topics import topics  # half a megabyte: only where pages are drawn
 
     lines = (line.strip() for topic in topics.values() for line in topic.splitlines())
@@ -58,7 +58,7 @@ SHADOW_EDGE = 40.0  # how soft the edge of a shadow is, pixels: scale of a logis
 
 
 def draw_scan(rng: np.random.Generator, lines: Sequence[str]) -> Example:
-    """A page, uint8 (140, 680), of two of the lines: skewed, in shadow, under noise and specks."""
+    """Return a page, uint8 (140, 680), of two lines: skewed, in shadow, under noise and specks."""
     font = _font(int(rng.integers(len(FONTS))), SIZES[rng.integers(len(SIZES))])
     text = [_fitting(lines[row], font) for row in rng.integers(len(lines), size=2)]
     ink, paper = rng.uniform(0, 70), rng.uniform(190, 250)
@@ -83,7 +83,7 @@ def _font(index: int, size: int) -> ImageFont.FreeTypeFont:
 
 
 def _fitting(line: str, font: ImageFont.FreeTypeFont) -> str:
-    """As many words from the start of the line as fit on the page."""
+    """Return as many words from the start of the line as fit on the page."""
     words = line.split()
     while len(words) > 1 and font.getlength(" ".join(words)) > WIDTH - 2 * MARGIN:
         words.pop()
@@ -93,7 +93,7 @@ def _fitting(line: str, font: ImageFont.FreeTypeFont) -> str:
 def _inked(
     text: str, font: ImageFont.FreeTypeFont, angle_deg: float
 ) -> NDArray[np.float32]:  # (HEIGHT, WIDTH)
-    """How much of each pixel is ink, in [0, 1]."""
+    """Return how much of each pixel is ink, in [0, 1]."""
     from PIL import Image, ImageDraw
 
     canvas = Image.new("L", (WIDTH, HEIGHT))
@@ -106,7 +106,7 @@ def _inked(
 
 
 def _light(shadow: float, middle: float) -> NDArray[np.float32]:  # (WIDTH,)
-    """Share of the light that reaches each column: less to the right of the shadow's middle."""
+    """Return the share of light that reaches each column: less right of the shadow's middle."""
     columns = np.arange(WIDTH, dtype=np.float32)
     covered = 1 / (1 + np.exp((middle - columns) / SHADOW_EDGE))
     return np.asarray(1 - shadow * covered, dtype=np.float32)

@@ -35,7 +35,7 @@ NEEDS = (package("bm25s", extra=NAME), package("rapidfuzz", extra=NAME))
 
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices: 288 configurations."""
+    """Return the pipeline with all its choices: 288 configurations."""
     from circinus.pipelines.catalog.retrieval.chain import chain
     from circinus.pipelines.langchain import Reading, pipeline_from_runnable
 
@@ -54,7 +54,7 @@ def pipeline() -> Pipeline:
 
 
 def _features(value: Payload) -> FloatArray:
-    """How heavy and how hard a request looks.
+    """Return how heavy and how hard a request looks.
 
     Gives (5,): characters and number of the documents; the question's terms, the share of them
     that no document has (misspelt or put in other words), and the smallest number of times that
@@ -75,11 +75,11 @@ def f1(output: Payload, expected: Payload) -> float:
     Case, punctuation and articles do not count. Without a common word it is 0. InvalidInput if
     either is no text or too long, or the expected answer has no word.
     """
-    given, right = _words("output", output), _words("expected", expected)
+    answered, right = _words("output", output), _words("expected", expected)
     if not right:
         raise InvalidInput.of("expected", "must have a word that is no article", expected)
-    common = (given & right).total()
-    return 2 * common / (given.total() + right.total())
+    common = (answered & right).total()
+    return 2 * common / (answered.total() + right.total())
 
 
 def _words(field: str, value: Payload) -> Counter[str]:

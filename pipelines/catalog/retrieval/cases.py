@@ -73,24 +73,24 @@ SHORTEST_MISSPELT = 5
 def draw_case(rng: np.random.Generator, names: Names) -> Example:
     """Return a question for an attribute of an entity; a document has the answer as it stands."""
     kind = _one(rng, tuple(ATTRIBUTES))
-    asked = _name(rng, names, kind)
+    subject = _name(rng, names, kind)
     attribute = _one(rng, ATTRIBUTES[kind])
-    answer = _value(rng, names, attribute.value, but=asked)
+    answer = _value(rng, names, attribute.value, but=subject)
     wording = int(rng.integers(len(attribute.statements)))
     statement = attribute.statements[wording].format(s="{s}", v=answer)
-    documents = [_document(rng, names, kind, asked, (attribute, statement))]
-    taken = {asked}
+    documents = [_document(rng, names, kind, subject, (attribute, statement))]
+    taken = {subject}
     for _ in range(int(rng.integers(FEWEST, MOST + 1)) - 1):
         other_kind = _one(rng, tuple(ATTRIBUTES))
         other = _name(rng, names, other_kind)
         if other_kind == kind and rng.random() < NAMESAKES:
-            other = _namesake(rng, asked, other)
+            other = _namesake(rng, subject, other)
         if other not in taken:  # nobody is described twice, or there would be two answers
             taken.add(other)
             documents.append(_document(rng, names, other_kind, other, None))
     if rng.random() >= SAME_WORDING:
         wording = int(rng.integers(len(attribute.questions)))
-    question = attribute.questions[wording].format(n=asked)
+    question = attribute.questions[wording].format(n=subject)
     asking: Payload = {
         "question": _misspelt(rng, question, _one(rng, TYPOS)),
         "documents": [documents[i] for i in rng.permutation(len(documents))],
@@ -103,9 +103,9 @@ def _document(
     names: Names,
     kind: str,
     name: str,
-    told: tuple[Attribute, str] | None,
+    answering: tuple[Attribute, str] | None,
 ) -> str:
-    """Everything about an entity in any order, other matters in between, under its name."""
+    """Return everything about an entity in any order, other matters in between, under its name."""
     pronoun = _one(rng, _WORDINGS["pronouns"][kind])
     full = f"The {name}" if kind == "machine" else name
     sentences: list[str] = []
@@ -113,8 +113,8 @@ def _document(
         attribute = ATTRIBUTES[kind][index]
         value = _value(rng, names, attribute.value, but=name)
         statement = _one(rng, attribute.statements)
-        if told is not None and attribute is told[0]:
-            statement = told[1]
+        if answering is not None and attribute is answering[0]:
+            statement = answering[1]
         subject = pronoun if sentences and rng.random() < PRONOUNS else full
         sentences.append(statement.format(s=subject, v=value))
         if rng.random() < 0.25:
@@ -153,11 +153,11 @@ def _name(rng: np.random.Generator, names: Names, kind: str) -> str:
     return _one(rng, names["town"])
 
 
-def _namesake(rng: np.random.Generator, asked: str, other: str) -> str:
-    """Somebody else with one word of the name asked for."""
-    words, others = asked.split(), other.split()
-    kept = int(rng.integers(len(words)))
-    return " ".join(words[i] if i == kept else others[i] for i in range(len(words)))
+def _namesake(rng: np.random.Generator, subject: str, other: str) -> str:
+    """Return somebody else with one word of the name asked for."""
+    words, others = subject.split(), other.split()
+    shared = int(rng.integers(len(words)))
+    return " ".join(words[i] if i == shared else others[i] for i in range(len(words)))
 
 
 def _misspelt(rng: np.random.Generator, question: str, share: float) -> str:
@@ -169,7 +169,7 @@ def _misspelt(rng: np.random.Generator, question: str, share: float) -> str:
 
 
 def _typo(rng: np.random.Generator, word: str) -> str:
-    """The word with two letters swapped, one left out or one doubled; its first letter stays."""
+    """Return the word with two letters swapped, one dropped or doubled; the first stays."""
     at = int(rng.integers(1, len(word) - 2))
     swapped = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
     return _one(rng, (swapped, word[:at] + word[at + 1 :], word[: at + 1] + word[at:]))

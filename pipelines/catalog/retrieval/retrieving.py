@@ -21,7 +21,7 @@ from circinus.pipelines.catalog.retrieval.wording import (
     RELATED,
     WORD,
     Span,
-    kind_asked,
+    expected_kind,
     names_in,
     sentences_of,
     spans_of,
@@ -47,14 +47,14 @@ def _best(passages: Sequence[str], scores: npt.ArrayLike, k: int) -> list[str]:
 
 
 def _contained(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Number of the question's words in each passage, `of` and `in` and parts of others too."""
+    """Return how many of the question's words each passage has, parts of others included."""
     terms = set(words_of(question))
     lowered = [passage.lower() for passage in passages]
     return np.array([sum(term in passage for term in terms) for passage in lowered], np.float64)
 
 
 def _bm25(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-    """BM25 as Lucene has it (Robertson and Zaragoza 2009), over whole words."""
+    """Return BM25 as Lucene has it (Robertson and Zaragoza 2009), over whole words."""
     import bm25s
 
     index = bm25s.BM25(backend="numpy")
@@ -63,17 +63,17 @@ def _bm25(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
 
 
 def _tfidf(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Cosine of tf-idf vectors of words and pairs of words."""
+    """Return the cosine of tf-idf vectors of words and pairs of words."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(token_pattern=WORD, ngram_range=(1, 2), sublinear_tf=True)
     rows = vectorizer.fit_transform(passages)
-    asked = vectorizer.transform([" ".join(terms_of(question))])
-    return np.asarray((rows @ asked.T).toarray()[:, 0], np.float64)
+    query = vectorizer.transform([" ".join(terms_of(question))])
+    return np.asarray((rows @ query.T).toarray()[:, 0], np.float64)
 
 
 def _hashed(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Cosine of tf-idf vectors of hashed letter sequences: a misspelt word is still near."""
+    """Return the cosine of tf-idf vectors of hashed letters: misspelt words stay near."""
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
     vectorizer = HashingVectorizer(  # counts: rare sequences are told apart before lengths are
@@ -81,8 +81,8 @@ def _hashed(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
     )
     weighting = TfidfTransformer(sublinear_tf=True)
     rows = weighting.fit_transform(vectorizer.transform(passages))
-    asked = weighting.transform(vectorizer.transform([" ".join(terms_of(question))]))
-    return np.asarray((rows @ asked.T).toarray()[:, 0], np.float64)
+    query = weighting.transform(vectorizer.transform([" ".join(terms_of(question))]))
+    return np.asarray((rows @ query.T).toarray()[:, 0], np.float64)
 
 
 RETRIEVERS: Mapping[str, Ranking] = {
@@ -118,7 +118,7 @@ def _by_overlap(question: str, passages: Sequence[str]) -> list[str]:
 
 def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
     """With s likeness of spelling or meaning; what has no span of the kind asked for is last."""
-    terms, kind = terms_of(question), kind_asked(question)
+    terms, kind = terms_of(question), expected_kind(question)
     weights = emphasis(terms, question)
     scores = [
         float(weights @ likeness(terms, words_of(passage)).max(axis=1))
@@ -162,15 +162,15 @@ PER_RANK = 0.97  # a passage's evidence counts this many times that of the passa
 
 
 def _first(question: str, passages: Sequence[str]) -> str:
-    """The first candidate of the first passage that has one."""
-    kind = kind_asked(question)
+    """Return the first candidate of the first passage that has one."""
+    kind = expected_kind(question)
     found = (span.text for passage in passages for span in spans_of(passage, kind, question))
     return next(found, "")
 
 
 def _window(question: str, passages: Sequence[str]) -> str:
-    """The first candidate of the sentence with most of the question's weight, word for word."""
-    kind = kind_asked(question)
+    """Return the first candidate of the sentence that has most of the question's weight."""
+    kind = expected_kind(question)
     sentences = [sentence for passage in passages for sentence in sentences_of(passage)]
     terms, texts = terms_of(question), [words_of(sentence) for sentence in sentences]
     weights = np.array(weights_of(terms, texts))
@@ -184,7 +184,7 @@ def _window(question: str, passages: Sequence[str]) -> str:
 
 
 def _evidence(question: str, passages: Sequence[str]) -> str:
-    """The candidate c with the largest sum over t of w_t max over v of s(t, v) f(t, c, v).
+    """Return the candidate c with the largest sum over t of w_t max over v of s(t, v) f(t, c, v).
 
     f is 1 for names, which may stand far away, and exp(-d(c, v) / REACH) for other terms.
     """
@@ -193,7 +193,7 @@ def _evidence(question: str, passages: Sequence[str]) -> str:
 
 
 def _scored(question: str, passages: Sequence[str]) -> Iterator[tuple[float, str]]:
-    kind, terms, names = kind_asked(question), terms_of(question), names_in(question)
+    kind, terms, names = expected_kind(question), terms_of(question), names_in(question)
     weights = emphasis(terms, question)
     fades = np.array([[float(term not in names)] for term in terms])
     for rank, passage in enumerate(passages):
@@ -205,7 +205,7 @@ def _scored(question: str, passages: Sequence[str]) -> Iterator[tuple[float, str
 
 
 def _distances(span: Span, n_words: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Words between a span and each word of its text; 0 inside it."""
+    """Return words between a span and each word of its text; 0 inside it."""
     places = np.arange(n_words, dtype=np.float64)
     return np.maximum(0, np.maximum(span.first - places, places - (span.end - 1)))
 

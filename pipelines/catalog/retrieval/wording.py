@@ -36,7 +36,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def has_word(text: str) -> bool:
-    """Say whether there is a word in a text; cheaper than looking for all."""
+    """Return whether there is a word in a text; cheaper than looking for all."""
     return _WORD.search(text) is not None
 
 
@@ -96,21 +96,21 @@ class Span:
     end: int
 
 
-def kind_asked(question: str) -> SpanKind:
+def expected_kind(question: str) -> SpanKind:
     """Return what a question asks for; a person when nothing in it says."""
-    return next((kind for kind, asked in _ASKED if asked.search(question)), SpanKind.PERSON)
+    return next((kind for kind, pattern in _ASKED if pattern.search(question)), SpanKind.PERSON)
 
 
 def spans_of(text: str, kind: SpanKind, question: str) -> list[Span]:
     """Return the spans of a kind, in order, without those that share a word with the question."""
     known = set(words_of(question))
     spans, before, first = [], 0, 0
-    for found in _PATTERNS[kind].finditer(text):
-        words = words_of(found.group())
-        first += len(words_of(text[before : found.start()]))
-        before = found.start()
+    for match in _PATTERNS[kind].finditer(text):
+        words = words_of(match.group())
+        first += len(words_of(text[before : match.start()]))
+        before = match.start()
         if not known & set(words):
-            spans.append(Span(text=found.group(), first=first, end=first + len(words)))
+            spans.append(Span(text=match.group(), first=first, end=first + len(words)))
     return spans
 
 

@@ -32,7 +32,7 @@ NAME = "speech"
 
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices: 108 configurations."""
+    """Return the pipeline with all its choices: 108 configurations."""
     checked_words = partial(checked_transcript, "transcript")
     return Pipeline(
         name=NAME,
@@ -58,7 +58,10 @@ def pipeline() -> Pipeline:
 def _score(output: Payload, expected: Payload) -> float:
     from jiwer import wer
 
-    said, heard = checked_transcript("expected", expected), checked_transcript("output", output)
-    if not said.split():
-        raise InvalidInput.of("expected", "must have a word", said)
-    return max(0.0, 1.0 - wer(said, heard))
+    expected_words, words = (
+        checked_transcript("expected", expected),
+        checked_transcript("output", output),
+    )
+    if not expected_words.split():
+        raise InvalidInput.of("expected", "must have a word", expected_words)
+    return max(0.0, 1.0 - wer(expected_words, words))

@@ -25,30 +25,30 @@ _SHUFFLED_BY_SEED = 5
 
 
 def grammar() -> str:
-    """The commands as a JSGF grammar."""
+    """Return the commands as a JSGF grammar."""
     forms = (" ".join(f"({slot})" for slot in form) for form in COMMANDS)
     return f"#JSGF V1.0; grammar house; public <command> = {' | '.join(forms)};"
 
 
 @cache
 def commands() -> tuple[str, ...]:
-    """All sentences of the grammar, each once."""
+    """Return all sentences of the grammar, each once."""
     return _sentences(COMMANDS)
 
 
 @cache
 def spoken(forms: tuple[Form, ...]) -> Sequence[str]:
-    """The sentences that examples say, in a fixed shuffled order."""
+    """Return the sentences that examples say, in a fixed shuffled order."""
     return [text for at, text in enumerate(_shuffled(forms)) if at % _SHARE_OF_MODEL]
 
 
 def written() -> Sequence[str]:
-    """The sentences that only the language model is made of."""
+    """Return the sentences that only the language model is made of."""
     return [*_shuffled(COMMANDS)[::_SHARE_OF_MODEL], *_shuffled(FREE)[::_SHARE_OF_MODEL]]
 
 
 def vocabulary() -> Sequence[str]:
-    """All words of the domain, in the order of the alphabet."""
+    """Return all words of the domain, in the order of the alphabet."""
     slots = (slot for form in COMMANDS + FREE for slot in form)
     return sorted({word for slot in slots for word in slot.replace("|", " ").split()})
 

@@ -60,12 +60,12 @@ class Sound:
 
 
 def checked_recording(value: Payload) -> Samples:  # (n,)
-    """The value as an input; InvalidInput unless it is int16, of one axis and within lengths."""
+    """Return the value as an input; InvalidInput unless int16, of one axis, within lengths."""
     return _samples("recording", value, RATE)
 
 
 def checked_sound(value: Payload) -> Sound:
-    """The value as sound; InvalidInput unless a dict of a known rate and of samples that fit."""
+    """Return the value as sound; InvalidInput unless a dict of a known rate and its samples."""
     if not (isinstance(value, dict) and set(value) == {"rate", "samples"}):
         raise InvalidInput.of("sound", "must be a dict of rate and samples", _described(value))
     rate = value["rate"]
@@ -75,7 +75,7 @@ def checked_sound(value: Payload) -> Sound:
 
 
 def checked_transcript(field: str, value: Payload) -> str:
-    """The value as words; InvalidInput unless a text of no more than is said in `LONGEST_S`."""
+    """Return the value as words; InvalidInput unless a text as long as `LONGEST_S` allows."""
     if not isinstance(value, str):
         raise InvalidInput.of(field, "must be a text", _described(value))
     if len(value) > MOST_CHARACTERS:
@@ -89,7 +89,7 @@ def _described(value: object) -> str:
 
 
 def as_samples(wave: FloatArray) -> Samples:  # (n,) -> (n,)
-    """A wave as whole numbers, cut off where they end."""
+    """Return a wave as whole numbers, cut off where they end."""
     return np.clip(np.rint(wave), -FULL_SCALE - 1, FULL_SCALE).astype(np.int16)
 
 
@@ -104,12 +104,12 @@ def _samples(field: str, value: Payload, rate: int) -> Samples:
 
 
 def sampled(recording: Samples, *, rate: int) -> Sound:
-    """A recording, which is at `RATE`, at another rate."""
+    """Return a recording, which is at `RATE`, at another rate."""
     return resampled(Sound(rate=RATE, samples=recording), rate)
 
 
 def resampled(sound: Sound, rate: int) -> Sound:
-    """The sound at another rate, filtered against aliases; itself where the rate is the same."""
+    """Return the sound at another rate, filtered against aliases; itself at the same rate."""
     if rate == sound.rate:
         return sound
     from scipy.signal import resample_poly
@@ -131,7 +131,7 @@ _TINY = 1e-9  # digital silence has no magnitude to divide by
 
 
 def denoised(sound: Sound, *, kind: str) -> Sound:
-    """The sound, cleaned in that way."""
+    """Return the sound, cleaned in that way."""
     if kind == "none":
         return sound
     return _filtered(sound, _subtracting if kind == "mask200" else _gating)
@@ -155,7 +155,7 @@ def _gating(magnitudes: FloatArray) -> FloatArray:
 
 
 def _filtered(sound: Sound, gain: Callable[[FloatArray], FloatArray]) -> Sound:
-    """The sound with the spectrum `G X`, whose frames overlap and add up."""
+    """Return the sound with the spectrum `G X`, whose frames overlap and add up."""
     hop = int(sound.rate * FRAME_S) // HOPS
     frame = hop * HOPS
     window = np.sin(np.pi * (np.arange(frame) + 0.5) / frame) ** 2
@@ -191,20 +191,20 @@ _ALL_PHONES = 1e-300  # a beam that no phone falls out of
 
 
 def decoded(sound: Sound, *, lm: str, effort: str) -> str:
-    """The words heard, in lower case and parted by spaces; empty where nothing is understood."""
-    heard = resampled(sound, RATE).samples.tobytes()
+    """Return the words, in lower case, parted by spaces; empty where none is recognised."""
+    audio = resampled(sound, RATE).samples.tobytes()
     decoder, turn = _decoder(lm, effort)
     with turn:
         if lm == "grammar":
             decoder.activate_search(_FORGETTING)
-            _hear(decoder, _hiss())
+            _decode(decoder, _hiss())
             decoder.activate_search(_LISTENING)
-        _hear(decoder, heard)
-        found = decoder.hyp()
-    return str(found.hypstr) if found else ""
+        _decode(decoder, audio)
+        hypothesis = decoder.hyp()
+    return str(hypothesis.hypstr) if hypothesis else ""
 
 
-def _hear(decoder: Decoder, sound: bytes) -> None:
+def _decode(decoder: Decoder, sound: bytes) -> None:
     decoder.reinit_feat()
     decoder.start_utt()
     decoder.process_raw(sound, full_utt=True)
@@ -219,7 +219,7 @@ def _hiss() -> bytes:
 
 @cache
 def _decoder(lm: str, effort: str) -> tuple[Decoder, Lock]:
-    """A decoder, and the lock that says whose turn it is."""
+    """Return a decoder, and the lock that says whose turn it is."""
     from pocketsphinx import Decoder, get_model_path
     from pocketsphinx.lm import ArpaBoLM
 
@@ -251,7 +251,7 @@ def _decoder(lm: str, effort: str) -> tuple[Decoder, Lock]:
 
 
 def _pronunciations(dictionary: Path) -> str:
-    """The lines of the words we know: a small lexicon is read and searched faster."""
+    """Return the lines of the words we know: a small lexicon is read and searched faster."""
     known = set(vocabulary())
     with dictionary.open(encoding="utf-8") as lines:  # `word phones` or `word(2) phones`
         return "".join(line for line in lines if line.split(" ")[0].split("(")[0] in known)
@@ -262,10 +262,10 @@ CLOSE = 80
 
 
 def corrected(transcript: str, *, kind: str) -> str:
-    """The transcript, or the nearest command where one is near."""
+    """Return the transcript, or the nearest command where one is near."""
     if kind == "none":
         return transcript
     from rapidfuzz import fuzz, process
 
-    found = process.extractOne(transcript, commands(), scorer=fuzz.ratio, score_cutoff=CLOSE)
-    return found[0] if found else transcript
+    closest = process.extractOne(transcript, commands(), scorer=fuzz.ratio, score_cutoff=CLOSE)
+    return closest[0] if closest else transcript

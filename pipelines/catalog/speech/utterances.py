@@ -21,23 +21,25 @@ _TIMEOUT_S = 10.0
 
 
 def draw_utterance(rng: np.random.Generator, seed: int) -> Example:
-    """A recording, (n,) int16 at `RATE`, of a sentence from the part of the seed, and its words.
+    """Return a recording, (n,) int16 at `RATE`, of a sentence from the seed's part, and its words.
 
     Two times of three it is a command, else a free sentence.
     """
     sentences = part_of(spoken(COMMANDS if rng.random() < 2 / 3 else FREE), seed)
     words = sentences[int(rng.integers(len(sentences)))]
     voice = VOICES[rng.integers(len(VOICES))]
-    said = _said(words, voice, pace=rng.uniform(0.85, 1.15))
-    said = np.pad(said * (LOUDNESS / _rms(said)), (int(_LEAD_S * RATE), int(_TAIL_S * RATE)))
+    voice_sound = _synthesised(words, voice, pace=rng.uniform(0.85, 1.15))
+    voice_sound = np.pad(
+        voice_sound * (LOUDNESS / _rms(voice_sound)), (int(_LEAD_S * RATE), int(_TAIL_S * RATE))
+    )
     snr_db = SNRS_DB[rng.integers(len(SNRS_DB))]
-    around = noise(NOISES[rng.integers(len(NOISES))], len(said), rng)
-    mixed = said + around * (LOUDNESS / _rms(around) * 10 ** (-snr_db / 20))
+    around = noise(NOISES[rng.integers(len(NOISES))], len(voice_sound), rng)
+    mixed = voice_sound + around * (LOUDNESS / _rms(around) * 10 ** (-snr_db / 20))
     return Example(input=as_samples(mixed), expected=words)
 
 
 def recording_features(recording: Samples) -> FloatArray:  # (n,), at least 200 ms
-    """How hard and how heavy a recording looks, for stratified sampling.
+    """Return how hard and how heavy a recording looks, for stratified sampling.
 
     Gives (4,): seconds, loudness of the quiet (dB), how far the voice stands above it (dB), and
     the share of sign changes in the first 200 ms, where nobody speaks yet: the pitch of the noise.
@@ -51,7 +53,7 @@ def recording_features(recording: Samples) -> FloatArray:  # (n,), at least 200 
     return np.array([len(recording) / RATE, quiet, loud - quiet, changes])
 
 
-def _said(words: str, voice: str, *, pace: float) -> FloatArray:  # (n,)
+def _synthesised(words: str, voice: str, *, pace: float) -> FloatArray:  # (n,)
     stretch = f"duration_stretch={1 / pace:.3f}"
     # flite writes files only; its standard output is one.
     command = ("flite", "-voice", voice, "--setf", stretch, "-t", words, "-o", "/dev/stdout")
@@ -70,7 +72,7 @@ _LOWEST_HZ = 100.0  # coloured noise gets no louder below: a voice has nothing t
 
 
 def noise(kind: str, length: int, rng: np.random.Generator) -> FloatArray:  # (length,)
-    """Noise of that kind, one of `NOISES`."""
+    """Return noise of that kind, one of `NOISES`."""
     match kind:
         case "white":
             return rng.standard_normal(length)
@@ -83,7 +85,7 @@ def noise(kind: str, length: int, rng: np.random.Generator) -> FloatArray:  # (l
 
 
 def _coloured(length: int, power: float, rng: np.random.Generator) -> FloatArray:
-    """Noise whose magnitude falls with frequency, to that power."""
+    """Return noise whose magnitude falls with frequency, to that power."""
     whole = length + -length % RATE  # of entire seconds, whose transforms are fast
     hertz = np.fft.rfftfreq(whole, 1 / RATE)
     spectrum = np.fft.rfft(rng.standard_normal(whole))
@@ -91,7 +93,7 @@ def _coloured(length: int, power: float, rng: np.random.Generator) -> FloatArray
 
 
 def _hum(length: int, rng: np.random.Generator) -> FloatArray:
-    """A tone of a motor with its overtones, and a little hiss."""
+    """Return a tone of a motor with its overtones, and a little hiss."""
     turns = rng.uniform(95, 125) * np.arange(length) / RATE
     phases = rng.uniform(0, 2 * np.pi, _OVERTONES)
     hum = 0.1 * rng.standard_normal(length)
@@ -101,6 +103,6 @@ def _hum(length: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _talker(length: int, rng: np.random.Generator) -> FloatArray:
-    """A voice without words: noise with the spectrum of speech, in the rhythm of syllables."""
+    """Return a voice without words: noise with the spectrum and the rhythm of speech."""
     turns = rng.uniform(2.5, 5) * np.arange(length) / RATE + rng.random()
     return _coloured(length, -1, rng) * np.maximum(np.sin(2 * np.pi * turns), 0)

@@ -32,7 +32,7 @@ NAME = "tracking"
 
 
 def pipeline() -> Pipeline:
-    """The pipeline with all its choices: 180 configurations."""
+    """Return the pipeline with all its choices: 180 configurations."""
     return Pipeline(
         name=NAME,
         metric="IDF1 of the tracks, at an IoU of 0.5",

@@ -30,13 +30,13 @@ BLUR = 1.2
 
 
 def sampled(clip: UInt8Array, *, stride: int) -> Footage:  # (n_frames, height, width)
-    """Every `stride`-th frame, from the first on."""
+    """Return every `stride`-th frame, from the first on."""
     frames = np.ascontiguousarray(clip[::stride])
     return Footage(frames=frames, stride=stride, length=len(clip))
 
 
 def resized(footage: Footage, *, width: int) -> Footage:
-    """Frames of that width and in proportion; those that are no wider stay as they are."""
+    """Return frames of that width and in proportion; those that are no wider stay as they are."""
     _, height_now, width_now = footage.frames.shape
     if width >= width_now:
         return footage
@@ -46,13 +46,13 @@ def resized(footage: Footage, *, width: int) -> Footage:
 
 
 def _shrunk(frames: UInt8Array, size: tuple[int, int]) -> UInt8Array:
-    """Frames of that (width, height)."""
+    """Return frames of that (width, height)."""
     cv2 = opencv()
     return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames])
 
 
 def denoised(footage: Footage, *, kind: str) -> Footage:
-    """The frames as they are (`none`) or under a Gaussian (`gauss`)."""
+    """Return the frames as they are (`none`) or under a Gaussian (`gauss`)."""
     if kind == "none":
         return footage
     cv2 = opencv()
@@ -72,9 +72,9 @@ def shifts(frames: UInt8Array) -> FloatArray:  # (n_frames, height, width) -> (n
     size = (frames.shape[2] // factor, frames.shape[1] // factor)
     small = _shrunk(frames, size).astype(np.float32)
     window = cv2.createHanningWindow(size, cv2.CV_32F)
-    found = np.array([cv2.phaseCorrelate(small[0], frame, window)[0] for frame in small])
-    found[np.abs(found).max(axis=1) > FARTHEST * size[0]] = 0.0
-    return np.asarray(found * factor)
+    candidates = np.array([cv2.phaseCorrelate(small[0], frame, window)[0] for frame in small])
+    candidates[np.abs(candidates).max(axis=1) > FARTHEST * size[0]] = 0.0
+    return np.asarray(candidates * factor)
 
 
 Masks = Iterator[UInt8Array]
@@ -92,7 +92,7 @@ SEED = 48
 
 
 def _differences(frames: UInt8Array) -> Masks:
-    """What differs from the frame before and from the one after (Collins et al. 2000), filled."""
+    """Return what differs from the frames before and after (Collins et al. 2000), filled."""
     cv2 = opencv()
     limit = _limit(frames)
     steps = [cv2.absdiff(before, frame) for before, frame in pairwise(frames)]
@@ -103,7 +103,7 @@ def _differences(frames: UInt8Array) -> Masks:
 
 
 def _from_median(frames: UInt8Array) -> Masks:
-    """What differs from the median of some frames."""
+    """Return what differs from the median of some frames."""
     cv2 = opencv()
     limit = _limit(frames)
     background = _median(frames[_spread(len(frames), KEYFRAMES)])
@@ -112,7 +112,7 @@ def _from_median(frames: UInt8Array) -> Masks:
 
 
 def _from_steady_median(frames: UInt8Array) -> Masks:
-    """The same, with the background moved to where the camera looks, in the light of the frame."""
+    """Return the same, the background moved with the camera and lit as the frame."""
     cv2 = opencv()
     limit = _limit(frames)
     ways = shifts(frames)
@@ -126,7 +126,7 @@ def _from_steady_median(frames: UInt8Array) -> Masks:
 
 
 def _mixtures(frames: UInt8Array) -> Masks:
-    """What no likely Gaussian of its pixel explains (Zivkovic 2004)."""
+    """Return what no likely Gaussian of its pixel explains (Zivkovic 2004)."""
     cv2 = opencv()
     variance = max(15.0, 1.2 * _noise(frames) ** 2)
     subtractor = cv2.createBackgroundSubtractorMOG2(2 * LESSONS, 12, False)
@@ -138,7 +138,7 @@ def _mixtures(frames: UInt8Array) -> Masks:
 
 
 def _neighbours(frames: UInt8Array) -> Masks:
-    """What has too few neighbours among earlier values (Zivkovic and van der Heijden 2006)."""
+    """Return what has few neighbours among earlier values (Zivkovic, van der Heijden 2006)."""
     cv2 = opencv()
     cv2.setRNGSeed(SEED)
     distance2 = max(200.0, 8 * _noise(frames) ** 2)
@@ -157,7 +157,7 @@ FOREGROUNDS: Mapping[str, Callable[[UInt8Array], Masks]] = {
 
 
 def _subtracted(apply: Callable[..., UInt8Array], frames: UInt8Array) -> Masks:
-    """The masks that `apply` of one of OpenCV's background subtractors gives, as it learns."""
+    """Return the masks of one of OpenCV's background subtractors, as it learns."""
     for index in _spread(len(frames), LESSONS):
         apply(frames[index])
     for frame in frames:
@@ -165,29 +165,29 @@ def _subtracted(apply: Callable[..., UInt8Array], frames: UInt8Array) -> Masks:
 
 
 def _limit(frames: UInt8Array) -> float:
-    """Grey levels from which on a difference is more than noise."""
+    """Return grey levels from which on a difference is more than noise."""
     return max(FLOOR, NOISES * _noise(frames))
 
 
 def _noise(frames: UInt8Array) -> float:
-    """Grey levels: robust standard deviation of the steps between the first two frames."""
+    """Return grey levels: robust standard deviation of the steps between the first two frames."""
     steps = frames[1, ::2, ::2].astype(np.float32) - frames[0, ::2, ::2]
     return 1.4826 / 2**0.5 * float(np.median(np.abs(steps - np.median(steps))))
 
 
 def _spread(n_frames: int, most: int) -> list[int]:
-    """Indices of at most so many frames, evenly spread from the first to the last."""
+    """Return indices of at most so many frames, evenly spread from the first to the last."""
     return sorted({round(index) for index in np.linspace(0, n_frames - 1, most).tolist()})
 
 
 def _median(frames: UInt8Array) -> UInt8Array:
-    """The middle value of each pixel; of an even number of frames, the lower of the two."""
+    """Return the middle value of each pixel; of an even number of frames, the lower of the two."""
     middle = (len(frames) - 1) // 2
     return np.asarray(np.partition(frames, middle, axis=0)[middle])
 
 
 def _moved(image: UInt8Array, way: FloatArray, gain: float) -> UInt8Array:
-    """The image moved by (x, y) pixels, times a gain."""
+    """Return the image moved by (x, y) pixels, times a gain."""
     cv2 = opencv()
     size = image.shape[::-1]
     turn = np.array([[1, 0, way[0]], [0, 1, way[1]]], dtype=np.float32)
@@ -201,7 +201,7 @@ SMALLEST = 80  # pixels of the clip that a region must cover
 
 
 def detected(footage: Footage, *, method: str) -> Detections:
-    """Boxes of the regions that move, found by a method of `FOREGROUNDS`."""
+    """Return boxes of the regions that move, found by a method of `FOREGROUNDS`."""
     boxes: list[list[int]] = []
     looks: list[UInt8Array] = []
     masks = FOREGROUNDS[method](footage.frames)
@@ -221,7 +221,7 @@ def detected(footage: Footage, *, method: str) -> Detections:
 
 
 def _regions(mask: UInt8Array, scale: float) -> Iterator[tuple[int, int, int, int]]:
-    """Boxes (x, y, w, h), pixels of the mask, of its largest regions, largest first."""
+    """Return boxes (x, y, w, h), pixels of the mask, of its largest regions, largest first."""
     cv2 = opencv()
     opened = cv2.morphologyEx(mask, cv2.MORPH_OPEN, _square(SPECK / scale))
     closed = cv2.morphologyEx(opened, cv2.MORPH_CLOSE, _square(GAP / scale))

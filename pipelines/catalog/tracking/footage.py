@@ -62,7 +62,7 @@ class Detections:
 
 
 def checked_clip(value: Payload) -> UInt8Array:  # (n_frames, height, width)
-    """The value as a clip; InvalidInput unless uint8, of three axes and within the limits."""
+    """Return the value as a clip; InvalidInput unless uint8, of three axes, within limits."""
     limits = ((FEWEST_FRAMES, MOST_FRAMES), *((SHORTEST_SIDE, LONGEST_SIDE),) * 2)
 
     def fits(its: tuple[int, ...]) -> bool:
@@ -77,7 +77,7 @@ def checked_clip(value: Payload) -> UInt8Array:  # (n_frames, height, width)
 
 
 def checked_footage(value: Payload) -> Footage:
-    """The value as some frames of a clip; InvalidInput unless a dict of its fields."""
+    """Return the value as some frames of a clip; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
     field, scale = "footage.frames", parts.get("scale")
     stride, length = _stride_and_length("footage", parts)
@@ -95,7 +95,7 @@ def checked_footage(value: Payload) -> Footage:
 
 
 def checked_detections(value: Payload) -> Detections:
-    """The value as what a detector found; InvalidInput unless a dict of its fields."""
+    """Return the value as what a detector found; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
     stride, length = _stride_and_length("detections", parts)
     boxes = _rows("detections.boxes", parts.get("boxes"), np.int16, 5, length * MOST_BOXES)
@@ -109,7 +109,7 @@ def checked_detections(value: Payload) -> Detections:
 
 
 def checked_tracks(field: str, value: Payload) -> BoxArray:  # (n, 6)
-    """The value as rows of frame, identity, x, y, w, h; InvalidInput unless int16, sizes >= 1."""
+    """Return rows of frame, identity, x, y, w, h; InvalidInput unless int16, sizes >= 1."""
     rows = _rows(field, value, np.int16, 6, MOST_FRAMES * MOST_TRACKS)
     if np.any(rows[:, 4:] < 1):
         raise InvalidInput.of(field, "must have sizes >= 1", described(rows))
@@ -141,7 +141,7 @@ noise for each pixel of a clip would take most of the time of making it."""
 
 
 def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Example:
-    """A clip of 3 to 10 sprites under noise, flickering light, shake and mutual occlusion.
+    """Return a clip of 3 to 10 sprites under noise, flickering light, shake and mutual occlusion.
 
     It is uint8 (FRAMES, HEIGHT, WIDTH); expected are the tracks, int16 (n, 6): frame, identity,
     x, y, w, h of each sprite that can be seen. Background and sprites look like the tiles, pieces
@@ -188,7 +188,7 @@ def _light(rng: np.random.Generator) -> NDArray[np.float64]:  # (FRAMES,), times
 
 
 def _noise(rng: np.random.Generator) -> NDArray[np.int16]:  # (NOISE_FRAMES * HEIGHT * WIDTH,)
-    """Noise of one strength, enough for some frames."""
+    """Return noise of one strength, enough for some frames."""
     strength = np.float32(2 + 26 * rng.random() ** 1.5)
     values = strength * rng.standard_normal(NOISE_FRAMES * HEIGHT * WIDTH, dtype=np.float32)
     return np.asarray(np.rint(values), dtype=np.int16)
@@ -197,7 +197,7 @@ def _noise(rng: np.random.Generator) -> NDArray[np.int16]:  # (NOISE_FRAMES * HE
 def _seen(
     view: UInt8Array, light: float, noise: NDArray[np.int16], rng: np.random.Generator
 ) -> UInt8Array:
-    """The view, lit, under some of the noise."""
+    """Return the view, lit, under some of the noise."""
     cv2 = opencv()
     start = int(rng.integers(0, len(noise) - view.size + 1))
     here = noise[start : start + view.size].reshape(view.shape)
@@ -208,7 +208,7 @@ def _seen(
 def _painted(
     background: UInt8Array, sprites: Sequence[Sprite], time: int
 ) -> tuple[UInt8Array, NDArray[np.int8]]:
-    """The scene, and whose each pixel is: a sprite's number, or -1. Later sprites hide earlier."""
+    """Return the scene, and the sprite of each pixel, or -1. Later sprites hide earlier ones."""
     scene = background.copy()
     owners = np.full(scene.shape, -1, dtype=np.int8)
     for number, sprite in enumerate(sprites):
@@ -222,7 +222,7 @@ def _painted(
 def _boxes(
     owners: NDArray[np.int8], sprites: Sequence[Sprite], time: int, corner: tuple[int, int]
 ) -> list[list[int]]:  # owners (HEIGHT, WIDTH)
-    """Whole boxes, also of what is half hidden, cut at the edges of the frame."""
+    """Return whole boxes, also of what is half hidden, cut at the edges of the frame."""
     seen = np.bincount(owners.ravel() + 1, minlength=len(sprites) + 1)[1:]
     rows = []
     for number, sprite in enumerate(sprites):
@@ -254,7 +254,7 @@ def drawn_sprites(
 
 
 def _greys(rng: np.random.Generator, behind: float, *, count: int) -> list[float]:
-    """Mean greys, off the background's; alike in half of the clips: there a look tells little."""
+    """Return mean greys, off the background's; alike in half of the clips: looks tell little."""
     steps = rng.uniform(50, 205, count)
     alike = steps[0] + rng.normal(0, 10, count)
     chosen = alike if rng.random() < 0.5 else steps
@@ -298,7 +298,7 @@ ROWS, COLUMNS = 2, 3
 
 @cache
 def tiles() -> tuple[UInt8Array, ...]:
-    """The tiles in grey, disjoint, in a fixed order; read-only."""
+    """Return the tiles in grey, disjoint, in a fixed order; read-only."""
     return tuple(
         tile
         for photograph in map(_photograph, PHOTOGRAPHS)
@@ -320,7 +320,7 @@ def _photograph(name: str) -> UInt8Array:
 
 
 def clip_features(clip: UInt8Array) -> NDArray[np.float64]:  # (n_frames, height, width)
-    """How hard a clip looks, from a few of its pixels, for stratified sampling.
+    """Return how hard a clip looks, from a few of its pixels, for stratified sampling.
 
     Gives (5,): noise level (robust standard deviation of the steps between neighbouring pixels of
     the first frame), light (standard deviation of the frames' brightness), change (mean, then 99th

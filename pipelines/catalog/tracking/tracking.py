@@ -38,13 +38,13 @@ from circinus.pipelines.catalog.tracking.footage import BoxArray, Detections, Fl
 
 
 def iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 4) -> (n, m)
-    """Intersection over union, in [0, 1]."""
+    """Return intersection over union, in [0, 1]."""
     common, union, _ = _areas(a, b)
     return common / union
 
 
 def generalised_iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 4) -> (n, m)
-    """The IoU less the share of the box around both that is in neither, in (-1, 1].
+    """Return the IoU less the share of the box around both that is in neither, in (-1, 1].
 
     Below 0 it tells near boxes from far, both of IoU 0 (Rezatofighi et al. 2019, algorithm 1).
     """
@@ -53,7 +53,7 @@ def generalised_iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 
 
 
 def _areas(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Areas of the intersection, the union and the smallest box around both, (n, m) each."""
+    """Return areas of intersection, union and the smallest box around both, (n, m) each."""
     low_a, low_b = a[:, None, :2], b[None, :, :2]
     high_a, high_b = low_a + a[:, None, 2:], low_b + b[None, :, 2:]
     sides = np.minimum(high_a, high_b) - np.maximum(low_a, low_b)
@@ -67,7 +67,7 @@ Pairs = list[tuple[int, int]]  # (row, column), no row or column twice
 
 
 def greedy_pairs(costs: FloatArray, limit: float) -> Pairs:  # (n, m)
-    """The cheapest pair first, then the cheapest of what it leaves; none dearer than the limit."""
+    """Return pairs, the cheapest of those left at each step; none dearer than the limit."""
     rows, columns = set[int](), set[int]()
     pairs: Pairs = []
     for place in np.argsort(costs, axis=None, kind="stable").tolist():
@@ -82,7 +82,7 @@ def greedy_pairs(costs: FloatArray, limit: float) -> Pairs:  # (n, m)
 
 
 def best_pairs(costs: FloatArray, limit: float) -> Pairs:  # (n, m)
-    """The pairs of least cost in all, where going unpaired costs the limit for each row."""
+    """Return the pairs of least cost in all, where going unpaired costs the limit for each row."""
     from scipy.optimize import linear_sum_assignment  # slow to import: only where it is used
 
     rows, columns = linear_sum_assignment(np.minimum(costs, limit))
@@ -93,24 +93,26 @@ def best_pairs(costs: FloatArray, limit: float) -> Pairs:  # (n, m)
 HIT = 0.5  # IoU from which on a box counts as found
 
 
-def idf1(found: BoxArray, true: BoxArray) -> float:  # (n, 6): frame, identity, x, y, w, h
-    """Share of boxes found under the right identity, in [0, 1]; 1 where there are none at all."""
+def idf1(predicted: BoxArray, true: BoxArray) -> float:  # (n, 6): frame, identity, x, y, w, h
+    """Return the share of boxes under the right identity, in [0, 1]; 1 if there are none."""
     from scipy.optimize import linear_sum_assignment  # slow to import: only where it is used
 
-    if not len(true) or not len(found):
-        return float(len(true) == len(found))
-    N = _agreeing_frames(found, true)
+    if not len(true) or not len(predicted):
+        return float(len(true) == len(predicted))
+    N = _agreeing_frames(predicted, true)
     IDTP = N[linear_sum_assignment(N, maximize=True)].sum()
-    return float(2 * IDTP / (len(true) + len(found)))
+    return float(2 * IDTP / (len(true) + len(predicted)))
 
 
-def _agreeing_frames(found: BoxArray, true: BoxArray) -> FloatArray:
+def _agreeing_frames(predicted: BoxArray, true: BoxArray) -> FloatArray:
     true_ids, i = np.unique(true[:, 1], return_inverse=True)
-    found_ids, j = np.unique(found[:, 1], return_inverse=True)
-    N = np.zeros((len(true_ids), len(found_ids)))
+    predicted_ids, j = np.unique(predicted[:, 1], return_inverse=True)
+    N = np.zeros((len(true_ids), len(predicted_ids)))
     for time in np.unique(true[:, 0]):
-        here, there = true[:, 0] == time, found[:, 0] == time
-        hits = iou(true[here, 2:].astype(np.float64), found[there, 2:].astype(np.float64)) >= HIT
+        here, there = true[:, 0] == time, predicted[:, 0] == time
+        hits = (
+            iou(true[here, 2:].astype(np.float64), predicted[there, 2:].astype(np.float64)) >= HIT
+        )
         N[np.ix_(i[here], j[there])] += hits
     return N
 
@@ -131,7 +133,7 @@ class Motion:
     c: float = FIRST_SPEED
 
     def after(self, t: float) -> Motion:
-        """What is known of it `t` frames later, unseen."""
+        """Return what is known of it `t` frames later, unseen."""
         return Motion(
             x=self.x + t * self.v,
             v=self.v,
@@ -141,7 +143,7 @@ class Motion:
         )
 
     def seen(self, x: FloatArray) -> Motion:
-        """What is known of it once it was seen at `x`."""
+        """Return what is known of it once it was seen at `x`."""
         gain_x, gain_v = self.a / (self.a + R), self.b / (self.a + R)
         innovation = x - self.x
         return Motion(
@@ -154,17 +156,17 @@ class Motion:
 
 
 def motion_of(box: FloatArray) -> Motion:
-    """What is known of a box (x, y, w, h) that was seen once."""
+    """Return what is known of a box (x, y, w, h) that was seen once."""
     return Motion(x=centred(box), v=np.zeros(4))
 
 
 def centred(box: FloatArray) -> FloatArray:
-    """Centre and size of a box (x, y, w, h)."""
+    """Return centre and size of a box (x, y, w, h)."""
     return np.concatenate([box[:2] + box[2:] / 2, box[2:]])
 
 
 def cornered(x: FloatArray) -> FloatArray:
-    """The box (x, y, w, h) of a centre and size; never smaller than a pixel."""
+    """Return the box (x, y, w, h) of a centre and size; never smaller than a pixel."""
     size = np.maximum(x[2:], 1.0)
     return np.concatenate([x[:2] - size / 2, size])
 
@@ -198,7 +200,7 @@ class _Method:
 
 
 def tracked(detections: Detections, *, method: str) -> BoxArray:  # (n, 6)
-    """Rows of frame, identity, x, y, w, h for all frames of the clip, by one of `METHODS`."""
+    """Return rows of frame, identity, x, y, w, h of all frames, by one of `METHODS`."""
     tracks = _followed(detections, METHODS[method])
     fewest = max(FEWEST_SIGHTS, SHORTEST // detections.stride)
     lasting = [track for track in tracks if len(track.times) >= fewest]

@@ -23,7 +23,7 @@ from circinus.pipelines.catalog.retrieval.retrieving import (
 )
 from circinus.pipelines.catalog.retrieval.wording import (
     SpanKind,
-    kind_asked,
+    expected_kind,
     names_in,
     sentences_of,
     spans_of,
@@ -222,7 +222,7 @@ def test_a_question_asks_for_spans_of_a_kind(
     question: str, kind: SpanKind, spans: list[str]
 ) -> None:
     text = "In 1801 Alric Ashby of Elmby Works made it in Norham; it has 1900 kilograms."
-    assert kind_asked(question) is kind
+    assert expected_kind(question) is kind
     assert [span.text for span in spans_of(text, kind, question)] == spans
 
 
