@@ -13,8 +13,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
-from circinus.scheduler.pool.throughput_bound import throughput_bound
-from circinus.scheduler.pool.throughput_bounds import throughput_bounds
+from circinus.scheduler.pool.throughput_bounds import throughput_bound, throughput_bounds
 
 POOLS, SIZES, QOS_S = 1000, 100, 0.35
 _SOME = 50  # pools of the baseline

@@ -9,11 +9,11 @@ from scipy.optimize import linear_sum_assignment
 
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
+from circinus.scheduler.dispatch.baselines import MinCostMatching
 from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency
-from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.problem import Candidate, PlanOption, Problem, validate
 
 TIERS = (

@@ -12,7 +12,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import PlanArrays
 from circinus.scheduler.compiled.placement import Placement
-from circinus.scheduler.ilp.policy import Ilp
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Priced
 from circinus.scheduler.problem import validate

@@ -31,6 +31,7 @@ from circinus.api.cli import (
     serving,
 )
 from circinus.api.cli.command import EPILOG, command, wrapped
+from circinus.pipelines.execution.needs import missing, package
 
 app = typer.Typer(
     name="circinus",
@@ -68,6 +69,9 @@ class _Studies(TyperGroup):
 
     @cached_property
     def _loaded(self) -> TyperGroup:
+        if lacking := missing([package("matplotlib", extra="studies")]):
+            typer.echo(f"Studies need {lacking[0]}.", err=True)
+            raise typer.Exit(2)
         from circinus.api.cli.study import group
 
         return get_group(group())

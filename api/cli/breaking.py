@@ -28,8 +28,7 @@ if TYPE_CHECKING:  # what sends and judges is for who asks for it
     from circinus.api.bootstrap.ramping import Ramping
     from circinus.api.schemas.routes import BreakingPointView
     from circinus.deploy.runtime.ramping import Ramped, RampSettings, SentLate
-    from circinus.scheduler.routing.breaking_point import RampStep
-    from circinus.scheduler.routing.ramp import NextRate
+    from circinus.scheduler.routing.breaking_point import NextRate, RampStep
 
 _COLUMNS = ("unit", "requests/s", "95 % interval", "p50", "p95", "stopped by", "USD per 1,000")
 _OF_STEP = ("per_s", "requests", "failed", "served_per_s", "mean_s", "p50_s", "p95_s", "busy")

@@ -234,7 +234,7 @@ def _units(route: ClusterRoute, steered: RouteSteered) -> list[dict[str, object]
 
 
 def _suffices(route: ClusterRoute, steered: RouteSteered) -> bool:
-    from circinus.scheduler.routing.traffic_weights import supply_per_s
+    from circinus.scheduler.routing.traffic import supply_per_s
 
     supply = supply_per_s(route.route.units, steered.traffic.numbers)
     return supply >= route.route.demand_per_s

@@ -33,7 +33,7 @@ def weights(
     """
     # a solver, that no other command should wait for
     from circinus.api.use_cases.routes import weighed
-    from circinus.scheduler.routing.traffic_weights import RouteMethod
+    from circinus.scheduler.routing.traffic import RouteMethod
 
     checks.among("--method", method, [*RouteMethod])
     told = weighed(checked(RouteInput, read_document(file)).route, RouteMethod(method))

@@ -34,6 +34,7 @@ from circinus.studies.planning import report
 from circinus.studies.planning import study as planning_study
 from circinus.studies.planning.contestants import ADAPTERS, names
 from circinus.studies.profiling import study as profiling_study
+from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import markdown
 from circinus.studies.trace import front as trace_front
 from circinus.studies.trace import stalling
@@ -84,7 +85,7 @@ def trace(
 
         summary = run(loaded, dataset, out, overwrite=overwrite, observer=show)
     found = trace_front.tradeoff(load_trace(out))
-    (out / "pareto.svg").write_text(trace_front.picture(found), encoding="utf-8")
+    (out / "pareto.svg").write_text(svg(trace_front.picture(found)), encoding="utf-8")
     (out / "pareto.md").write_text(trace_front.table(found) + "\n", encoding="utf-8")
     told = asdict(summary) | {
         "accuracy_span": found.accuracy_span,
@@ -194,8 +195,8 @@ def planning(
             lines.update({f"{row.trace} {row.slo} {row.method}": (tenth, told)})
 
         rows = planning_study.run(asked, out, observer=show)
-    for name, svg in report.pictures(rows).items():
-        (out / name).write_text(svg, encoding="utf-8")
+    for name, figure in report.pictures(rows).items():
+        (out / name).write_text(svg(figure), encoding="utf-8")
     cells, shown = report.summary(rows), report.coverage(rows)
     tables = markdown(cells, report.PlanningCell), markdown(shown, report.Coverage)
     screen.show("\n\n".join(tables), document={"cells": cells, "calibration": shown})

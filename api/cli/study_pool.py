@@ -17,23 +17,24 @@ from circinus.api.cli.options import numbers
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.io.files import read_file
-from circinus.scheduler.pool.pools import PoolSpace
-from circinus.scheduler.pool.ribbon_trial import EarlyEnd
+from circinus.scheduler.pool.ribbon_space import EarlyEnd
+from circinus.scheduler.pool.search import PoolSpace
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import parse_latencies
 from circinus.scheduler.simulation.trying import TrialLoad
 from circinus.studies.pool import study as pool_study
 from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
-from circinus.studies.pool.load_change import LoadChange, LoadChangeRow
 from circinus.studies.pool.lookups import (
+    MOST_OF_A_TYPE,
     PRICE_FILE,
     PUBLISHED,
     PoolLookup,
     PoolProfile,
+    SimulatedLoad,
     prices_of,
     read_lookup,
 )
-from circinus.studies.pool.simulated import MOST_OF_A_TYPE, SimulatedLoad
+from circinus.studies.pool.study import LoadChange, LoadChangeRow
 from circinus.studies.report.tables import markdown, written
 
 _COUNTS = (

@@ -19,15 +19,15 @@ from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.clock import ProcessorClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.ilp.model import Objective
-from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.ilp import Objective
+from circinus.scheduler.pool.search import Pool
 from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch import live as live_study
 from circinus.studies.dispatch import pool_change as pool_change_study
-from circinus.studies.dispatch import pool_change_report
 from circinus.studies.dispatch import study as dispatch_study
 from circinus.studies.dispatch import unlike as unlike_study
+from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import markdown
 from circinus.studies.scheduling import gap, problems
 from circinus.studies.scheduling.problems import Weights
@@ -138,7 +138,7 @@ def dispatch(
         load=load_of(mix, arrivals, after=mix_after, at=change_at),
     )
     rows = dispatch_study.run(study, out, ProcessorClock())
-    (out / "dispatch.svg").write_text(dispatch_study.picture(rows))
+    (out / "dispatch.svg").write_text(svg(dispatch_study.picture(rows)))
     (out / "dispatch.html").write_text(dispatch_study.page(rows, requests))
     figures = {name: _figures(group) for name, group in dispatch_study.summary(rows).items()}
     lines = [f"{'policy':<18}{'pool':<14}{'allowable, 1/s':>15}{'sd':>8}{'worst late, ms':>16}"]
@@ -189,10 +189,10 @@ def pool_change(
         evaluations=evaluations,
     )
     rows = pool_change_study.run(study, out)
-    (out / "pool-change.svg").write_text(pool_change_report.picture(rows))
-    lines = pool_change_report.lines_of(rows)
+    (out / "pool-change.svg").write_text(svg(pool_change_study.picture(rows)))
+    lines = pool_change_study.lines_of(rows)
     screen.show(
-        markdown(lines, pool_change_report.PoolChangeLine),
+        markdown(lines, pool_change_study.PoolChangeLine),
         document={"folder": out, "lines": lines},
     )
 

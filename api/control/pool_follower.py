@@ -26,7 +26,7 @@ from circinus.api.use_cases.query_pools import apply_pool
 from circinus.deploy.runtime.demand import TrafficNews
 from circinus.pipelines.errors import CircinusError
 from circinus.scheduler.pool.monitor import TrafficChange
-from circinus.scheduler.rolling.chosen import Slices
+from circinus.scheduler.rolling.pooling import Slices
 
 ENOUGH = 1_000
 """Requests of a new mix whose sizes tell which pool is best for it."""

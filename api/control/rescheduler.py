@@ -30,8 +30,8 @@ from circinus.api.use_cases.scheduling import (
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Schedule, Slice
-from circinus.scheduler.rolling.chosen import ChosenPool
-from circinus.scheduler.rolling.renumbering import numbering, renumbered
+from circinus.scheduler.rolling.live import numbering, renumbered
+from circinus.scheduler.rolling.pooling import ChosenPool
 from circinus.scheduler.rolling.replicas import (
     FollowedLoad,
     ReplicaSettings,
@@ -215,7 +215,7 @@ class Rescheduler:
                 overdue=tuple(sorted(times.overdue)),
                 extras=self._extra_slices(),
                 pools={query: pool.slices for query, pool in step.pools.items()},
-                lacking=step.lacking,
+                lacking=step.no_room,
             ),
             # a record for each query that caused a displacement
             tuple(
@@ -224,7 +224,7 @@ class Rescheduler:
                 for by in (found.by or (None,))
             ),
         )
-        for query_id, why in step.unfit.items():
+        for query_id, why in step.invalid.items():
             only = self._pools.pop(query_id).slices
             self.parts.store.drop_pool(query_id, at=now, why=why, only=only)
         words = {found.query_id: found.words for found in step.displaced}

@@ -8,12 +8,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from circinus.api.drawing.marks import cross, dot, marks
-from circinus.api.drawing.plot import PlotArea
+from circinus.api.drawing.plot import Axis, PlotArea, linear
 from circinus.api.drawing.svg import ACCENT, drawing, element, title, words
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import TrialView
 from circinus.api.text import formats
-from circinus.studies.report.charts import Axis, linear
 
 _SIZE = (600, 396)
 _FAR = 2.5  # times the farthest plan or bound: what is beyond is drawn at the edge

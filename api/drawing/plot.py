@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, isfinite, log10
 
 from circinus.api.drawing.svg import element, words
-from circinus.studies.report.charts import Axis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """The values along one side of a plot."""
+
+    label: str  # what it measures, with its unit
+    low: float  # the value at its beginning
+    high: float  # that at its end, `> low`
+    ticks: Sequence[tuple[float, str]]  # values that are labelled, and how, in rising order
+
+    def part(self, value: float) -> float:
+        """Return where a value stands: 0 at the beginning, 1 at the end."""
+        return (value - self.low) / (self.high - self.low)
+
+
+def linear(values: Iterable[float], label: str, *, zero: bool = True) -> Axis:
+    """Return an axis over finite values and, if `zero`, 0; ticks are at 1, 2 or 5 x 10^n."""
+    known = [*filter(isfinite, values)]
+    if zero or not known:
+        known.append(0.0)
+    low, high = min(known), max(known)
+    rough = (high - low or 1.0) / 5
+    decade = 10.0 ** floor(log10(rough))
+    step = next(m * decade for m in (1, 2, 5, 10) if m * decade >= rough * (1 - 1e-9))
+    first = floor(low / step + 1e-9)
+    last = max(ceil(high / step - 1e-9), first + 1)
+    ticks = [(i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
+    return Axis(label=label, low=first * step, high=last * step, ticks=ticks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +74,19 @@ class PlotArea:
         yield words(self.up.label, self.left, self.top - 9, font_weight=600)
         if self.labelled:
             yield words(self.across.label, right, bottom + 34, text_anchor="end", font_weight=600)
+
+    def line(
+        self, points: Iterable[tuple[float, float]], colour: str, *, dashes: str = ""
+    ) -> Iterator[str]:
+        """Yield a line through points, from left to right."""
+        path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
+        look = {"fill": "none", "stroke": colour, "stroke_width": 2}
+        yield element("polyline", points=path, stroke_dasharray=dashes or None, **look)
+
+    def dots(self, points: Iterable[tuple[float, float]], colour: str) -> Iterator[str]:
+        """Yield a dot at each of the points."""
+        for x, y in points:
+            yield element("circle", cx=self.x(x), cy=self.y(y), r=2.5, fill=colour)
 
     def level(self, value: float, text: str) -> Iterator[str]:
         """Yield a bound that what is above it keeps."""

@@ -2,76 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import isfinite
 
+from circinus.api.drawing.plot import PlotArea, linear
+from circinus.api.drawing.svg import COLOURS, drawing, element, words
 from circinus.api.schemas.routes import BreakingPointView
-from circinus.studies.report.charts import COLOURS, Axis, Panel, Point, Series, chart, linear
 
+_SIZE = (600, 560)
 _BLUE, _RED, _GREEN, *_, _GREY = COLOURS
+_LEGEND = (
+    *(("p50", _BLUE, ""), ("p95", _RED, ""), ("allowed", _RED, "6 4"), ("served", _GREEN, "")),
+    *(("all that come", _GREY, "2 4"), ("breaking point, 95 % interval", _GREY, "")),
+)
 
 
-def ramp_chart(found: BreakingPointView) -> str:
+def ramp_chart(ramp: BreakingPointView) -> str:
     """Return it as SVG: two panels, one below the other."""
-    steps, rates = found.steps, [step.per_s for step in found.steps]
-    across = linear(rates, "requests/s that come")
+    steps, rates = ramp.steps, [step.per_s for step in ramp.steps]
     p50 = [(s.per_s, s.p50_s * 1e3) for s in steps if s.p50_s is not None]
     p95 = [(s.per_s, s.p95_s * 1e3) for s in steps if s.p95_s is not None]
     served = [(s.per_s, s.served_per_s) for s in steps]
-    allowed = [] if found.latency_s is None else [found.latency_s * 1e3]
+    allowed = [] if ramp.latency_s is None else [ramp.latency_s * 1e3]
     slowest = [y for _, y in (*p50, *p95) if isfinite(y)]
     # Of what is far beyond what is allowed nobody needs to know how far.
-    shown = [min(y, 5 * allowed[0]) for y in slowest] if allowed else slowest
-    late = linear([*shown, *allowed], "latency, ms")
-    panels = [
-        Panel(
-            title=f"{found.unit}: {_told(found)}",
-            x=across,
-            y=late,
-            series=[
-                *_marks(found, across, late),
-                *[_limit(each, across) for each in allowed],
-                Series(points=_within(p50, late), colour=_BLUE, name="p50", radius=2.5),
-                Series(points=_within(p95, late), colour=_RED, name="p95", radius=2.5),
-            ],
-        )
-    ]
+    visible = [min(y, 5 * allowed[0]) for y in slowest] if allowed else slowest
+    across = linear(rates, "requests/s that come")
+    late = PlotArea(
+        across=across, up=linear([*visible, *allowed], "latency, ms"),
+        left=66, top=64, width=510, height=170, labelled=False,
+    )  # fmt: skip
     up = linear([*rates, *(y for _, y in served)], "requests/s served")
-    ends = [(0.0, 0.0), (max(rates), max(rates))]
-    panels.append(
-        Panel(
-            title="Served",
-            x=across,
-            y=up,
-            series=[
-                *_marks(found, across, up),
-                Series(points=ends, colour=_GREY, name="all that come", dashes="2 4"),
-                Series(points=served, colour=_GREEN, name="served", radius=2.5),
-            ],
-        )
-    )
-    return chart(panels, title=f"Breaking point of {found.unit}", width=600)
+    all_served = PlotArea(across=across, up=up, left=66, top=284, width=510, height=170)
+    parts = [words(f"{ramp.unit}: {_figures(ramp)}", 66, 24, font_weight=600)]
+    for panel in (late, all_served):
+        parts += [*panel.frame(), *_interval(panel, ramp)]
+    ends = (across.low, across.high)
+    for bound in allowed:
+        parts += late.line([(x, bound) for x in ends], _RED, dashes="6 4")
+    parts += _measured(late, p50, _BLUE)
+    parts += _measured(late, p95, _RED)
+    parts += all_served.line([(0.0, 0.0), (max(rates), max(rates))], _GREY, dashes="2 4")
+    parts += _measured(all_served, served, _GREEN)
+    parts += _legend()
+    return drawing(f"Breaking point of {ramp.unit}", _figures(ramp), _SIZE, parts)
 
 
-def _told(found: BreakingPointView) -> str:
-    high = "" if found.high_per_s is None else f"{found.high_per_s:.4g}"
-    return f"{found.per_s:.4g}/s ({found.low_per_s:.4g} to {high or 'more'})"
+def _figures(ramp: BreakingPointView) -> str:
+    high = "" if ramp.high_per_s is None else f"{ramp.high_per_s:.4g}"
+    return f"{ramp.per_s:.4g}/s ({ramp.low_per_s:.4g} to {high or 'more'})"
 
 
-def _marks(found: BreakingPointView, across: Axis, up: Axis) -> list[Series]:
-    low = max(found.low_per_s, across.low)
-    high = across.high if found.high_per_s is None else min(found.high_per_s, across.high)
-    end, whole = [(low, up.low), (high, up.low)], [(up.low, up.high)] * 2
-    line = [(found.per_s, up.low), (found.per_s, up.high)]
-    return [
-        Series(points=end, colour=_GREY, line=False, band=whole),
-        Series(points=line, colour=_GREY, name="breaking point, 95 % interval"),
-    ]
+def _interval(panel: PlotArea, ramp: BreakingPointView) -> Iterator[str]:
+    """Yield the breaking point as an upright line within its interval."""
+    across, up = panel.across, panel.up
+    high = across.high if ramp.high_per_s is None else ramp.high_per_s
+    left, right = panel.x(ramp.low_per_s), panel.x(high)
+    size = {"width": right - left, "height": panel.height}
+    yield element("rect", x=left, y=panel.top, **size, fill=_GREY, fill_opacity=0.15)
+    yield from panel.line([(ramp.per_s, up.low), (ramp.per_s, up.high)], _GREY)
 
 
-def _limit(allowed_ms: float, across: Axis) -> Series:
-    ends = [(across.low, allowed_ms), (across.high, allowed_ms)]
-    return Series(points=ends, colour=_RED, name="allowed", dashes="6 4")
+def _measured(
+    panel: PlotArea, points: Iterable[tuple[float, float]], colour: str
+) -> Iterator[str]:
+    known = [*points]
+    yield from panel.line(known, colour)
+    yield from panel.dots(known, colour)
 
 
-def _within(points: list[Point], up: Axis) -> list[Point]:
-    return [(x, min(y, up.high)) for x, y in points]
+def _legend() -> Iterator[str]:
+    for i, (name, colour, dashes) in enumerate(_LEGEND):
+        x, y = 66 + i % 4 * 130, 516 + i // 4 * 20
+        look = {"stroke": colour, "stroke_width": 2, "stroke_dasharray": dashes or None}
+        yield element("line", x1=x, x2=x + 24, y1=y - 4, y2=y - 4, **look)
+        yield words(name, x + 30, y)

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from circinus.api.drawing.front import Bounds, accuracy_axis
 from circinus.api.drawing.marks import marks
-from circinus.api.drawing.plot import PlotArea
+from circinus.api.drawing.plot import PlotArea, linear
 from circinus.api.drawing.svg import ACCENT, drawing, element, words
 from circinus.api.schemas.progress import TrialView
 from circinus.planner.search.result import TrialState
-from circinus.studies.report.charts import linear
 
 _SIZE = (600, 360)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from circinus.api.drawing.plot import Axis, linear
 from circinus.api.drawing.svg import drawing, element, fitted, of_tier, title, words
 from circinus.api.schemas.explanation import ExplanationView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.text import formats
 from circinus.planner.answers.explaining import OperatorPart
-from circinus.studies.report.charts import Axis, linear
 
 _WIDTH, _LEFT, _SPAN, _TOP = 900.0, 120.0, 760.0, 34.0
 _ROW, _BAR = 40.0, 26.0

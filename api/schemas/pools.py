@@ -13,8 +13,8 @@ from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks, ranges
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.pool.pools import MOST_OF_TYPE
-from circinus.scheduler.rolling.chosen import SLICES
+from circinus.scheduler.pool.search import MOST_OF_TYPE
+from circinus.scheduler.rolling.pooling import SLICES
 
 LEAST_GAP_S = 1e-9
 """That one of recorded gaps has at least: of lesser ones the mean may be 0."""

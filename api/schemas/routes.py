@@ -14,7 +14,7 @@ from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.routing.breaking_point import BreakingReason
 from circinus.scheduler.routing.regimes import Regime, RegimeSettings
-from circinus.scheduler.routing.traffic_weights import RouteMethod
+from circinus.scheduler.routing.traffic import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute, ExecutionMode
 
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"

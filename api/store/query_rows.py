@@ -30,7 +30,7 @@ from circinus.api.store.records import (
     to_document,
 )
 from circinus.api.store.tables import DOCUMENT, SERIAL, Base, PlanRow, TrialRow, tell
-from circinus.scheduler.rolling.chosen import ChosenPool, Slices
+from circinus.scheduler.rolling.pooling import ChosenPool, Slices
 
 
 class QueryRow(Base):

@@ -25,8 +25,8 @@ from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import Query
 from circinus.planner.search.result import PlanningProgress, PlanningSummary
 from circinus.scheduler.problem import Schedule, Slice
-from circinus.scheduler.rolling.chosen import Slices
-from circinus.scheduler.rolling.renumbering import Numbering
+from circinus.scheduler.rolling.live import Numbering
+from circinus.scheduler.rolling.pooling import Slices
 
 Value = TypeVar("Value")
 
@@ -291,7 +291,7 @@ class InForce:
     made_at: float = 0.0  # 0 before the first
     # tier, or type as `TIER/TYPE`, -> how many there were
     machines: Mapping[str, int] = field(default_factory=dict)
-    # how the machines of tiers with types are numbered, see `scheduler.rolling.renumbering`
+    # how the machines of tiers with types are numbered, see `scheduler.rolling.live`
     types: Numbering = field(default_factory=dict)
     # live query -> when it was served or put out last, or came
     since: Mapping[str, float] = field(default_factory=dict)

@@ -41,7 +41,7 @@ from circinus.api.store.records import (
 from circinus.api.store.routes import SqlRoutes
 from circinus.api.store.schedules import IN_FORCE, ScheduleStore
 from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, ScheduleRow, tell
-from circinus.scheduler.rolling.chosen import Slices
+from circinus.scheduler.rolling.pooling import Slices
 
 _CANCELLED = "cancelled"
 

@@ -9,7 +9,7 @@ from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
 from circinus.pipelines.io.instance_types import Catalogue, PricedType, known_types
-from circinus.scheduler.pool.pools import MOST_OF_TYPE
+from circinus.scheduler.pool.search import MOST_OF_TYPE
 from circinus.scheduler.simulation.choosing import (
     best_within,
     cheapest_for_rate,

@@ -40,8 +40,7 @@ from circinus.pipelines.model.profile import IntArray
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.problem import Assignment
-from circinus.scheduler.rolling.chosen import ChosenPool, Slices, require_pool
-from circinus.scheduler.rolling.pooling import pooled, room_for
+from circinus.scheduler.rolling.pooling import ChosenPool, Slices, pooled, require_pool, room_for
 from circinus.scheduler.simulation.measurements import measured
 
 HEADROOM = 1.1

@@ -31,16 +31,23 @@ from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines import checks
 from circinus.pipelines import units as words
 from circinus.scheduler.routing.regimes import (
-    CapacitySeen,
+    CapacityObservation,
     Regime,
     RegimeSettings,
     RegimeState,
     stepped,
 )
 from circinus.scheduler.routing.routers import with_room
-from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic, spread_traffic
-from circinus.scheduler.routing.traffic_weights import RouteMethod, mean_latency_s, supply_per_s
-from circinus.scheduler.routing.unit_counts import all_counts, least_usd_per_hour
+from circinus.scheduler.routing.traffic import (
+    RouteMethod,
+    RouteTraffic,
+    all_counts,
+    cheapest_traffic,
+    least_usd_per_hour,
+    mean_latency_s,
+    spread_traffic,
+    supply_per_s,
+)
 from circinus.scheduler.routing.units import EndpointRoute
 
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
@@ -50,7 +57,7 @@ def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> 
     """Return numbers and weights in both regimes, and which of them the route is in."""
     there = all_counts(route)
     cheapest, spread = cheapest_traffic(route, method), spread_traffic(route, method, there)
-    seen = CapacitySeen(at_s=0.0, wanted=cheapest.numbers, available=there)
+    seen = CapacityObservation(at_s=0.0, wanted=cheapest.numbers, available=there)
     state = stepped(RegimeState(), seen, RegimeSettings())
     why = state.why if state.regime is Regime.CAPACITY else "all that is wanted can be had"
     least = least_usd_per_hour(route)

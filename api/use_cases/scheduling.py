@@ -33,9 +33,8 @@ from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Schedule, Slice
 from circinus.scheduler.rolling.ageing import Preemption, preemptions
-from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool, Slices
-from circinus.scheduler.rolling.pooling import bound
-from circinus.scheduler.rolling.renumbering import numbering, renumbered
+from circinus.scheduler.rolling.live import numbering, renumbered
+from circinus.scheduler.rolling.pooling import NO_POOL, ChosenPool, Slices, bound
 from circinus.scheduler.rolling.scheduler import Times
 
 

@@ -21,12 +21,14 @@ from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.breaking_point import (
     BreakingLimits,
     BreakingPoint,
+    NextRate,
+    RampObservation,
+    RampPlan,
     RampStep,
-    RampStepSeen,
     breaking_point,
     judged,
+    next_rate,
 )
-from circinus.scheduler.routing.ramp import NextRate, RampPlan, next_rate
 
 _LATE = 0.95  # quantile of what requests are sent late by
 _MOST_LATE_S, _MOST_LATE = 0.005, 0.1
@@ -130,7 +132,7 @@ async def ramped(
     )
 
 
-def _most_late_s(seen: RampStepSeen, limits: BreakingLimits) -> float:
+def _most_late_s(seen: RampObservation, limits: BreakingLimits) -> float:
     """Return by how much requests may be sent late: a tenth of what the step is judged by."""
     if limits.latency_s is not None:
         return max(_MOST_LATE_S, _MOST_LATE * limits.latency_s)
@@ -158,7 +160,7 @@ class _Sender:
 
     async def send(
         self, rate: NextRate, generator: np.random.Generator
-    ) -> tuple[RampStepSeen, float]:
+    ) -> tuple[RampObservation, float]:
         """Return what came of a step, and by how much 95 % of it was sent late at most."""
         count = max(int(generator.poisson(rate.per_s * rate.lasts_s)), 1)
         due_s = np.sort(generator.uniform(0.0, rate.lasts_s, count))  # (n,)
@@ -169,7 +171,7 @@ class _Sender:
                 await asyncio.sleep(max(since + at_s - self.clock.now(), 0.0))
                 going.create_task(self._one(since, rows[i]))
         sent_s, took_s, busy_s = rows.T
-        seen = RampStepSeen(
+        seen = RampObservation(
             per_s=rate.per_s,
             lasted_s=rate.lasts_s,
             sent_s=sent_s,

@@ -28,8 +28,7 @@ from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.payload import Payload
 from circinus.scheduler.routing.regimes import RegimeSettings, RegimeState
 from circinus.scheduler.routing.routers import RegimeRouter, with_room
-from circinus.scheduler.routing.traffic import RouteTraffic
-from circinus.scheduler.routing.traffic_weights import RouteMethod
+from circinus.scheduler.routing.traffic import RouteMethod, RouteTraffic
 from circinus.scheduler.routing.turns import UnitTurns, parts_now
 from circinus.scheduler.routing.units import EndpointRoute
 

@@ -52,7 +52,7 @@ class RuleInput(NamedTuple):
 class Kernel(Protocol):
     """A compiled rule: fills `answer`, shape (m,), and keeps nothing."""
 
-    def __call__(self, settings: FloatArray, seen: RuleInput, answer: IntArray, /) -> None:
+    def __call__(self, settings: FloatArray, inputs: RuleInput, answer: IntArray, /) -> None:
         """Answer for each waiting request."""
 
 
@@ -103,7 +103,7 @@ def settings_of(policy: CompiledPolicy) -> FloatArray:
     return np.array(astuple(policy), dtype=np.float64)
 
 
-def seen_in(state: DispatchState) -> RuleInput:
+def rule_input(state: DispatchState) -> RuleInput:
     """Return what a rule sees of a state."""
     return RuleInput(
         state.waited_s,
@@ -124,7 +124,7 @@ def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
     if not len(state.waited_s) or not len(state.busy_s):
         return Decision()
     answer = np.full(len(state.waited_s), WAIT, dtype=np.int64)
-    policy.rule(settings_of(policy), seen_in(state), answer)
+    policy.rule(settings_of(policy), rule_input(state), answer)
     starts, rejected, planned = [], [], []
     for i, code in enumerate(answer.tolist()):
         if code >= 0:

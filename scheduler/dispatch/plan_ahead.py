@@ -243,24 +243,26 @@ def _serve_background(
 
 
 @compiled
-def plan_ahead_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> None:
+def plan_ahead_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) -> None:
     """Make the plan; start what is first on an idle instance."""
-    if not seen.idle.any():
+    if not inputs.idle.any():
         return
     xi, lead, weight = settings[0], settings[1], settings[2]
     old_after, overdue_after = settings[3], settings[4]
-    m, n = seen.predicted_s.shape
-    waited_s, predicted_s = seen.waited_s, seen.predicted_s
-    left = xi * seen.qos_s - waited_s
+    m, n = inputs.predicted_s.shape
+    waited_s, predicted_s = inputs.waited_s, inputs.predicted_s
+    left = xi * inputs.qos_s - waited_s
     fastest = np.empty(m)
     for i in range(m):
         fastest[i] = predicted_s[i].min()
     background = (fastest > left) | (fastest == inf)
-    overdue = background & (waited_s > overdue_after * seen.qos_s)
-    free = seen.idle.copy()
+    overdue = background & (waited_s > overdue_after * inputs.qos_s)
+    free = inputs.idle.copy()
     queue, length = np.empty((n, m), dtype=np.int64), np.zeros(n, dtype=np.int64)
     place = np.full(m, _NOWHERE, dtype=np.int64)
-    plan = _Plan(left, predicted_s, seen.busy_s.copy(), seen.price, weight, queue, length, place)
+    plan = _Plan(
+        left, predicted_s, inputs.busy_s.copy(), inputs.price, weight, queue, length, place
+    )
     _serve_overdue(overdue, plan, free, answer)
     for i in np.argsort(-waited_s - lead * fastest):
         if background[i]:
@@ -271,7 +273,7 @@ def plan_ahead_rule(settings: FloatArray, seen: RuleInput, answer: IntArray) -> 
         else:
             _make_room(i, plan)
     background &= ~overdue
-    _let_old_ones_pass(background & (waited_s > old_after * seen.qos_s), plan, free, answer)
+    _let_old_ones_pass(background & (waited_s > old_after * inputs.qos_s), plan, free, answer)
     for j in range(n):
         if free[j] and length[j] > 0:
             answer[queue[j, 0]] = j

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from circinus.pipelines import checks
-from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
+from circinus.scheduler.dispatch.baselines import (
+    Clockwork,
+    FcfsDispatch,
+    MinCostMatching,
+    SizeThreshold,
+)
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
-from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 
 DRS_LARGEST_SMALL = 500.0

@@ -48,10 +48,10 @@ class Fleet:
     # (Kairos, section 7)
     kind: IntArray  # (n,)
     # what a second of each is worth relative to the base type, in (0, 1], see
-    # `scheduler.dispatch.matching.heterogeneity`
+    # `scheduler.dispatch.baselines.heterogeneity`
     coefficient: FloatArray  # (n,)
     # the same by the dual prices of the throughput bound, `>= 0`, see
-    # `scheduler.pool.throughput_bound`
+    # `scheduler.pool.throughput_bounds`
     price: FloatArray  # (n,)
 
     def __post_init__(self) -> None:

@@ -20,10 +20,16 @@ pool with the largest product of the probability of enough in time and what is s
     p = mean_m Phi((s_m - s(target)) / shape_error), s_m of a run with a random stream and e
 
 Runs on other streams differ as trials do that are repeated: that is the noise of a finite run.
+
+Particles follow the posterior by a tempered sequential Monte Carlo sampler (Del Moral, Doucet and
+Jasra, 2006; steps of the tempering by the effective sample size, Jasra et al., 2011). Arrays of
+that part: D coordinates and T observations, places z (M, D), log-likelihoods l (M, T), log
+weights w (M,).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -33,15 +39,116 @@ from scipy.special import expit, log_ndtr, ndtr, ndtri
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray, IntArray
-from circinus.scheduler.pool.particles import (
-    LogLikelihood,
-    Particles,
-    observed,
-    prior,
-    systematic,
-)
-from circinus.scheduler.pool.pools import Pool, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime, PoolGoal, Trials, best
+from circinus.scheduler.pool.search import CheapestInTime, Pool, PoolGoal, PoolTrial, Trials, best
+
+LogLikelihood = Callable[[FloatArray], FloatArray]
+"""(M, D) places -> (M,), finite: how likely an observation is there. Pure."""
+
+_LEAST_EFFECTIVE = 0.5  # share of the particles below which they are drawn again and moved
+_SWEEPS = 2  # moves of each particle then: drawn again alone, they would be twins
+_SPREAD = 2.38  # over sqrt(D): the best step of a random walk (Roberts et al., 1997)
+_JITTER = 1e-6  # variance added where all particles agree: their covariance has to have a root
+_CLOSE, _HALVINGS = 0.01, 60  # of the length of a step, which may be very short
+
+
+class Particles(NamedTuple):
+    """A weighted sample of what is believed."""
+
+    z: FloatArray  # (M, D)
+    known: tuple[LogLikelihood, ...]  # T of them
+    log_likelihood: FloatArray  # (M, T)
+    log_weight: FloatArray  # (M,)
+
+    @property
+    def weight(self) -> FloatArray:  # (M,)
+        """Return the weights, which add up to 1."""
+        return _normal(self.log_weight)
+
+
+def prior(count: int, coordinates: int, rng: np.random.Generator) -> Particles:
+    """Return particles that know nothing."""
+    z = rng.standard_normal((count, coordinates))
+    return Particles(z, (), np.empty((count, 0)), np.zeros(count))
+
+
+def effective(weight: FloatArray) -> float:
+    """Return how many equally weighted particles would be as good."""
+    return float(1.0 / np.square(weight).sum())
+
+
+def observed(
+    particles: Particles, likelihood: LogLikelihood, rng: np.random.Generator
+) -> Particles:
+    """Return particles that know one observation more.
+
+    It is let in step by step, each as large as half of the particles bear; then they are drawn
+    anew and moved about by Metropolis steps that leave the posterior so far as it is.
+    """
+    z, known, before, log_weight = particles
+    known, likely = (*known, likelihood), np.column_stack([before, likelihood(z)])
+    done = 0.0
+    while True:
+        step = _bearable(log_weight, likely[:, -1], 1.0 - done)
+        log_weight, done = log_weight + step * likely[:, -1], done + step
+        if done >= 1.0 and _enough(log_weight):
+            return Particles(z, known, likely, log_weight)
+        power = np.append(np.ones(before.shape[1]), done)
+        z, likely = _moved(z, likely, log_weight, known, power, rng)
+        log_weight = np.zeros(len(z))
+        if done >= 1.0:
+            return Particles(z, known, likely, log_weight)
+
+
+def systematic(weight: FloatArray, count: int, rng: np.random.Generator) -> IntArray:  # (count,)
+    """Draw so many places by weight, as evenly as they can be."""
+    places = (np.arange(count) + rng.random()) / count
+    return np.minimum(np.searchsorted(np.cumsum(weight), places), len(weight) - 1)
+
+
+def _normal(log_weight: FloatArray) -> FloatArray:
+    weight = np.exp(log_weight - log_weight.max())
+    return np.asarray(weight / weight.sum())
+
+
+def _enough(log_weight: FloatArray) -> bool:
+    return effective(_normal(log_weight)) >= _LEAST_EFFECTIVE * len(log_weight)
+
+
+def _bearable(log_weight: FloatArray, likely: FloatArray, most: float) -> float:
+    """Return the largest step, at most so large, after which enough particles count."""
+    if _enough(log_weight + most * likely):
+        return most
+    low, high = 0.0, most
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _enough(log_weight + middle * likely) else (low, middle)
+        if high - low < _CLOSE * high:
+            break
+    return high
+
+
+def _moved(
+    z: FloatArray,
+    likely: FloatArray,  # (M, T)
+    log_weight: FloatArray,
+    known: tuple[LogLikelihood, ...],
+    power: FloatArray,  # (T,); to which each likelihood counts
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray]:
+    weight = _normal(log_weight)
+    apart = z - weight @ z
+    spread = (weight * apart.T) @ apart + _JITTER * np.eye(z.shape[1])
+    root = _SPREAD / np.sqrt(z.shape[1]) * np.linalg.cholesky(spread)
+    chosen = systematic(weight, len(z), rng)
+    z, likely = z[chosen], likely[chosen]
+    for _ in range(_SWEEPS):
+        tried = z + rng.standard_normal(z.shape) @ root.T
+        there = np.column_stack([likelihood(tried) for likelihood in known])
+        gain = (there - likely) @ power + (np.square(z) - np.square(tried)).sum(axis=1) / 2
+        taken = (np.log(rng.random(len(z))) < gain)[:, None]
+        z, likely = np.where(taken, tried, z), np.where(taken, there, likely)
+    return z, likely
+
 
 _SCREEN = 16  # particles that look at every pool before all look at a few
 _MOST_LOOKED_AT = 24  # pools that all particles look at
@@ -155,7 +262,7 @@ class Calibrated:
         pool, stream = np.array(trial.pool), np.arange(runs)
         error = self.model_error * ndtri((stream + 0.5) / runs)
         least = self._bar(goal.in_time)
-        seen = self._log_odds(np.array(trial.value))
+        measured = self._log_odds(np.array(trial.value))
 
         def likelihood(z: FloatArray) -> FloatArray:  # (M, D) -> (M,)
             s = self._log_odds(self._in_time(pool, z[:, None, :], error, stream))
@@ -164,7 +271,7 @@ class Calibrated:
             spread = np.sqrt(luck + self.shape_error**2)
             if trial.ended_early:  # all that is known: it violates
                 return np.asarray(log_ndtr((least - mean) / spread))
-            return np.asarray(-np.square((seen - mean) / spread) / 2 - np.log(spread))
+            return np.asarray(-np.square((measured - mean) / spread) / 2 - np.log(spread))
 
         return likelihood
 
@@ -181,10 +288,10 @@ class Calibrated:
         """
         rng, after = self._rng(trials, 1), self._after(goal, trials)
         z = after.z[rng.permutation(systematic(after.weight, self.particles, rng))]
-        seen = self._feasible(goal, pools, z[:_SCREEN], rng, _FAR)
-        p = seen.mean(axis=1)
-        hopes = (seen.sum(axis=1) + 1.0) / (_SCREEN + 1)
-        hopes[(seen == 0).all(axis=1)] = 0.0
+        screened = self._feasible(goal, pools, z[:_SCREEN], rng, _FAR)
+        p = screened.mean(axis=1)
+        hopes = (screened.sum(axis=1) + 1.0) / (_SCREEN + 1)
+        hopes[(screened == 0).all(axis=1)] = 0.0
         ranked = np.lexsort((hopes, hopes * saving))[::-1]
         ranked = ranked[hopes[ranked] > 0]
         chosen, left = ranked[:_MOST_LOOKED_AT], ranked[_MOST_LOOKED_AT:]

@@ -1,4 +1,4 @@
-"""The rate of a pool in closed form, as published (Kairos 5.2): equations 9 to 15.
+"""The rate of a pool in closed form (Kairos 5.2, equations 9 to 15), and the choice by it.
 
 | symbol | meaning | shape |
 | --- | --- | --- |
@@ -27,17 +27,25 @@ only this reading needs, and only it gives their choices (on mtwnd).
 
 Deviations: where the formula divides by 0 its limit is taken (f' = 0 or no auxiliary instance:
 only the base counts; f' = 1: large requests do not occur).
+
+The published choice tries no pool. If the three highest have alike many base instances the
+highest is taken. Otherwise, of the ten highest, the one whose squared distances to the other nine
+add up to the least: the middle of the region where rates are high. Of equals the one with the
+higher bound, then the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.model.profile import FloatArray, IntArray
-from circinus.scheduler.pool.throughput_bound import check_bound_input
+from circinus.scheduler.pool.search import Pool
+from circinus.scheduler.pool.throughput_bounds import check_bound_input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,3 +131,33 @@ def kairos_figures(
         small=small,
         auxiliary_rps=np.where(some, small[:, None] / np.where(some, busy_s, 1.0), 0.0),
     )
+
+
+_AGREEING, _REGION = 3, 10
+
+
+class OneShotRule(StrEnum):
+    """Which of the two rules chose."""
+
+    HIGHEST = "the three highest bounds agree on the base type's count: the highest"
+    NEAREST = "the three highest bounds differ in the base type's count: the middle of ten"
+
+
+class OneShot(NamedTuple):
+    """A pool and what chose it."""
+
+    pool: Pool
+    rule: OneShotRule
+
+
+def one_shot(pools: IntArray, bounds: FloatArray) -> OneShot:
+    """Choose among pools within a budget, (P, K), by bounds on their rates, (P,).
+
+    Type 0 is the base. InvalidInput if there is no pool.
+    """
+    checks.require(len(pools) > 0, "pools", "must not be empty", "none")
+    highest = pools[np.argsort(-bounds, kind="stable")[:_REGION]]
+    if len(set(highest[:_AGREEING, 0].tolist())) == 1:
+        return OneShot(tuple(highest[0].tolist()), OneShotRule.HIGHEST)
+    apart = ((highest[:, None] - highest[None]) ** 2).sum(axis=(1, 2))
+    return OneShot(tuple(highest[apart.argmin()].tolist()), OneShotRule.NEAREST)

@@ -2,7 +2,7 @@
 
 | symbol | meaning | shape |
 | --- | --- | --- |
-| q, L, T | as in `scheduler.pool.throughput_bound` | |
+| q, L, T | as in `scheduler.pool.throughput_bounds` | |
 | p | price of an instance of each type | (K,) |
 
 If instances could be rented in parts, each size would be served where L p is least among the types

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from circinus.scheduler.problem import Candidate, Problem
-from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool
 from circinus.scheduler.rolling.live import LiveSchedule
 from circinus.scheduler.rolling.pooling import (
-    Lacking,
-    Unfit,
+    NO_POOL,
+    ChosenPool,
+    InvalidPool,
+    NoRoom,
     bound,
     has_pool,
     pooled,
@@ -23,12 +24,12 @@ from circinus.scheduler.rolling.pooling import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolsTold:
+class PoolOutcomes:
     """How it stands with the pools after a change."""
 
     pools: Mapping[str, ChosenPool] = field(default_factory=dict)  # that queries have
-    lacking: Mapping[str, str] = field(default_factory=dict)  # query -> what is missing, in words
-    unfit: Mapping[str, str] = field(default_factory=dict)  # query -> why it is forgotten
+    no_room: Mapping[str, str] = field(default_factory=dict)  # query -> what is missing, in words
+    invalid: Mapping[str, str] = field(default_factory=dict)  # query -> why it is forgotten
     changed: frozenset[str] = frozenset()  # queries that changed places for their pools
 
 
@@ -39,7 +40,7 @@ class Pooling:
         self._wanted = dict(pools)
         self._has: dict[str, ChosenPool] = {}
         self._plain: dict[str, Candidate] = {}  # who has a pool, as it was before
-        self.told = PoolsTold()
+        self.outcomes = PoolOutcomes()
 
     @property
     def held(self) -> frozenset[str]:
@@ -68,7 +69,7 @@ class Pooling:
         Those of higher priority, then of more weight, come first.
         """
         if not self._wanted and not self._has:
-            self.told = PoolsTold()
+            self.outcomes = PoolOutcomes()
             return False
         lost = self._lost(live.problem())
         for query_id in lost:
@@ -76,22 +77,22 @@ class Pooling:
             self.left(query_id)
             if live.is_live(query_id):  # else it is set aside
                 live.arrive(plain)
-        lacking: dict[str, str] = {}
-        unfit: dict[str, str] = {}
+        no_room: dict[str, str] = {}
+        invalid: dict[str, str] = {}
         changed = set()
         for candidate in self._by_worth(live):
             query_id = candidate.query_id
             found = self._change(live, candidate)
             match found:
-                case Lacking(why):
-                    lacking[query_id] = why
-                case Unfit(why):
-                    unfit[query_id] = why
+                case NoRoom(why):
+                    no_room[query_id] = why
+                case InvalidPool(why):
+                    invalid[query_id] = why
                     del self._wanted[query_id]
                 case _:
                     changed.add(query_id)
-        self.told = PoolsTold(
-            pools=dict(self._has), lacking=lacking, unfit=unfit, changed=frozenset(changed)
+        self.outcomes = PoolOutcomes(
+            pools=dict(self._has), no_room=no_room, invalid=invalid, changed=frozenset(changed)
         )
         return bool(lost or changed)
 
@@ -116,21 +117,21 @@ class Pooling:
         ]
         return sorted(concerned, key=lambda c: (-c.priority, -c.weight, c.query_id))
 
-    def _change(self, live: LiveSchedule, candidate: Candidate) -> Lacking | Unfit | None:
+    def _change(self, live: LiveSchedule, candidate: Candidate) -> NoRoom | InvalidPool | None:
         """Return a query the pool that it should have, or its plan's own replicas back."""
         query_id, problem = candidate.query_id, live.problem()
         pool = self._wanted.get(query_id, NO_POOL)
         if query_id not in problem.running:
-            return Lacking("the query is not served")
+            return NoRoom("the query is not served")
         found = pooled(problem, tuple(problem.running.values()), candidate, pool)
         if pool == NO_POOL:
             self.left(query_id)
-            if isinstance(found, Lacking | Unfit) or not live.put(candidate, found):
+            if isinstance(found, NoRoom | InvalidPool) or not live.put(candidate, found):
                 live.arrive(candidate)
             return None
-        if isinstance(found, Lacking | Unfit):
+        if isinstance(found, NoRoom | InvalidPool):
             return found
         if not live.put(with_slices(candidate, found), found):
-            return Lacking("its machines have no room")
+            return NoRoom("its machines have no room")
         self._has[query_id], self._plain[query_id] = pool, candidate
         return None

@@ -11,11 +11,14 @@ improvement; a step of `RollingSchedule`, which also tells why others wait, 27 (
 
 The one rule: nothing is above capacity or quota after a change, and every live query is
 either served or waits; nobody is lost.
+
+Machines of a tier with types are numbered type after type, without gaps. When a type gains or
+loses machines, running queries are renumbered first, so that none changes its machine's type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,8 +36,15 @@ from circinus.scheduler.compiled.feasibility import (
 from circinus.scheduler.compiled.placement import Placement, empty
 from circinus.scheduler.compiled.waiting import reasons
 from circinus.scheduler.policies.prices import dual_prices
-from circinus.scheduler.problem import PARTS, Assignment, Candidate, Problem, Schedule, utilisation
-from circinus.scheduler.rolling.renumbering import numbering, renumbered
+from circinus.scheduler.problem import (
+    PARTS,
+    Assignment,
+    Candidate,
+    Problem,
+    Schedule,
+    Slice,
+    utilisation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,3 +267,49 @@ class LiveSchedule:
 
         for query_id in sorted(filter(hopeful, self._waiting), key=rank):
             self._admit(query_id)
+
+
+Numbering = Mapping[str, tuple[tuple[str, int], ...]]
+"""Tier with types -> (type, how many machines) in the order of their numbers."""
+
+
+def numbering(tiers: Iterable[Tier]) -> Numbering:
+    """Return how the machines of those tiers are numbered that have types."""
+    typed = (tier for tier in tiers if tier.types)
+    return {t.name: tuple((each.name, each.machines) for each in t.types) for t in typed}
+
+
+def renumbered(
+    running: Mapping[str, Assignment], before: Numbering, after: Numbering
+) -> dict[str, Assignment]:
+    """Return what runs, by query, by the numbers that its machines have after a change.
+
+    A machine that is gone, the last of its type going first, gets the number of no machine.
+    """
+    if before == after:
+        return dict(running)
+    return {
+        query: replace(a, machines=tuple(_slice(each, before, after) for each in a.machines))
+        for query, a in running.items()
+    }
+
+
+def _slice(at: Slice, before: Numbering, after: Numbering) -> Slice:
+    if at.tier not in after:
+        return at
+    first, beyond = 0, sum(count for _, count in after[at.tier])
+    found = _within(at.machine, before.get(at.tier, ()))
+    for name, count in after[at.tier]:
+        if found is not None and name == found[0] and found[1] < count:
+            return at._replace(machine=first + found[1])
+        first += count
+    return at._replace(machine=beyond + at.machine)
+
+
+def _within(machine: int, types: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
+    """Return the type of a machine, and its number among those of the type; None: it is gone."""
+    for name, count in types:
+        if machine < count:
+            return name, machine
+        machine -= count
+    return None

@@ -10,14 +10,17 @@ served as any other, and what is missing is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple, TypeAlias
 
+from circinus.pipelines import checks
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
+from circinus.pipelines.ranges import Range
 from circinus.scheduler.compiled.feasibility import same_place
-from circinus.scheduler.pool.pools import MOST_OF_TYPE
+from circinus.scheduler.pool.search import MOST_OF_TYPE
 from circinus.scheduler.problem import (
     PARTS,
     Assignment,
@@ -30,19 +33,66 @@ from circinus.scheduler.problem import (
     parts_of,
     quota_parts,
 )
-from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.live import LiveSchedule
+
+Slices: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Tier -> machine type -> how many slices of its machines."""
+SLICES = Range(0, 1000)
+"""Of one machine type in a pool. More would take the scheduler longer than a look may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenPool:
+    """Which machine types serve a query, in place of its plan's own replicas there."""
+
+    # shared tier with types -> type -> slices, in `SLICES`, at least one of each tier
+    slices: Slices = field(default_factory=dict)
+    # what the query may cost on its machines, at their types' prices, `>= 0`; infinite: any
+    most_usd_per_hour: float = inf
+
+    def __post_init__(self) -> None:
+        for tier, counts in self.slices.items():
+            for kind, count in counts.items():
+                SLICES.check(f"pool.{tier}/{kind}", count)
+            rule = "must have at least one slice"
+            checks.require(any(counts.values()), f"pool.{tier}", rule, dict(counts))
+        usd = self.most_usd_per_hour
+        checks.require(usd >= 0, "pool.most_usd_per_hour", "must be >= 0", usd)
+
+    def words(self) -> str:
+        """Return it in words: `edge/small=3 edge/large=1`."""
+        counts = ((f"{t}/{k}", n) for t, kinds in self.slices.items() for k, n in kinds.items())
+        return " ".join(f"{name}={count}" for name, count in counts if count)
+
+
+NO_POOL = ChosenPool()
+"""What a query has whose plan's own replicas serve it."""
+
+
+def require_pool(pool: ChosenPool, tiers: Iterable[Tier]) -> None:
+    """Raise InvalidInput unless a pool names types of shared tiers, at least one tier."""
+    by_name = {tier.name: tier for tier in tiers}
+    checks.require(bool(pool.slices), "pool", "must name at least one TIER/TYPE", "none")
+    for name, counts in pool.slices.items():
+        checks.among("pool.tier", name, by_name)
+        tier = by_name[name]
+        rule = "must be shared: on a dedicated tier every query has machines of its own"
+        checks.require(not tier.dedicated, "pool.tier", rule, name)
+        checks.require(bool(tier.types), "pool.tier", "must have machine types", name)
+        for kind in counts:
+            checks.among(f"pool.{name}", kind, [each.name for each in tier.types])
+
 
 _CENT = 1e-9  # sums of prices are not exact
 
 
-class Unfit(NamedTuple):
+class InvalidPool(NamedTuple):
     """A pool that the plan of its query can never have."""
 
     why: str
 
 
-class Lacking(NamedTuple):
+class NoRoom(NamedTuple):
     """A pool that does not fit now."""
 
     why: str  # what is missing, in words
@@ -85,7 +135,7 @@ def has_pool(
     """Return whether an assignment of a query, as it was before it got a pool, is that pool."""
     plan = candidate.plan(at.plan_id)
     by_name = {tier.name: tier for tier in tiers}
-    if plan is None or _unfit(by_name, plan, pool) is not None:
+    if plan is None or _invalid(by_name, plan, pool) is not None:
         return False
     there: Counter[_Want] = Counter()
     for name, machine, share in at.machines:
@@ -103,7 +153,7 @@ def pooled(
     assignments: Sequence[Assignment],  # valid ones; that of the query is among them
     candidate: Candidate,  # the query, as it was before it got a pool
     pool: ChosenPool,
-) -> Assignment | Lacking | Unfit:
+) -> Assignment | NoRoom | InvalidPool:
     """Return where a query gets its pool, on what others leave; its own slices stay if they can.
 
     Nobody makes way for it. With `NO_POOL`, where its plan's own replicas go.
@@ -112,15 +162,15 @@ def pooled(
     others = [a for a in assignments if a is not at]
     plan, tiers = candidate.plan(at.plan_id), {tier.name: tier for tier in problem.tiers}
     if plan is None:
-        return Unfit(f"plan {at.plan_id} is not offered any more")
-    if (unfit := _unfit(tiers, plan, pool)) is not None:
-        return unfit
+        return InvalidPool(f"plan {at.plan_id} is not offered any more")
+    if (invalid := _invalid(tiers, plan, pool)) is not None:
+        return invalid
     wanted = _wanted(plan, pool)
     if why := _beyond(problem, others, candidate, wanted) or _too_dear(tiers, plan, wanted, pool):
-        return Lacking(why)
+        return NoRoom(why)
     slices, missing = _placed(tiers, _left(tiers, others), wanted, at.machines)
     if missing:
-        return Lacking(_missing(wanted, missing))
+        return NoRoom(_missing(wanted, missing))
     return replace(at, machines=tuple(slices))
 
 
@@ -161,14 +211,14 @@ def unmoved(problem: Problem, schedule: Schedule, held: Collection[str]) -> Sche
     return live.schedule()
 
 
-def _unfit(tiers: Mapping[str, Tier], plan: PlanOption, pool: ChosenPool) -> Unfit | None:
+def _invalid(tiers: Mapping[str, Tier], plan: PlanOption, pool: ChosenPool) -> InvalidPool | None:
     used = {item.tier for item in plan.demand}
     for name, counts in pool.slices.items():
         if name not in used or name not in tiers:
-            return Unfit(f"plan {plan.plan_id} does not use tier {name}")
+            return InvalidPool(f"plan {plan.plan_id} does not use tier {name}")
         known = {kind.name for kind in tiers[name].types}
         if gone := sorted(kind for kind in counts if kind not in known):
-            return Unfit(f"tier {name} has no machine type {gone[0]}")
+            return InvalidPool(f"tier {name} has no machine type {gone[0]}")
     return None
 
 
@@ -280,9 +330,9 @@ def _kind(tier: Tier, machine: int) -> str | None:
 
 
 def _missing(wanted: Sequence[_Want], missing: Sequence[_Want]) -> str:
-    asked, lacking = Counter(wanted), Counter(missing)
+    all_, without = Counter(wanted), Counter(missing)
     return " and ".join(
-        f"{count} of {asked[want]} slices of {want.share:g} find no room on "
+        f"{count} of {all_[want]} slices of {want.share:g} find no room on "
         f"{want.tier}{f'/{want.kind}' if want.kind else ''}"
-        for want, count in lacking.items()
+        for want, count in without.items()
     )

@@ -73,9 +73,9 @@ class FollowedLoad:
     # (moment, load) of the looks of the last `down_s` that no later one reached, so falling
     peaks: tuple[tuple[float, float], ...] = ()
 
-    def followed(self, seen: float, now: float, settings: ReplicaSettings) -> FollowedLoad:
+    def followed(self, load: float, now: float, settings: ReplicaSettings) -> FollowedLoad:
         """Return the load after a look at what comes at a moment, `seen` as x in the module."""
-        x = min(seen, settings.most) if seen > settings.noticeable else 1.0
+        x = min(load, settings.most) if load > settings.noticeable else 1.0
         before = self.peaks or ((now, self.in_force),)
         peaks = (*((t, y) for t, y in before if y > x and now - t < settings.down_s), (now, x))
         if x > self.in_force:
@@ -92,12 +92,12 @@ class FollowedLoad:
 
 def followed(
     before: Mapping[str, FollowedLoad],
-    seen: Mapping[str, float],
+    load: Mapping[str, float],
     now: float,
     settings: ReplicaSettings,
 ) -> dict[str, FollowedLoad]:
     """Return the loads after a look at what comes for queries; who is not seen is forgotten."""
-    return {q: before.get(q, FollowedLoad()).followed(x, now, settings) for q, x in seen.items()}
+    return {q: before.get(q, FollowedLoad()).followed(x, now, settings) for q, x in load.items()}
 
 
 def wanted_extras(replicas: int, load: float) -> int:

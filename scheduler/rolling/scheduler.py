@@ -14,11 +14,14 @@ hand out between two whole schedules is no turn, and makes way for whoever is fi
 
 The one rule: what is asked and what is answered are kept apart from the time at which it
 happens, so a course of events gives the same schedules whenever it is played.
+
+Queries with which a policy fails are set aside, so that the others are scheduled. A query is to
+blame if the policy fails with it and not without it, beside those that came before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from circinus.pipelines import checks
@@ -39,12 +42,9 @@ from circinus.scheduler.rolling.ageing import (
     overdue,
     preemptions,
 )
-from circinus.scheduler.rolling.aside import scheduled
-from circinus.scheduler.rolling.chosen import ChosenPool
 from circinus.scheduler.rolling.holding import Pooling
-from circinus.scheduler.rolling.live import LiveSchedule
-from circinus.scheduler.rolling.pooling import unmoved
-from circinus.scheduler.rolling.renumbering import numbering, renumbered
+from circinus.scheduler.rolling.live import LiveSchedule, numbering, renumbered
+from circinus.scheduler.rolling.pooling import ChosenPool, unmoved
 
 _STALE = 0.1
 """Changes per live query after which the prices of machines are worked out anew."""
@@ -73,7 +73,7 @@ class Upkeep:
     ) -> Schedule:
         """Return the policy's schedule of a problem, claims of the waiting met first.
 
-        Queries with which it cannot be made are set aside, see `scheduler.rolling.aside`. If
+        Queries with which it cannot be made are set aside, see `scheduler.rolling.scheduler`. If
         nobody is left, that is WrongSchedule where the policy gave one that breaks rules.
         """
 
@@ -127,9 +127,9 @@ class Step:
     whole: bool  # whether the whole policy was asked
     pools: Mapping[str, ChosenPool] = field(default_factory=dict)  # that queries have
     # query -> what it lacks to have its pool, in words
-    lacking: Mapping[str, str] = field(default_factory=dict)
+    no_room: Mapping[str, str] = field(default_factory=dict)
     # query -> why its plan can never have its pool; it is forgotten
-    unfit: Mapping[str, str] = field(default_factory=dict)
+    invalid: Mapping[str, str] = field(default_factory=dict)
 
 
 class RollingSchedule:
@@ -153,7 +153,7 @@ class RollingSchedule:
         self._since = {c.query_id: times.since.get(c.query_id, now) for c in problem.candidates}
         self._overdue = {q for q in times.overdue if q in problem.running}
         self._claims: frozenset[str] = frozenset()
-        self._asked_at = now
+        self._scheduled_at = now
         self._changes = 0
         self._before: dict[str, Assignment] = dict(problem.running)
         self._aside: dict[str, str] = {}  # of the live queries those set aside, and why
@@ -174,7 +174,7 @@ class RollingSchedule:
         self._now = now
         claims = self._claimants()
         return bool(claims) and (
-            claims != self._claims or now - self._asked_at >= self._upkeep.every_s
+            claims != self._claims or now - self._scheduled_at >= self._upkeep.every_s
         )
 
     def change(self, events: Events, now: float) -> Step:
@@ -220,7 +220,7 @@ class RollingSchedule:
         if self._pooling.settle(self._live):
             schedule = self._live.schedule()
         step = self._step(schedule, whole=True)
-        self._claims, self._asked_at, self._changes = self._claimants(), self._now, 0
+        self._claims, self._scheduled_at, self._changes = self._claimants(), self._now, 0
         return step
 
     def _step(self, schedule: Schedule, *, whole: bool) -> Step:
@@ -233,17 +233,17 @@ class RollingSchedule:
         self._before = served
         waiting = {**schedule.waiting, **self._aside}
         schedule = replace(schedule, waiting=waiting, aside=tuple(self._aside))
-        told = self._pooling.told
+        outcomes = self._pooling.outcomes
         # Who was moved onto its own pool, or off it, made way for nobody.
-        moved = told.changed & served.keys()
+        moved = outcomes.changed & served.keys()
         displaced = tuple(p for p in preemptions(problem, schedule) if p.query_id not in moved)
         return Step(
             schedule=schedule,
             displaced=displaced,
             whole=whole,
-            pools=told.pools,
-            lacking=told.lacking,
-            unfit=told.unfit,
+            pools=outcomes.pools,
+            no_room=outcomes.no_room,
+            invalid=outcomes.invalid,
         )
 
     def _claimants(self) -> frozenset[str]:
@@ -263,3 +263,45 @@ class RollingSchedule:
     def _growth(self, query_id: str) -> float:
         waited_s = max(0.0, self._now - self._since.get(query_id, self._now))
         return self._upkeep.ageing.growth(waited_s)
+
+
+Made = Callable[[Problem], Schedule]
+"""Returns a valid schedule of a problem, or fails."""
+
+
+def scheduled(problem: Problem, made: Made) -> Schedule:
+    """Return the schedule of a problem, without the queries with which it cannot be made.
+
+    Where one cannot, halves are tried, and halves of them: of n queries each that is to blame
+    costs 2 log2(n) schedules. What was raised is raised again if nobody is left.
+    """
+    try:
+        return made(problem)
+    except Exception:  # whatever a query does to a policy
+        sieve = _Sieve(problem, made)
+        sieve.add(problem.candidates)
+        if sieve.schedule is None:
+            raise
+    return sieve.schedule.beside(sieve.aside)
+
+
+@dataclass(slots=True)
+class _Sieve:
+    problem: Problem
+    made: Made
+    schedule: Schedule | None = None  # of those that were kept; None: nobody was
+    aside: dict[str, str] = field(default_factory=dict)  # query -> why
+    _accepted: tuple[Candidate, ...] = ()
+
+    def add(self, more: tuple[Candidate, ...]) -> None:
+        """Keep those of some more queries that go with the ones that were kept."""
+        together = (*self._accepted, *more)
+        try:
+            self.schedule = self.made(replace(self.problem, candidates=together))
+            self._accepted = together
+        except Exception as error:  # noqa: BLE001 - as above
+            if len(more) > 1:
+                self.add(more[: len(more) // 2])
+                self.add(more[len(more) // 2 :])
+            else:
+                self.aside |= {c.query_id: f"{type(error).__name__}: {error}" for c in more}

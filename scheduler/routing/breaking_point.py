@@ -23,6 +23,11 @@ and at most the lowest of the upper ones. On both sides up to five steps are so 
 might err: 2.5 % each, 95 % for the interval.
 
 Published is no rule for when throughput "plateaus", and no interval.
+
+Rates are tried upwards (`next_rate`), each so many times the one before, until one surely breaks
+the unit. Then the gap between the highest rate that held and the lowest that did not is halved, on
+a logarithmic scale, until it is narrow; then the gaps between what is sure and what is not, on
+both sides, so that the interval is.
 """
 
 from __future__ import annotations
@@ -73,7 +78,7 @@ class BreakingLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RampStepSeen:
+class RampObservation:
     """What was seen of requests at one rate."""
 
     per_s: float  # that came in the mean, `> 0`
@@ -163,36 +168,40 @@ class BreakingPoint:
     there: RampStep | None  # the highest rate tried that held; None: none did
 
 
-def judged(seen: RampStepSeen, limits: BreakingLimits) -> RampStep:
+def judged(observation: RampObservation, limits: BreakingLimits) -> RampStep:
     """Return what a step says of its rate."""
-    margin = _T * sqrt(1 + _FEW / len(seen.sent_s))
-    edges = np.linspace(_SETTLES * seen.lasted_s, seen.lasted_s, _BLOCKS + 1)  # (K + 1,)
-    block_s, done_s = float(edges[1] - edges[0]), seen.sent_s + seen.took_s
-    came, served = (_counted(at_s, edges) / block_s for at_s in (seen.sent_s, done_s))  # (K,)
+    margin = _T * sqrt(1 + _FEW / len(observation.sent_s))
+    edges = np.linspace(
+        _SETTLES * observation.lasted_s, observation.lasted_s, _BLOCKS + 1
+    )  # (K + 1,)
+    block_s, done_s = float(edges[1] - edges[0]), observation.sent_s + observation.took_s
+    came, served = (
+        _counted(at_s, edges) / block_s for at_s in (observation.sent_s, done_s)
+    )  # (K,)
     excess = {}
     if limits.latency_s is not None:
-        excess[BreakingReason.LATENCY] = _late(seen, edges, limits.latency_s, margin)
+        excess[BreakingReason.LATENCY] = _late(observation, edges, limits.latency_s, margin)
     excess[BreakingReason.THROUGHPUT] = _mean(came - served, margin)
     busy = None
-    if seen.busy_s is not None:
-        part = _busy(seen.busy_s, done_s, edges) / block_s
+    if observation.busy_s is not None:
+        part = _busy(observation.busy_s, done_s, edges) / block_s
         busy = float(part.mean())
         excess[BreakingReason.UTILISATION] = _mean(part - limits.busy, margin)
-    settled = seen.took_s[seen.sent_s >= edges[0]]
-    took_s = settled if len(settled) else seen.took_s
+    settled = observation.took_s[observation.sent_s >= edges[0]]
+    took_s = settled if len(settled) else observation.took_s
     answered = took_s[np.isfinite(took_s)]
     return RampStep(
-        per_s=seen.per_s,
-        requests=len(seen.sent_s),
-        failed=int(np.isinf(seen.took_s).sum()),
+        per_s=observation.per_s,
+        requests=len(observation.sent_s),
+        failed=int(np.isinf(observation.took_s).sum()),
         served_per_s=float(served.mean()),
         served_margin=_mean(served, margin).margin,
         mean_s=float(answered.mean()) if len(answered) else nan,
         p50_s=_quantile(took_s, 0.5),
         p95_s=_quantile(took_s, QUANTILE),
         busy=busy,
-        service_s=None if seen.busy_s is None else float(np.nanmean(seen.busy_s)),
-        service_std_s=None if seen.busy_s is None else float(np.nanstd(seen.busy_s)),
+        service_s=None if observation.busy_s is None else float(np.nanmean(observation.busy_s)),
+        service_std_s=None if observation.busy_s is None else float(np.nanstd(observation.busy_s)),
         excess=excess,
     )
 
@@ -249,10 +258,12 @@ def _bounds(
     return max(held, default=0.0), min((s.per_s for s, e in its if e.surely_above), default=inf)
 
 
-def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float, margin: float) -> Excess:
+def _late(
+    observation: RampObservation, edges: FloatArray, limit_s: float, margin: float
+) -> Excess:
     """Return the log of the quantile over a limit, by the jackknife over blocks."""
-    block = np.searchsorted(edges, seen.sent_s, "right") - 1  # (n,); -1: before the first
-    took_s = np.maximum(np.minimum(seen.took_s, _longest_s(seen)), _SHORTEST_S)
+    block = np.searchsorted(edges, observation.sent_s, "right") - 1  # (n,); -1: before the first
+    took_s = np.maximum(np.minimum(observation.took_s, _longest_s(observation)), _SHORTEST_S)
     value = log(_quantile(took_s[block >= 0], QUANTILE) / limit_s) if (block >= 0).any() else 0.0
     without = [took_s[(block >= 0) & (block != each)] for each in range(_BLOCKS)]
     if not all(len(each) for each in without):
@@ -262,10 +273,10 @@ def _late(seen: RampStepSeen, edges: FloatArray, limit_s: float, margin: float) 
     return Excess(value=value, margin=margin * error)
 
 
-def _longest_s(seen: RampStepSeen) -> float:
+def _longest_s(observation: RampObservation) -> float:
     """Return what a request that failed is taken to have taken: longer than all others."""
-    answered = seen.took_s[np.isfinite(seen.took_s)]
-    return max(10 * float(answered.max(initial=0.0)), 1e3 * seen.lasted_s)
+    answered = observation.took_s[np.isfinite(observation.took_s)]
+    return max(10 * float(answered.max(initial=0.0)), 1e3 * observation.lasted_s)
 
 
 def _mean(values: FloatArray, margin: float) -> Excess:  # (K,)
@@ -290,3 +301,95 @@ def _quantile(values: FloatArray, part: float) -> float:
 
 
 _T = float(stdtrit(_BLOCKS - 1, 1 - _ERROR))
+
+
+_LOWEST = 8.0  # times below the first rate nothing is tried
+_LONGER = 2.0  # times a step takes where it decides
+
+
+class RampPhase(StrEnum):
+    """What a rate is tried for."""
+
+    UP = "up"
+    DOWN = "down"  # the first was too much already, or may have been
+    BETWEEN = "between"
+    EDGE = "edge"  # of what is sure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RampPlan:
+    """Which rates may be tried, and for how long each."""
+
+    first_per_s: float  # `> 0`
+    most_per_s: float  # never more, `>= first_per_s`
+    growth: float = 1.5  # from rate to rate, in (1, 100)
+    precision: float = 0.1  # part of the rate that the gap may be, `> 0`; twice at the edges
+    most_steps: int = 24  # `>= 1`
+    step_s: float = 5.0  # that a rate is held for on the way up, `> 0`; twice where it decides
+    # and at least until so many came: of few no 95th percentile is known
+    least_requests: int = 60
+
+    def __post_init__(self) -> None:
+        checks.positive("first_per_s", self.first_per_s)
+        checks.positive("most_per_s", self.most_per_s)
+        rule = f"must be >= {self.first_per_s:g}, the first rate"
+        checks.require(self.most_per_s >= self.first_per_s, "most_per_s", rule, self.most_per_s)
+        checks.require(1 < self.growth < 100, "growth", "must be in (1, 100)", self.growth)
+        checks.positive("precision", self.precision)
+        checks.at_least("most_steps", self.most_steps, 1)
+        checks.positive("step_s", self.step_s)
+        checks.at_least("least_requests", self.least_requests, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRate:
+    """What is to be tried."""
+
+    per_s: float
+    phase: RampPhase
+    lasts_s: float
+
+
+def next_rate(plan: RampPlan, steps: Sequence[RampStep]) -> NextRate | None:
+    """Return what is to be tried after some steps, in any order; None: it is over."""
+    found = _next(plan, steps) if len(steps) < plan.most_steps else None
+    if found is None:
+        return None
+    per_s, phase = found
+    longer = 1.0 if phase is RampPhase.UP else _LONGER
+    lasts_s = max(plan.step_s * longer, plan.least_requests * longer / per_s)
+    return NextRate(per_s=per_s, phase=phase, lasts_s=lasts_s)
+
+
+def _next(plan: RampPlan, steps: Sequence[RampStep]) -> tuple[float, RampPhase] | None:
+    if not steps:
+        return plan.first_per_s, RampPhase.UP
+    highest, lowest = (end(step.per_s for step in steps) for end in (max, min))
+    if highest < plan.most_per_s and not any(step.surely_broken for step in steps):
+        return min(highest * plan.growth, plan.most_per_s), RampPhase.UP
+    held, broken = bracket(steps)
+    down = lowest / plan.growth**2
+    sure = any(step.surely_held for step in borne_out(steps, held))
+    if not sure and down * _LOWEST >= plan.first_per_s:
+        return down, RampPhase.DOWN
+    if held is None or broken is None:
+        return None
+    if broken.per_s > held.per_s * (1 + plan.precision):
+        return sqrt(held.per_s * broken.per_s), RampPhase.BETWEEN
+    return _edge(plan, steps, held)
+
+
+def _edge(
+    plan: RampPlan, steps: Sequence[RampStep], held: RampStep
+) -> tuple[float, RampPhase] | None:
+    """Return a rate between the highest that surely holds and the next, or so at the other end."""
+    sure = [step.per_s for step in borne_out(steps, held) if step.surely_held]
+    low = max(sure, default=held.per_s)
+    high = min((step.per_s for step in steps if step.surely_broken), default=held.per_s)
+    unsure = sorted(step.per_s for step in steps if low < step.per_s < high)
+    if not unsure:
+        return None
+    for below, above in ((low, unsure[0]), (unsure[-1], high)):
+        if above > below * (1 + 2 * plan.precision):
+            return sqrt(below * above), RampPhase.EDGE
+    return None

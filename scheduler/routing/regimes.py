@@ -49,7 +49,7 @@ class RegimeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacitySeen:
+class CapacityObservation:
     """What there was at a moment."""
 
     at_s: float  # of one clock, never less than before
@@ -57,7 +57,7 @@ class CapacitySeen:
     available: Mapping[str, int]  # unit -> how many run or can be had; of others none
 
     @property
-    def lacking(self) -> tuple[str, ...]:
+    def short(self) -> tuple[str, ...]:
         """Return the units of which fewer can be had than are wanted, in order."""
         short = (
             name for name, count in self.wanted.items() if count > self.available.get(name, 0)
@@ -91,38 +91,41 @@ class RegimeState:
         return min(doubled, settings.longest_settle_s)
 
 
-def stepped(state: RegimeState, seen: CapacitySeen, settings: RegimeSettings) -> RegimeState:
+def stepped(
+    state: RegimeState, observation: CapacityObservation, settings: RegimeSettings
+) -> RegimeState:
     """Return the state after what was seen."""
     anew = False
     if settings.cycle_s is not None:
-        cycle = floor(seen.at_s / settings.cycle_s)
+        cycle = floor(observation.at_s / settings.cycle_s)
         anew = cycle > state.cycle
         if anew:
             state = replace(state, cycle=cycle, failovers=0)
-    lacking = seen.lacking
-    if lacking:
+    short = observation.short
+    if short:
         state = replace(state, whole_since_s=None)
         if state.regime is Regime.CAPACITY:
             return state
         told = ", ".join(
-            f"{name} ({seen.available.get(name, 0)} of {seen.wanted[name]})" for name in lacking
+            f"{name} ({observation.available.get(name, 0)} of {observation.wanted[name]})"
+            for name in short
         )
         failovers = state.failovers + 1
-        return _changed(state, Regime.CAPACITY, seen, f"cannot be had: {told}", failovers)
+        return _changed(state, Regime.CAPACITY, observation, f"cannot be had: {told}", failovers)
     if state.whole_since_s is None:
-        state = replace(state, whole_since_s=seen.at_s)
+        state = replace(state, whole_since_s=observation.at_s)
     if state.regime is Regime.COST:
         return state
     if anew:
-        return _changed(state, Regime.COST, seen, "a load cycle began", state.failovers)
-    back_s = seen.at_s - (state.whole_since_s or 0.0)
+        return _changed(state, Regime.COST, observation, "a load cycle began", state.failovers)
+    back_s = observation.at_s - (state.whole_since_s or 0.0)
     if back_s >= state.settles_s(settings):
         why = f"all that is wanted could be had for {back_s:.0f} s"
-        return _changed(state, Regime.COST, seen, why, state.failovers)
+        return _changed(state, Regime.COST, observation, why, state.failovers)
     return state
 
 
 def _changed(
-    state: RegimeState, regime: Regime, seen: CapacitySeen, why: str, failovers: int
+    state: RegimeState, regime: Regime, observation: CapacityObservation, why: str, failovers: int
 ) -> RegimeState:
-    return replace(state, regime=regime, since_s=seen.at_s, why=why, failovers=failovers)
+    return replace(state, regime=regime, since_s=observation.at_s, why=why, failovers=failovers)

@@ -8,24 +8,22 @@ from math import inf
 from typing import Protocol
 
 from circinus.scheduler.routing.regimes import (
-    CapacitySeen,
+    CapacityObservation,
     Regime,
     RegimeSettings,
     RegimeState,
     stepped,
 )
 from circinus.scheduler.routing.traffic import (
-    RouteTraffic,
-    cheapest_traffic,
-    spread_traffic,
-)
-from circinus.scheduler.routing.traffic_weights import (
     RouteMethod,
+    RouteTraffic,
     adjusted_per_s,
+    all_counts,
+    cheapest_traffic,
     counts_for,
+    spread_traffic,
     supply_per_s,
 )
-from circinus.scheduler.routing.unit_counts import all_counts
 from circinus.scheduler.routing.units import EndpointRoute
 
 AvailableUnits = Mapping[str, int | None]
@@ -74,7 +72,7 @@ class RegimeRouter:
         route = replace(self.route, demand_per_s=demand_per_s)
         there = all_counts(route, available)
         cheapest = self.cheapest = self._cheapest(route)
-        seen = CapacitySeen(at_s=at_s, wanted=cheapest.numbers, available=there)
+        seen = CapacityObservation(at_s=at_s, wanted=cheapest.numbers, available=there)
         self.state = stepped(self.state, seen, self.settings)
         again_s = self.state.look_at_s(self.settings)
         if self.state.regime is Regime.COST:

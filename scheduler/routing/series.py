@@ -6,6 +6,7 @@ dollar by dollar. Requests count when they came, answers when they were given.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -15,10 +16,37 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.regimes import Regime
-from circinus.scheduler.routing.simulated_units import SimulatedUnits
 from circinus.scheduler.routing.traffic import RouteTraffic
+from circinus.scheduler.routing.units import DeploymentUnit
 
 _HOUR_S = 3600.0
+
+
+@dataclass(slots=True)
+class SimulatedUnits:
+    """Units of one kind: each serves T L requests at once, each in L, so that it takes T."""
+
+    unit: DeploymentUnit
+    running: int = 0
+    starting: list[float] = field(default_factory=list)  # when each runs
+    wanted: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+    in_hand: dict[int, int] = field(default_factory=dict)  # request -> which event, as they began
+
+    @property
+    def per_unit(self) -> int:
+        """Return how many requests one has in hand at the most."""
+        return max(1, round(self.unit.most_per_s * self.unit.latency_s))
+
+    @property
+    def places(self) -> int:
+        """Return how many all that run have in hand at the most."""
+        return self.running * self.per_unit
+
+    @property
+    def service_s(self) -> float:
+        """Return how long a request takes once it has a place."""
+        return self.per_unit / self.unit.most_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

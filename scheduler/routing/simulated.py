@@ -21,8 +21,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.scheduler.routing.routers import HEADROOM, Router
-from circinus.scheduler.routing.series import RouteRecorder
-from circinus.scheduler.routing.simulated_units import SimulatedUnits
+from circinus.scheduler.routing.series import RouteRecorder, SimulatedUnits
 from circinus.scheduler.routing.turns import UnitTurns, parts_now
 from circinus.scheduler.routing.units import EndpointRoute
 

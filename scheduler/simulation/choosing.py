@@ -12,19 +12,17 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.model.profile import BoolArray, FloatArray
-from circinus.scheduler.pool.kairos_plus import KairosPlus
-from circinus.scheduler.pool.one_shot import one_shot
-from circinus.scheduler.pool.pools import Pool, PoolSpace
-from circinus.scheduler.pool.search import LargestRate, best, search
+from circinus.scheduler.pool.kairos_bound import one_shot
+from circinus.scheduler.pool.search import KairosPlus, LargestRate, Pool, PoolSpace, best, search
 from circinus.scheduler.pool.worthwhile import least_cost
-from circinus.scheduler.simulation.draws import IN_TIME
+from circinus.scheduler.simulation.draws import IN_TIME, SimulatedRates
 from circinus.scheduler.simulation.pool_choice import (
     ChoiceMethod,
     PoolChoice,
+    PoolMarket,
     PoolQuestion,
+    pool_of,
 )
-from circinus.scheduler.simulation.pool_market import PoolMarket, pool_of
-from circinus.scheduler.simulation.pool_search import SimulatedRates
 
 MOST_TRIED = 200
 """Pools that are simulated for one choice."""

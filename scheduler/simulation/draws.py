@@ -2,24 +2,25 @@
 
 One rule: the draws depend on the seed alone, so that every policy, pool and rate meets the same
 requests.
+
+`SimulatedRates` measures pools so, and ends runs of those that are no better early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
+from circinus.scheduler.dispatch.baselines import heterogeneity
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
-from circinus.scheduler.dispatch.matching import heterogeneity
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray
-from circinus.scheduler.pool.pools import Pool
-from circinus.scheduler.pool.throughput_bound import throughput_bound
-from circinus.scheduler.simulation import workload
+from circinus.scheduler.pool.search import Pool, PoolTrial
+from circinus.scheduler.pool.throughput_bounds import throughput_bound
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
-from circinus.scheduler.simulation.loads import Load
+from circinus.scheduler.simulation.loads import Load, arrival_times
 from circinus.scheduler.simulation.measurements import LatencyTable
 
 IN_TIME = 0.99
@@ -72,7 +73,7 @@ class LoadDraws:
             qos_s=self.qos_s,
             fleet=Fleet(kind, coefficient[kind], price[kind]),
         )
-        return lambda rate: given(arrived_s=workload.arrival_times(self.gaps, rate))
+        return lambda rate: given(arrived_s=arrival_times(self.gaps, rate))
 
 
 def draw(
@@ -119,3 +120,41 @@ def allowable_rate(
         if high < 0.02 * highest_rps:
             break
     return low, best
+
+
+_OVER = 1.02  # a finite run may exceed the bound a little
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedRates:
+    """Measures the allowable rate of pools on one set of draws; keeps the highest.
+
+    A pool that is not in time at the highest rate so far ends early: that takes one run.
+    """
+
+    policy: CompiledPolicy
+    draws: LoadDraws
+    tolerance: float = 0.002  # of the rates, relative, `> 0`
+    highest_rps: float = field(default=0.0, init=False)
+
+    def __call__(self, pool: Pool) -> PoolTrial:
+        """Measure a pool; the value of one that ends early is 0."""
+        if self.highest_rps > 0 and self.in_time(pool, self.highest_rps) < IN_TIME:
+            return PoolTrial(pool, 0.0, ended_early=True)
+        rate = self.rate(pool)
+        self.highest_rps = max(rate, self.highest_rps)
+        return PoolTrial(pool, rate)
+
+    def rate(self, pool: Pool) -> float:
+        """Return the allowable rate of a pool, per second."""
+        scenarios = self.draws.scenarios(pool, self.policy.level)
+        bound = _OVER * self.draws.bound_rps(pool)
+        if not bound > 0:
+            return 0.0
+        return allowable_rate(self.policy, scenarios, bound, tolerance=self.tolerance)[0]
+
+    def in_time(self, pool: Pool, rate_rps: float) -> float:
+        """Return the share in time at a rate; 0 once it is clear that it is below the target."""
+        scenario = self.draws.scenarios(pool, self.policy.level)(rate_rps)
+        most_late = (1.0 - IN_TIME) * len(scenario.arrived_s) + 1e-6
+        return simulate(scenario, self.policy, most_late=most_late).in_time

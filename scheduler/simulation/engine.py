@@ -133,7 +133,7 @@ def simulate(
     """
     checks.at_least("limit", limit, 1)
     count, fleet = len(scenario.arrived_s), scenario.fleet
-    given = _Given(
+    requests = _Requests(
         float(scenario.qos_s),
         limit or _NO_LIMIT,
         np.ascontiguousarray(scenario.arrived_s),
@@ -144,16 +144,16 @@ def simulate(
         fleet.coefficient,
         fleet.price,
     )
-    found = _Found(np.full(count, nan), np.full(count, nan), np.full(count, NOT_SERVED))
+    outcome = _Outcome(np.full(count, nan), np.full(count, nan), np.full(count, NOT_SERVED))
     settings, most = settings_of(policy), min(most_late, float(count))
-    late = _loop(policy.rule, policy.plans_ahead, settings, most, given, found)
+    late = _loop(policy.rule, policy.plans_ahead, settings, most, requests, outcome)
     if late == _BROKEN:
         raise InvalidDecision(f"{policy} started a request on an instance that was not idle")
     return SimulationRun(
         scenario=scenario,
-        started_s=found.started,
-        finished_s=found.finished,
-        instance=found.instance,
+        started_s=outcome.started,
+        finished_s=outcome.finished,
+        instance=outcome.instance,
         complete=late != _STOPPED,
     )
 
@@ -168,7 +168,7 @@ def _next_completion(free_at: FloatArray, idle: BoolArray) -> int:
     return first
 
 
-class _Given(NamedTuple):
+class _Requests(NamedTuple):
     """What a run is given, of N requests and n instances."""
 
     qos_s: float
@@ -182,7 +182,7 @@ class _Given(NamedTuple):
     price: FloatArray  # (n,)
 
 
-class _Found(NamedTuple):
+class _Outcome(NamedTuple):
     """What a run finds, see `SimulationRun`."""
 
     started: FloatArray  # (N,)
@@ -210,69 +210,74 @@ def _busy_s(now: float, instances: _Instances) -> FloatArray:
 
 
 @compiled_part
-def _asked(
+def _answers(
     rule: Kernel,
     settings: FloatArray,
     now: float,
     line: IntArray,  # (2, m): who waits, where each was planned
-    given: _Given,
+    requests: _Requests,
     instances: _Instances,
 ) -> IntArray:  # (m,)
     """Return what the rule says of those that wait."""
     waiting = line[0]
     answer = np.full(len(waiting), WAIT, dtype=np.int64)
-    seen = RuleInput(
-        now - given.arrived[waiting],
-        np.full(len(waiting), given.qos_s),
-        given.size[waiting],
+    inputs = RuleInput(
+        now - requests.arrived[waiting],
+        np.full(len(waiting), requests.qos_s),
+        requests.size[waiting],
         line[1].copy(),
-        given.predicted[waiting],
+        requests.predicted[waiting],
         _busy_s(now, instances),
         instances.idle.copy(),
-        given.kind,
-        given.coefficient,
-        given.price,
+        requests.kind,
+        requests.coefficient,
+        requests.price,
     )
-    rule(settings, seen, answer)
+    rule(settings, inputs, answer)
     return answer
 
 
 @compiled_part
-def _start(
-    request: int, at: int, now: float, given: _Given, instances: _Instances, found: _Found
+def _begin(
+    request: int,
+    at: int,
+    now: float,
+    requests: _Requests,
+    instances: _Instances,
+    outcome: _Outcome,
 ) -> int:
     """Start a request; give whether it will be late as 0 or 1, or _BROKEN."""
-    if at >= len(given.kind) or not instances.idle[at] or given.service[request, at] == inf:
+    if at >= len(requests.kind) or not instances.idle[at] or requests.service[request, at] == inf:
         return _BROKEN
-    done = now + given.service[request, at]
+    done = now + requests.service[request, at]
     instances.idle[at] = False
     instances.began[at] = now
-    instances.foreseen[at] = now + given.predicted[request, at]
+    instances.foreseen[at] = now + requests.predicted[request, at]
     instances.free_at[at] = done
-    found.started[request] = now
-    found.finished[request] = done
-    found.instance[request] = at
-    return 1 if done - given.arrived[request] > given.qos_s + SLACK_S else 0
+    outcome.started[request] = now
+    outcome.finished[request] = done
+    outcome.instance[request] = at
+    return 1 if done - requests.arrived[request] > requests.qos_s + SLACK_S else 0
 
 
 @compiled_part
-def _acted(
+def _apply(
     answer: IntArray,  # (m,)
     now: float,
     line: IntArray,  # (2, m), those that go on waiting are moved to the front
-    given: _Given,
+    requests: _Requests,
     instances: _Instances,
-    found: _Found,
+    outcome: _Outcome,
 ) -> tuple[int, int]:
     """Do what the rule said; give how many go on waiting, and how many late ones or _BROKEN."""
     left, late = 0, 0
     for i in range(len(answer)):
         code = answer[i]
         if code >= 0:
-            outcome = _start(line[0, i], code, now, given, instances, found)
-            if outcome == _BROKEN:
+            started = _begin(line[0, i], code, now, requests, instances, outcome)
+            if started == _BROKEN:
                 return left, _BROKEN
-            late += outcome
+            late += started
         elif code == REJECT:
             late += 1
         else:
@@ -283,18 +288,18 @@ def _acted(
 
 
 @compiled_part
-def _joined(request: int, line: IntArray, m: int, given: _Given) -> int:
+def _join(request: int, line: IntArray, m: int, requests: _Requests) -> int:
     """Let a request join the m that wait, or be turned away; give how many wait then."""
-    now, late = given.arrived[request], 0
-    if given.limit != _NO_LIMIT:
+    now, late = requests.arrived[request], 0
+    if requests.limit != _NO_LIMIT:
         for i in range(m):
-            late += now - given.arrived[line[0, i]] > given.qos_s
-        if m >= given.limit and late == 0:
+            late += now - requests.arrived[line[0, i]] > requests.qos_s
+        if m >= requests.limit and late == 0:
             return m
-        gone = min(late, max(late - len(given.kind), 1 if m >= given.limit else 0))
+        gone = min(late, max(late - len(requests.kind), 1 if m >= requests.limit else 0))
         left = 0
         for i in range(m):  # in the order of arrival
-            if gone > 0 and now - given.arrived[line[0, i]] > given.qos_s:
+            if gone > 0 and now - requests.arrived[line[0, i]] > requests.qos_s:
                 gone -= 1
                 continue
             line[0, left], line[1, left] = line[0, i], line[1, i]
@@ -304,16 +309,16 @@ def _joined(request: int, line: IntArray, m: int, given: _Given) -> int:
     return m + 1
 
 
-def _run(
+def _handle_events(
     rule: Kernel,
     plans_ahead: bool,
     settings: FloatArray,
     most_late: float,
-    given: _Given,
-    found: _Found,
+    requests: _Requests,
+    outcome: _Outcome,
 ) -> int:
     """Handle events until there are none; give the number of late requests."""
-    n, total = len(given.kind), len(given.arrived)
+    n, total = len(requests.kind), len(requests.arrived)
     instances = _Instances(np.ones(n, dtype=np.bool_), np.zeros(n), np.zeros(n), np.zeros(n))
     line = np.empty((2, 256), dtype=np.int64)
     m, arrivals, late, events = 0, 0, 0, 0
@@ -322,35 +327,37 @@ def _run(
         if j < 0 and arrivals == total:
             break
         events += 1
-        if j >= 0 and (arrivals == total or instances.free_at[j] <= given.arrived[arrivals]):
+        if j >= 0 and (arrivals == total or instances.free_at[j] <= requests.arrived[arrivals]):
             now = instances.free_at[j]
             instances.idle[j] = True
         else:
-            now = given.arrived[arrivals]
+            now = requests.arrived[arrivals]
             if m == line.shape[1]:
                 line = np.concatenate((line, np.empty_like(line)), axis=1)
             waited = m
-            m = _joined(arrivals, line, m, given)
+            m = _join(arrivals, line, m, requests)
             late += waited + 1 - m
             arrivals += 1
         if events % _LOOK_EVERY == 0:
-            overdue = (given.arrived[line[0, :m]] < now - given.qos_s).sum()
+            overdue = (requests.arrived[line[0, :m]] < now - requests.qos_s).sum()
             if late + overdue > most_late:
                 return _STOPPED
         if m > 0 and (plans_ahead or instances.idle.any()):
-            answer = _asked(rule, settings, now, line[:, :m], given, instances)
-            m, more = _acted(answer, now, line, given, instances, found)
+            answer = _answers(rule, settings, now, line[:, :m], requests, instances)
+            m, more = _apply(answer, now, line, requests, instances, outcome)
             if more == _BROKEN:
                 return _BROKEN
             late += more
     return late if late <= most_late else _STOPPED
 
 
-_GIVEN = tuple_type(
-    (nb.float64, nb.int64, FLOATS, FLOATS, MATRIX, MATRIX, INTS, FLOATS, FLOATS), _Given
+_REQUESTS = tuple_type(
+    (nb.float64, nb.int64, FLOATS, FLOATS, MATRIX, MATRIX, INTS, FLOATS, FLOATS), _Requests
 )
-_FOUND = tuple_type((FLOATS, FLOATS, INTS), _Found)
+_OUTCOME = tuple_type((FLOATS, FLOATS, INTS), _Outcome)
 _loop = compiled_driver(
-    _run,
-    nb.int64(nb.types.FunctionType(KERNEL_TYPE), nb.boolean, FLOATS, nb.float64, _GIVEN, _FOUND),
+    _handle_events,
+    nb.int64(
+        nb.types.FunctionType(KERNEL_TYPE), nb.boolean, FLOATS, nb.float64, _REQUESTS, _OUTCOME
+    ),
 )

@@ -24,13 +24,13 @@ import numpy as np
 from scipy.stats import gamma
 
 from circinus.pipelines import checks
+from circinus.scheduler.dispatch.baselines import heterogeneity
 from circinus.scheduler.dispatch.kernel import CompiledPolicy, compiled_part
-from circinus.scheduler.dispatch.matching import heterogeneity
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray
-from circinus.scheduler.pool.throughput_bound import throughput_bound
+from circinus.scheduler.pool.throughput_bounds import throughput_bound
 from circinus.scheduler.simulation.engine import SLACK_S, Scenario, simulate
+from circinus.scheduler.simulation.loads import BatchMix
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.workload import BatchMix
 
 SMOOTHEST, MOST_BURSTY = 1 / 16, 16.0
 """Squared coefficients of variation of gaps, a Poisson process halfway."""
@@ -144,8 +144,8 @@ class FirstComeTrials:
         """See there."""
         draws = self.draws
         most_late = _most_late(enough, draws.requests)
-        given = _Requests(draws.gaps_s, draws.service_s, draws.qos_s + SLACK_S, most_late)
-        return _shares(pools, scale, variability, stream, given)
+        runs = _Requests(draws.gaps_s, draws.service_s, draws.qos_s + SLACK_S, most_late)
+        return _shares(pools, scale, variability, stream, runs)
 
 
 def _most_late(enough: float, requests: int) -> int:
@@ -168,20 +168,20 @@ def _shares(
     scale: FloatArray,  # (E, K)
     variability: FloatArray,  # (E,)
     stream: IntArray,  # (E,)
-    given: _Requests,
+    runs: _Requests,
 ) -> FloatArray:  # (E,)
     found = np.empty(len(pools))
     for e in range(len(pools)):
-        found[e] = _share(pools[e], scale[e], variability[e], stream[e], given)
+        found[e] = _share(pools[e], scale[e], variability[e], stream[e], runs)
     return found
 
 
 @compiled_part
 def _share(
-    pool: IntArray, scale: FloatArray, variability: float, stream: int, given: _Requests
+    pool: IntArray, scale: FloatArray, variability: float, stream: int, runs: _Requests
 ) -> float:
     """Return the share in time of a run."""
-    gaps, service = given.gaps[stream], given.service[stream]
+    gaps, service = runs.gaps[stream], runs.service[stream]
     low, part = _step(variability, len(gaps))
     kind = np.repeat(np.arange(len(pool)), pool)
     free_at = np.zeros(len(kind))
@@ -197,9 +197,9 @@ def _share(
                 chosen = j
         k = kind[chosen]
         free_at[chosen] = max(now, free_at[chosen]) + scale[k] * service[i, k]
-        if free_at[chosen] - now > given.qos:
+        if free_at[chosen] - now > runs.qos:
             late += 1
-            if late > given.most_late:
+            if late > runs.most_late:
                 break
     return 1.0 - late / len(service)
 

@@ -29,7 +29,7 @@ from circinus.pipelines import checks
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.pool.search import Pool
 from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of

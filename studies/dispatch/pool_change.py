@@ -13,13 +13,15 @@ What pools are worth is measured on draws of the new mix that none of them sees.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import mean, mode
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
@@ -27,22 +29,35 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
-from circinus.scheduler.pool.kairos_plus import KairosPlus
 from circinus.scheduler.pool.monitor import MonitorSettings, TrafficMonitor
-from circinus.scheduler.pool.pools import MOST_OF_TYPE, Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.search import LargestRate, MeasurePool, PoolStrategy, search
+from circinus.scheduler.pool.search import (
+    MOST_OF_TYPE,
+    KairosPlus,
+    LargestRate,
+    MeasurePool,
+    Pool,
+    PoolSpace,
+    PoolStrategy,
+    PoolTrial,
+    search,
+)
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
 from circinus.scheduler.simulation.choosing import largest_for_budget
-from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, draw
+from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, SimulatedRates, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
-from circinus.scheduler.simulation.loads import Load, load_of
+from circinus.scheduler.simulation.loads import (
+    Load,
+    changing,
+    load_of,
+    poisson_gaps,
+    recorded_batches,
+)
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
-from circinus.scheduler.simulation.pool_search import SimulatedRates
-from circinus.scheduler.simulation.workload import changing, poisson_gaps, recorded_batches
 from circinus.studies.dispatch.study import policy_for
-from circinus.studies.report.tables import written
+from circinus.studies.report.charts import COLOURS, Bar, bars
+from circinus.studies.report.tables import grouped, written
 
 OLD, RIBBON = "old", "ribbon"
 CHOOSING = (ChoiceMethod.KAIROS, ChoiceMethod.BOUND, ChoiceMethod.SIMULATED)
@@ -267,3 +282,57 @@ def told_of(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Cha
             sizes = scenario.size[first : first + monitor.settings.window]
             return Change(i - changed_at, sizes, known)
     raise InvalidInput.of("mix_after", "must be another than before: no change is seen", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolChangeLine:
+    """What a scheme came to, over seeds: its best row each, of those that saw as many sizes."""
+
+    scheme: str  # who chose
+    seen: float  # sizes that the choice is of, mean
+    tried: float  # pools, mean
+    pool: str  # that was chosen most often
+    rate_rps: float  # mean
+    of_best: float  # mean
+    least_of_best: float  # the worst seed's
+    first_of_best: float  # of the first pool that was tried, mean
+
+
+def lines_of(rows: Sequence[PoolChangeRow]) -> list[PoolChangeLine]:
+    """Return a line for each scheme, and one more where it chose again a window later."""
+    found: dict[tuple[str, int], list[list[PoolChangeRow]]] = {}
+    for (scheme, _), of_seed in grouped(rows, "scheme", "seed").items():
+        for place, tries in enumerate(grouped(of_seed, "seen").values()):
+            found.setdefault((scheme, place), []).append(tries)
+    return [_line(scheme, tries) for (scheme, _), tries in sorted(found.items(), key=_later)]
+
+
+def _later(item: tuple[tuple[str, int], object]) -> int:
+    return item[0][1]
+
+
+def _line(scheme: str, tries: Sequence[Sequence[PoolChangeRow]]) -> PoolChangeLine:
+    best = [max(of, key=lambda row: row.rate_rps) for of in tries]
+    return PoolChangeLine(
+        scheme=scheme,
+        seen=mean(row.seen for row in best),
+        tried=mean(of[-1].evaluation for of in tries),
+        pool=mode(row.pool for row in best),
+        rate_rps=mean(row.rate_rps for row in best),
+        of_best=mean(row.of_best for row in best),
+        least_of_best=min(row.of_best for row in best),
+        first_of_best=mean(of[0].of_best for of in tries),
+    )
+
+
+def picture(rows: Sequence[PoolChangeRow]) -> Figure:
+    """Draw the rate over the best pool's, of each line."""
+    found = []
+    for line in lines_of(rows):
+        colour = COLOURS[0] if line.scheme in CHOOSING else COLOURS[-1]
+        note = f"{line.of_best:.3f}; {line.tried:.3g} tried"
+        name = f"{line.scheme}, {line.seen:.0f} sizes"
+        found.append(Bar(name=name, value=line.of_best, error=0.0, note=note, colour=colour))
+    first = rows[0]
+    title = f"{first.model}: {first.before} to {first.after}, rate over the best pool's"
+    return bars(title, found)

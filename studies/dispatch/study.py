@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from circinus.deploy.methods import DEFAULT, PUBLISHED, method_where
 from circinus.pipelines import checks
@@ -25,14 +26,14 @@ from circinus.scheduler.dispatch.baselines import SizeThreshold
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.pool.pools import Pool
+from circinus.scheduler.pool.search import Pool
 from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.metrics import lateness_s, oracle_rate, state_at
 from circinus.studies.report import pages
-from circinus.studies.report.charts import COLOURS, Bar, bars
+from circinus.studies.report.charts import COLOURS, Bar, bars, svg
 from circinus.studies.report.tables import grouped, written
 
 ORACLE = "oracle"
@@ -207,8 +208,8 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), stdev(values) if len(values) > 1 else 0.0
 
 
-def picture(rows: Sequence[DispatchRow]) -> str:
-    """Return an SVG of a model: a bar per policy, a whisker of one deviation to either side."""
+def picture(rows: Sequence[DispatchRow]) -> Figure:
+    """Draw a model: a bar per policy, a whisker of one deviation to either side."""
     found = []
     for name, group in summary(rows).items():
         rate, deviation = spread([row.allowable_rps for row in group])
@@ -228,7 +229,7 @@ def page(rows: Sequence[DispatchRow], requests: int) -> str:
         "have none."
     )
     sections = [
-        pages.heading(_title(group)) + picture(group) + _table(group)
+        pages.heading(_title(group)) + svg(picture(group)) + _table(group)
         for group in grouped(rows, "model", "service").values()
     ]
     return pages.page("Dispatch policies", pages.paragraph(about), *sections)

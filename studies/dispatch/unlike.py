@@ -33,9 +33,8 @@ from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES, BoolArray, FloatArray, IntArray
 from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import Scenario, simulate
-from circinus.scheduler.simulation.loads import Load
+from circinus.scheduler.simulation.loads import Load, poisson_gaps
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.workload import poisson_gaps
 from circinus.studies.dispatch.live_pool import LivePool, LoadOutcome, quantile_ms, rate_of
 from circinus.studies.report.tables import grouped
 

@@ -8,6 +8,7 @@ from math import isnan, nan
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
 from circinus.studies.planning.study import PlanningRow
@@ -66,14 +67,14 @@ def _mean(rows: Sequence[PlanningRow], column: str) -> float:
     return nan if found is None else found
 
 
-def pictures(rows: Iterable[PlanningRow]) -> dict[str, str]:
-    """Return the SVG of every trace and level, by file name."""
+def pictures(rows: Iterable[PlanningRow]) -> dict[str, Figure]:
+    """Draw every trace and level, by file name."""
     groups = grouped(rows, "trace", "slo").items()
     return {f"planning-{trace}-{slo}.svg": _picture(group) for (trace, slo), group in groups}
 
 
-def _picture(rows: Sequence[PlanningRow]) -> str:
-    """Return a bar per method: the mean, a whisker of its standard error, a tick at the median."""
+def _picture(rows: Sequence[PlanningRow]) -> Figure:
+    """Draw a bar per method: the mean, a whisker of its standard error, a tick at the median."""
     drawn = []
     for (method, history), group in grouped(rows, "method", "history").items():
         seconds = [row.profiling_seconds for row in group]

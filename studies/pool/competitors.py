@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from circinus.pipelines.model.profile import IntArray
-from circinus.scheduler.pool.pools import Pool, PoolTrial
-from circinus.scheduler.pool.search import PoolGoal, Trials
+from circinus.scheduler.pool.search import Pool, PoolGoal, PoolTrial, Trials
 
 Walk = Generator[Pool, Trials, None]
 WalkMaker = Callable[[PoolGoal, np.random.Generator], Walk]

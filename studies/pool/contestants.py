@@ -1,23 +1,94 @@
-"""Who searches pools in the study, by name: a line each."""
+"""The methods that search pools in the study, by name.
+
+A trial rules out less where Ribbon's authors search than their words say:
+
+| search | a pool in time rules out | a violating one, by however little |
+| --- | --- | --- |
+| Ribbon | what costs as much | what it contains, with fewer of the first type |
+| random | what has more of each type | what has fewer of each type |
+| climbing | nothing | nothing |
+
+For Ribbon and for climbing this is the artefact's code (its loops over counts end one earlier for
+the first type); for random search the paper says it, too (5.3). The artefact's Ribbon keeps other
+pools of the same price, to the cent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from circinus.pipelines.model.profile import BoolArray
 from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.search import PoolGoal, PoolStrategy
+from circinus.scheduler.pool.search import (
+    CheapestInTime,
+    PoolGoal,
+    PoolSpace,
+    PoolStrategy,
+    PoolTrial,
+    Trials,
+    contained,
+)
 from circinus.studies.pool import competitors
 from circinus.studies.pool.calibration import misled
 from circinus.studies.pool.competitors import WalkingStrategy
 from circinus.studies.pool.lookups import PoolLookup
-from circinus.studies.pool.published import (
-    PublishedGoal,
-    RuledOut,
-    by_climbing,
-    by_random,
-    by_ribbon,
-)
+
+RuledOut = Callable[[CheapestInTime, PoolTrial], BoolArray]
+"""Returns which pools, (P,), a trial rules out besides the one that was tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedGoal:
+    """A `PoolGoal`: the cheapest in time, but for what a trial rules out."""
+
+    plain: CheapestInTime
+    ruled_out: RuledOut
+
+    @property
+    def space(self) -> PoolSpace:
+        """See `PoolGoal.space`."""
+        return self.plain.space
+
+    def worth(self, trial: PoolTrial) -> float:
+        """See there."""
+        return self.plain.worth(trial)
+
+    def feasible(self, trial: PoolTrial) -> bool:
+        """See there."""
+        return self.plain.feasible(trial)
+
+    def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
+        """See there."""
+        found = np.zeros(len(self.space.pools), dtype=np.bool_)
+        for trial in trials:
+            found[self.space.place(trial.pool)] = True
+            found |= self.ruled_out(self.plain, trial)
+        return found
+
+
+def by_ribbon(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
+    """See the table: Ribbon."""
+    if goal.feasible(trial):
+        return goal.hopeless([trial])
+    pools = goal.space.pools
+    return contained(pools, trial.pool) & (pools[:, 0] < trial.pool[0])
+
+
+def by_random(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
+    """See the table: random."""
+    pools, tried = goal.space.pools, np.array(trial.pool)
+    beyond = pools > tried if goal.feasible(trial) else pools < tried
+    return np.asarray(beyond.all(axis=1))
+
+
+def by_climbing(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
+    """See the table: climbing."""
+    return np.zeros(len(goal.space.pools), dtype=np.bool_)
+
 
 CALIBRATED = "calibrated"
 

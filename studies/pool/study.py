@@ -4,6 +4,10 @@ Every pool of a lookup was measured, so that the optimum is known: a run ends wh
 Told besides are the violating ones among the tried, which would have harmed requests, and what the
 trials cost as a share of trying every pool; a trial that does not end early takes equally long
 whatever is tried.
+
+`LoadChange` asks whether trials at an earlier load help at a new one (Ribbon, section 5.5, figure
+16). Both loads are simulated on one stream of requests, first come, first served, the types in
+order: the published tables are of one load each.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from circinus.pipelines import checks
-from circinus.scheduler.pool.pools import PoolTrial
-from circinus.scheduler.pool.search import tried
+from circinus.scheduler.pool.ribbon import Ribbon, carried_over
+from circinus.scheduler.pool.search import PoolTrial, Trials, search, tried
 from circinus.studies.pool.calibration import (
     ReliabilityRow,
     StatementRow,
@@ -27,7 +32,7 @@ from circinus.studies.pool.calibration import (
 from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
 from circinus.studies.pool.lookups import PoolLookup
 from circinus.studies.report import pages
-from circinus.studies.report.charts import COLOURS, Bar, bars
+from circinus.studies.report.charts import COLOURS, Bar, bars, svg
 from circinus.studies.report.tables import grouped, mean, written
 
 Stated = Callable[[Sequence[StatementRow]], None]
@@ -193,14 +198,14 @@ def page(study: PoolStudy, rows: Sequence[PoolRow]) -> str:
     )
     lines = {lookup.model: optimum_line(lookup) for lookup in study.lookups}
     sections = [
-        pages.heading(model) + pages.paragraph(lines[model]) + picture(cells) + _table(cells)
+        pages.heading(model) + pages.paragraph(lines[model]) + svg(picture(cells)) + _table(cells)
         for (model,), cells in grouped(summary(rows), "model").items()
     ]
     return pages.page("Choosing pools", pages.paragraph(about), *sections)
 
 
-def picture(cells: Sequence[PoolCell]) -> str:
-    """Return an SVG of a model: a bar per strategy, a whisker of one deviation to either side."""
+def picture(cells: Sequence[PoolCell]) -> Figure:
+    """Draw a model: a bar per strategy, a whisker of one deviation to either side."""
     drawn = [
         Bar(
             name=cell.strategy,
@@ -224,3 +229,57 @@ def _figures(cell: PoolCell) -> tuple[str, ...]:
     told = ("-" if value is None else f"{value:.1f}" for value in counts)
     violating, cost = f"{cell.violating:.1f}", f"{cell.cost:.1%}"
     return (cell.strategy, *told, violating, cost, f"{cell.not_found:.0%}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadChangeRow:
+    """A line of `load-change.csv`: Ribbon's evaluations to the optimum; None: it was pruned."""
+
+    seed: int
+    earlier: int | None  # at the earlier load
+    scratch: int | None  # at the new one, without what is known; with the settled pool again
+    reused: int | None  # with it, the settled pool's new trial among them
+    violating_scratch: int  # of the evaluations up to there
+    violating_reused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadChange:
+    """Two loads on the pools of one space."""
+
+    earlier: PoolLookup
+    new: PoolLookup  # with another optimum, which is not that of the earlier one
+    prunes_below: float | None = 0.01
+
+    def rows(self, seeds: Sequence[int]) -> Iterator[LoadChangeRow]:
+        """Yield a row for each seed."""
+        for seed in seeds:
+            goal = self.earlier.goal(self.prunes_below)
+            known = self._until_optimum(self.earlier, seed, ())
+            settled = self.earlier.optimum
+            again = self.new.measure(settled)
+            reused = self._until_optimum(
+                self.new, seed + 1, carried_over(self.new.goal(self.prunes_below), known, again)
+            )
+            scratch = self._until_optimum(self.new, seed + 1, (again,))
+            yield LoadChangeRow(
+                seed=seed,
+                earlier=_count(self.earlier, known),
+                scratch=_count(self.new, [again, *scratch]),
+                reused=_count(self.new, [again, *reused]),
+                violating_scratch=1 + sum(not goal.feasible(trial) for trial in scratch),
+                violating_reused=1 + sum(not goal.feasible(trial) for trial in reused),
+            )
+
+    def _until_optimum(self, lookup: PoolLookup, seed: int, known: Trials) -> Trials:
+        most = len(lookup.space.pools)
+        trials = search(
+            lookup.goal(self.prunes_below), Ribbon(seed=seed), lookup.measure, most, known
+        )
+        count = _count(lookup, trials)
+        return trials if count is None else trials[:count]
+
+
+def _count(lookup: PoolLookup, trials: Trials) -> int | None:
+    pools = [trial.pool for trial in trials]
+    return pools.index(lookup.optimum) + 1 if lookup.optimum in pools else None

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import copysign, nan, sqrt
+from math import ceil, nan
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from circinus.deploy.methods import method_where
 from circinus.pipelines import checks
 from circinus.pipelines.io.trace import load_trace
 from circinus.pipelines.model.query import SAMPLING
 from circinus.studies.profiling import simulated_profiles as simulated
-from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, linear
+from circinus.studies.report.charts import COLOURS, panels, svg
 from circinus.studies.report.pages import grid, heading, page, paragraph
 from circinus.studies.report.tables import grouped, written
 
@@ -30,7 +32,7 @@ DISTANCES = tuple(
 """SLO minus true mean: negative ones should end above."""
 
 _ESTIMATE_INPUTS = 50  # the variance of the estimate is compared after: the paper's fewest
-_FARTHEST = 0.4  # distance drawn
+_LABELLED = 0.05  # least distance with a label
 _CAPTION = (
     "Inputs used (mean over profiles) by the distance of the accuracy SLO from the true mean. "
     "Solid: random order; dashed: stratified."
@@ -96,9 +98,9 @@ def run(
     rows = written(found, ProfilingRow, path, digits=None, observer=observer)
     caches = [CacheRow(trace=name, seconds_ratio=ratio) for name, ratio in ratios.items()]
     written(caches, CacheRow, out / "prefix_cache.csv", digits=None)
-    svg = picture(rows)
-    (out / "profiling.svg").write_text(svg, encoding="utf-8")
-    (out / "profiling.html").write_text(_page(rows, svg), encoding="utf-8")
+    drawn = svg(picture(rows))
+    (out / "profiling.svg").write_text(drawn, encoding="utf-8")
+    (out / "profiling.html").write_text(_page(rows, drawn), encoding="utf-8")
     return Comparison(rows=tuple(rows), cache_ratios=ratios)
 
 
@@ -175,42 +177,37 @@ def summary(rows: Sequence[ProfilingRow]) -> list[tuple[str, str, str, float, fl
     ]
 
 
-def picture(rows: Sequence[ProfilingRow]) -> str:
-    """Return an SVG with a panel per trace: inputs used over the distance."""
-    rules = list(dict.fromkeys(row.rule for row in rows))
-    panels = [
-        _panel(trace, [row for row in rows if row.trace == trace and row.profiles], rules)
-        for trace in dict.fromkeys(row.trace for row in rows)
-    ]
-    return chart(panels, title="Inputs used by rule and order", columns=2, width=440, height=240)
+def picture(rows: Sequence[ProfilingRow]) -> Figure:
+    """Draw a panel per trace: inputs used over the distance."""
+    traces = grouped(rows, "trace")
+    figure, grid_ = panels(ceil(len(traces) / 2), 2, width=6, height=3.2)
+    places = [axes for row in grid_ for axes in row]
+    for axes, ((trace,), of) in zip(places, traces.items(), strict=False):
+        axes.set(title=trace, xlabel="accuracy SLO less the true mean", ylabel="inputs")
+        axes.set_ylim(bottom=0)
+        _draw(axes, [row for row in of if row.profiles])
+    for axes in places[len(traces) :]:
+        axes.remove()
+    return figure
 
 
-def _panel(trace: str, cells: Sequence[ProfilingRow], rules: Sequence[str]) -> Panel:
-    own = grouped(cells, "rule", "sampling")
-    series = [
-        Series(
-            name=rule if sampling == "random" else f"{rule}, {sampling}",
-            points=sorted((c.slo_distance, c.inputs_mean) for c in own.get((rule, sampling), ())),
-            colour=COLOURS[i % len(COLOURS)],
-            dashes=dashes,
+def _draw(axes: Axes, rows: Sequence[ProfilingRow]) -> None:
+    for (rule, sampling), of in grouped(rows, "rule", "sampling").items():
+        order = sorted(of, key=lambda row: row.slo_distance)
+        axes.plot(
+            [row.slo_distance for row in order],
+            [row.inputs_mean for row in order],
+            color=COLOURS[[*simulated.RULES].index(rule)],
+            linestyle="-" if sampling == "random" else "--",
+            label=rule if sampling == "random" else f"{rule}, {sampling}",
         )
-        for i, rule in enumerate(rules)
-        for sampling, dashes in (("random", ""), ("stratified", "4 3"))
-    ]
-    x = Axis(
-        label="accuracy SLO less the true mean",
-        low=-_FARTHEST,
-        high=_FARTHEST,
-        ticks=[(d, f"{d:+g}") for d in sorted({row.slo_distance for row in cells})],
-        # Square root, with its sign: near distances are many.
-        warp=lambda distance: copysign(sqrt(abs(distance)), distance),
-    )
-    return Panel(
-        title=trace, x=x, y=linear((row.inputs_mean for row in cells), "inputs"), series=series
-    )
+    distances = sorted({row.slo_distance for row in rows if abs(row.slo_distance) >= _LABELLED})
+    axes.set_xscale("symlog", linthresh=_LABELLED)  # near distances are many
+    axes.set_xticks(distances, [f"{distance:+g}" for distance in distances])
+    axes.minorticks_off()
 
 
-def _page(rows: Sequence[ProfilingRow], svg: str) -> str:
+def _page(rows: Sequence[ProfilingRow], drawn: str) -> str:
     head = ("trace", "rule", "sampling", "SLO distance", "profiles", "inputs", "seconds", "wrong")
     lines = [
         (
@@ -227,7 +224,7 @@ def _page(rows: Sequence[ProfilingRow], svg: str) -> str:
     ratios = dict.fromkeys((row.trace, row.sampling, f"{row.variance_ratio:.3f}") for row in rows)
     return page(
         "Profiling study",
-        paragraph(_CAPTION) + svg,
+        paragraph(_CAPTION) + drawn,
         heading("Mean over the distances") + grid(over_head, over),
         heading("Variance of the estimate over that of a random order"),
         grid(("trace", "sampling", "ratio"), ratios),

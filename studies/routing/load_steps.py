@@ -7,28 +7,23 @@ may be loaded until requests that come at random are late, and not what any hard
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from circinus.scheduler.routing.routers import EvenRouter
 from circinus.scheduler.routing.series import RouteRecorder
 from circinus.scheduler.routing.simulated import RouteScenario, simulated
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
-from circinus.studies.report.charts import COLOURS, Panel, Series, chart, decades, linear
+from circinus.studies.report.charts import COLOURS, panels
 from circinus.studies.report.tables import grouped
 
 LOADS = tuple(tenth / 10 for tenth in range(1, 14))
 """Requests that are offered, of what a unit takes at the most."""
 
 _ALL, _BUSY = 0, 0.8  # the one bucket that is recorded; use beyond which the paper adds units
-_PANELS = (
-    ("throughput", "served, requests/s", "served_per_s", linear),
-    ("latency", "95th percentile, s", "p95_s", decades),
-    ("use", "part that is busy", "busy", linear),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +60,27 @@ def breaking_points(rows: Sequence[LoadStepRow], late_s: float) -> dict[str, flo
     return found
 
 
-def picture(rows: Sequence[LoadStepRow], late_s: float) -> str:
-    """Return figure 4 as SVG: throughput, latency and use of one unit over the load."""
-    x = linear([row.offered_per_s for row in rows], "offered, requests/s")
-    limits = {
-        "p95_s": (late_s, f"95 % within {late_s:g} s", "2 3"),
-        "busy": (_BUSY, "80 % busy", "8 3"),
-    }
-    panels = []
-    for title, label, column, axis in _PANELS:
-        series = _lines(rows, column, breaking_points(rows, late_s))
-        y = axis([value for line in series for _, value in line.points], label)
-        if column in limits:
-            at, name, dashes = limits[column]
-            ends = [(x.low, at), (x.high, at)]
-            series.append(Series(points=ends, colour="currentColor", name=name, dashes=dashes))
-        panels.append(Panel(title=title, x=x, y=y, series=series))
-    title = "One unit of each kind under load, in simulation; dots: the breaking points"
-    return chart(panels, title=title, width=720, height=240)
+def picture(rows: Sequence[LoadStepRow], late_s: float) -> Figure:
+    """Draw figure 4: throughput, latency and use of one unit over the load."""
+    figure, [[throughput], [latency], [use]] = panels(3, width=9, height=2.8)
+    throughput.set(title="throughput", ylabel="served, requests/s")
+    latency.set(title="latency", ylabel="95th percentile, s", yscale="log")
+    latency.yaxis.set_major_formatter("{x:g}")
+    use.set(title="use", ylabel="part that is busy")
+    columns = {"served_per_s": throughput, "p95_s": latency, "busy": use}
+    breaking = breaking_points(rows, late_s)
+    for i, ((unit,), of) in enumerate(grouped(rows, "unit").items()):
+        offered = [row.offered_per_s for row in of]
+        at = [i for i, rate in enumerate(offered) if rate == breaking.get(unit)]
+        for column, axes in columns.items():
+            values = [getattr(row, column) for row in of]
+            colour = COLOURS[i % len(COLOURS)]
+            axes.plot(offered, values, "o-", color=colour, label=unit, markevery=at)
+            axes.set_xlabel("offered, requests/s")
+    within = f"95 % within {late_s:g} s"
+    latency.axhline(late_s, color="black", linestyle="--", label=within)
+    use.axhline(_BUSY, color="black", linestyle=":", label="80 % busy")
+    return figure
 
 
 def _step(
@@ -105,17 +103,3 @@ def _step(
         p95_s=float(series.p95_s[_ALL]),
         busy=float(series.busy[0, _ALL]),
     )
-
-
-def _lines(
-    rows: Sequence[LoadStepRow], column: str, breaking: Mapping[str, float]
-) -> list[Series]:
-    series = []
-    for i, ((unit,), of) in enumerate(grouped(rows, "unit").items()):
-        colour = COLOURS[i % len(COLOURS)]
-        told = [(row.offered_per_s, float(getattr(row, column))) for row in of]
-        points = [point for point in told if isfinite(point[1])]
-        dots = [point for point in points if point[0] == breaking.get(unit)]
-        series.append(Series(points=points, colour=colour, name=unit))
-        series.append(Series(points=dots, colour=colour, radius=5))
-    return series

@@ -1,51 +1,36 @@
-"""Figures 5 to 7 of adaptive orchestration, in simulation: a route over two load cycles.
+"""What happens to a route over time, as figures 5 to 7 of adaptive orchestration show it.
 
-What each shows in the paper (5.4), and here:
-
-- 5, cost mode while all can be had: throughput and latency by unit, use of units, failures.
-- 6, the L4's number is limited and the limit is lifted in the middle. The paper is in capacity
-  mode all the time; here policies decide, and ours never wants an L4.
-- 7, the cheapest is lost in one cycle and back in the next: failover, and cost mode again.
-
-Figure 3 compares two generated images, which no simulation does; figure 4 is in `load_steps`. The
-paper's axes are times and rates of its cluster: shapes compare, numbers do not.
+One column for each run, rows as in the paper and one it lacks: requests/s that each unit served,
+units that run, latency, use of what runs, and requests that were late or never served. Upright
+lines: what can be had changes (grey), the regime changes (dark), each with its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from math import isfinite
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.routing.series import RouteSeries
 from circinus.scheduler.routing.simulated import RouteScenario
-from circinus.studies.report.charts import (
-    COLOURS,
-    Axis,
-    Panel,
-    Series,
-    chart,
-    decades,
-    linear,
-)
+from circinus.studies.report.charts import COLOURS, panels
 
 _MINUTE_S = 60.0
-_INK, _GREY = "currentColor", COLOURS[-1]
-_PANELS: Sequence[tuple[str, str, Callable[[Iterable[float], str], Axis]]] = (
-    ("throughput", "requests/s", linear),
-    ("units that run", "units", linear),
-    ("latency", "95th percentile, s", decades),
-    ("use of what runs", "% busy", linear),
-    ("late, and never served", "requests/s", linear),
+_INK, _GREY = "black", COLOURS[-1]
+_ROWS = (
+    ("throughput", "requests/s"),
+    ("units that run", "units"),
+    ("latency", "95th percentile, s"),
+    ("use of what runs", "% busy"),
+    ("late, and never served", "requests/s"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedRun:
+class RecordedRun:
     """A run of which a picture is drawn."""
 
     scenario: RouteScenario
@@ -53,90 +38,64 @@ class WatchedRun:
     series: RouteSeries
 
 
-def picture(runs: Sequence[WatchedRun]) -> str:
-    """Return runs of one scenario as SVG, side by side, each row on the same axes."""
-    scenario, drawn = runs[0].scenario, [_drawn(run) for run in runs]
-    panels = []
-    for row, (title, label, axis) in enumerate(_PANELS):
-        y = axis([y for told in drawn for line in told[row] for _, y in line.points], label)
-        panels += [
-            Panel(
-                title=f"{run.policy}: {title}",
-                x=_time(scenario),
-                y=y,
-                series=[*told[row], *_marks(run, y, named=row == len(_PANELS) - 1)],
-            )
-            for run, told in zip(runs, drawn, strict=True)
-        ]
-    title = f"{scenario.name}: {', '.join(run.policy for run in runs)}"
-    return chart(panels, title=title, columns=len(runs), width=520, height=200)
+def picture(runs: Sequence[RecordedRun]) -> Figure:
+    """Draw runs of one scenario side by side, each row on the same axes."""
+    figure, rows = panels(len(_ROWS), len(runs), width=7, height=2.6)
+    for (title, label), row in zip(_ROWS, rows, strict=True):
+        for run, axes in zip(runs, row, strict=True):
+            axes.set(title=f"{run.policy}: {title}", xlabel="minutes", ylabel=label)
+            axes.sharey(row[0])
+    for run, column in zip(runs, zip(*rows, strict=True), strict=True):
+        _draw(run, column)
+    return figure
 
 
-def _drawn(run: WatchedRun) -> tuple[list[Series], ...]:
-    """Return what is drawn of a run, as `_PANELS`."""
+def _draw(run: RecordedRun, column: Sequence[Axes]) -> None:
+    throughput, units, latency, use, late = column
     series, scenario = run.series, run.scenario
     at_s = series.at_s()[series.at_s() < scenario.ends_s]
-
-    def line(values: FloatArray, colour: str, name: str, dashes: str = "") -> list[Series]:
-        points = zip((at_s / _MINUTE_S).tolist(), values.tolist(), strict=False)
-        whole = [[*of] for known, of in groupby(points, lambda at: isfinite(at[1])) if known]
-        return [Series(points=of, colour=colour, name=name, dashes=dashes) for of in whole]
-
-    def units(values: FloatArray) -> list[Series]:  # (U, B)
-        named = enumerate(zip(series.units, values, strict=True))
-        return [s for i, (name, of) in named for s in line(of, COLOURS[i % len(COLOURS)], name)]
-
-    demand = np.array([scenario.demand_per_s(at) for at in at_s.tolist()])
-    limit = np.full(at_s.shape, scenario.late_s)
-    return (
-        [
-            *line(series.served.sum(axis=0) / series.bucket_s, _GREY, "served by all"),
-            *units(series.served / series.bucket_s),
-            *line(demand, _INK, "demand", "6 3"),
-        ],
-        units(series.running),
-        [
-            *units(series.unit_p95_s),
-            *line(series.p50_s, _INK, "median of all", "1 3"),
-            *line(limit, _GREY, "late beyond", "3 3"),
-        ],
-        units(100 * series.busy),
-        [
-            *line(series.late / series.bucket_s, _INK, "late"),
-            *line(series.lost / series.bucket_s, _GREY, "never served"),
-        ],
-    )
+    at, shown = at_s / _MINUTE_S, slice(len(at_s))
+    for i, name in enumerate(series.units):
+        lines = (
+            (throughput, series.served[i] / series.bucket_s),
+            (units, series.running[i]),
+            (latency, series.unit_p95_s[i]),
+            (use, 100 * series.busy[i]),
+        )
+        for axes, values in lines:
+            axes.plot(at, values[shown], color=COLOURS[i % len(COLOURS)], label=name)
+    served = series.served.sum(axis=0) / series.bucket_s
+    throughput.plot(at, served[shown], color=_GREY, label="served by all")
+    demand = [scenario.demand_per_s(each) for each in at_s.tolist()]
+    throughput.plot(at, demand, "--", color=_INK, label="demand")
+    latency.plot(at, series.p50_s[shown], ":", color=_INK, label="median of all")
+    latency.axhline(scenario.late_s, color=_GREY, linestyle="--", label="late beyond")
+    latency.set_yscale("log")
+    latency.yaxis.set_major_formatter("{x:g}")
+    late.plot(at, series.late[shown] / series.bucket_s, color=_INK, label="late")
+    late.plot(at, series.lost[shown] / series.bucket_s, color=_GREY, label="never served")
+    for axes in column:
+        axes.set_xticks(np.arange(4 * scenario.cycles + 1) * scenario.cycle_s / 4 / _MINUTE_S)
+        _mark_changes(axes, run, named=axes is late)
+        if axes is not latency:
+            axes.set_ylim(bottom=0)
 
 
-def _marks(run: WatchedRun, y: Axis, *, named: bool) -> list[Series]:
-    """Return an upright line for whatever changes what can be had, and for each change of regime.
-
-    Named are those of the last row, so that they stand at the end of the legend.
-    """
-    told = [
+def _mark_changes(axes: Axes, run: RecordedRun, *, named: bool) -> None:
+    """Draw an upright line for each change of what can be had, and of the regime."""
+    marks = [
         (change.at_s, _GREY, f"{change.unit}: {_number(change.available)} can be had")
         for change in run.scenario.changes
     ]
-    told += [
+    marks += [
         (change.at_s, _INK, f"{run.policy}: {change.regime}, {change.why}")
         for change in run.series.regimes[1:]
     ]
-    return [
-        Series(
-            points=[(at_s / _MINUTE_S, y.low), (at_s / _MINUTE_S, y.high)],
-            colour=colour,
-            name=f"{at_s / _MINUTE_S:.0f} min, {words}" if named else "",
-            dashes="4 4",
-        )
-        for at_s, colour, words in told
-    ]
+    for at_s, colour, words in marks:
+        minutes = at_s / _MINUTE_S
+        label = f"{minutes:.0f} min, {words}" if named else None
+        axes.axvline(minutes, color=colour, linestyle="--", linewidth=1, label=label)
 
 
 def _number(available: int | None) -> str:
     return "any number" if available is None else str(available)
-
-
-def _time(scenario: RouteScenario) -> Axis:
-    quarters = [i * scenario.cycle_s / 4 / _MINUTE_S for i in range(4 * scenario.cycles + 1)]
-    ticks = [(at, f"{at:.3g}") for at in quarters]
-    return Axis(label="minutes", low=0.0, high=scenario.ends_s / _MINUTE_S, ticks=ticks)

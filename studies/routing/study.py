@@ -5,6 +5,7 @@ hour from low to low, twice. After its figures 5 to 7: all can be had; the cheap
 first cycle and is back in the second; the L4's number is limited until the middle. What happens
 over time is drawn of the first seed under the first two policies (`pictures`), and what one unit
 does under load (`load_steps`).
+
 """
 
 from __future__ import annotations
@@ -26,14 +27,37 @@ from circinus.scheduler.routing.routers import (
 )
 from circinus.scheduler.routing.series import RouteRecorder
 from circinus.scheduler.routing.simulated import CapacityChange, RouteScenario, simulated
-from circinus.scheduler.routing.traffic_weights import RouteMethod
-from circinus.scheduler.routing.units import EndpointRoute
+from circinus.scheduler.routing.traffic import RouteMethod
+from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute, ExecutionMode
 from circinus.studies.report import pages
+from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import grouped, mean, text, written
 from circinus.studies.routing import load_steps, pictures
 from circinus.studies.routing.load_steps import LoadStepRow
-from circinus.studies.routing.pictures import WatchedRun
-from circinus.studies.routing.published import UNITS
+from circinus.studies.routing.pictures import RecordedRun
+
+_TABLE = (
+    # name, hardware, framework, execution, USD an hour, requests per second, seconds
+    ("inf2", "inf2.xlarge", "neuron", ExecutionMode.GRAPH, 0.7582, 105.0, 0.67),
+    ("trn1", "trn1.2xlarge", "neuron", ExecutionMode.GRAPH, 1.3438, 130.0, 0.51),
+    ("g5-triton", "g5.xlarge", "triton", ExecutionMode.GRAPH, 1.0060, 90.0, 0.68),
+    ("g6-triton", "g6.xlarge", "triton", ExecutionMode.GRAPH, 0.8048, 61.0, 0.96),
+    ("g5-cuda", "g5.xlarge", "cuda", ExecutionMode.EAGER, 1.0060, 60.0, 0.92),
+)
+UNITS = tuple(
+    DeploymentUnit(
+        name=name,
+        model="sd21",
+        hardware=hardware,
+        framework=framework,
+        execution=execution,
+        price_usd_per_hour=price,
+        most_per_s=most,
+        latency_s=latency,
+    )
+    for name, hardware, framework, execution, price, most, latency in _TABLE
+)
+
 
 _TENTH = tuple(replace(unit, most_per_s=unit.most_per_s / 10) for unit in UNITS)
 PUBLISHED_ROUTE = EndpointRoute(name="sd21", demand_per_s=30.0, latency_s=1.0, units=_TENTH)
@@ -136,7 +160,7 @@ class RoutingStudy:
         checks.at_least("seeds", self.seeds, 1)
         checks.at_least("first_seed", self.first_seed, 0)
 
-    def rows(self, watched: Callable[[WatchedRun], None] | None = None) -> Iterator[RoutingRow]:
+    def rows(self, watched: Callable[[RecordedRun], None] | None = None) -> Iterator[RoutingRow]:
         """Run it all; policies of a scenario and seed meet the same arrivals.
 
         `watched` is told how the first seed went under the policies that are drawn.
@@ -156,16 +180,17 @@ def run(
     `routing.csv` and `load-steps.csv`; `figure-4.svg` to `figure-7.svg`, of those of the route;
     `routing.html`.
     """
-    route, watched = study.route, list[WatchedRun]()
+    route, watched = study.route, list[RecordedRun]()
     rows = written(study.rows(watched.append), RoutingRow, out / "routing.csv", observer=observer)
     steps = load_steps.load_steps(route, study.cycle_s / _STEPS, study.first_seed)
     loaded = written(steps, LoadStepRow, out / "load-steps.csv")
     figures = {4: load_steps.picture(loaded, 2 * route.latency_s)}
     runs = {name: [*of] for name, of in groupby(watched, lambda run: run.scenario.name)}
     figures |= {n: pictures.picture(of) for n, of in zip(_FIGURES, runs.values(), strict=False)}
-    for number, svg in figures.items():
-        (out / f"figure-{number}.svg").write_text(svg, encoding="utf-8")
-    (out / "routing.html").write_text(page(summary(rows), figures), encoding="utf-8")
+    drawn = {number: svg(figure) for number, figure in figures.items()}
+    for number, image in drawn.items():
+        (out / f"figure-{number}.svg").write_text(image, encoding="utf-8")
+    (out / "routing.html").write_text(page(summary(rows), drawn), encoding="utf-8")
     return rows
 
 
@@ -173,7 +198,7 @@ def page(cells: Sequence[RoutingCell], figures: Mapping[int, str]) -> str:
     """Return the report as one HTML document with its figures, by number, inside."""
     head = [column.name for column in fields(RoutingCell)]
     table = pages.grid(head, [[text(value, 3) for value in astuple(cell)] for cell in cells])
-    drawn = [pages.heading(_HEADINGS[n]) + svg for n, svg in sorted(figures.items())]
+    drawn = [pages.heading(_HEADINGS[n]) + image for n, image in sorted(figures.items())]
     return pages.page("Routing over deployment units", pages.paragraph(_ABOUT), table, *drawn)
 
 
@@ -199,7 +224,7 @@ def _row(
     scenario: RouteScenario,
     policy: str,
     seed: int,
-    watched: Callable[[WatchedRun], None] | None,
+    watched: Callable[[RecordedRun], None] | None,
 ) -> RoutingRow:
     recorder = None
     if watched is not None:
@@ -212,7 +237,7 @@ def _row(
     router = ROUTERS[policy](scenario.route)
     found = simulated(scenario, router, np.random.default_rng(seed), recorder)
     if watched is not None and recorder is not None:
-        watched(WatchedRun(scenario=scenario, policy=policy, series=recorder.series()))
+        watched(RecordedRun(scenario=scenario, policy=policy, series=recorder.series()))
     return RoutingRow(
         scenario=scenario.name,
         policy=policy,

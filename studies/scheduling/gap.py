@@ -12,22 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, log10, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from circinus.deploy.methods import DEFAULT, PUBLISHED, method_where
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ProcessorClock, SystemClock
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
-from circinus.scheduler.ilp.model import Objective
-from circinus.scheduler.ilp.policy import Ilp
+from circinus.scheduler.ilp import Ilp, Objective
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
 from circinus.scheduler.policies.rental import called_usd_per_hour, rented_usd_per_hour
 from circinus.scheduler.problem import Problem, Schedule, validate
 from circinus.scheduler.problem_form import schedule_to_dict
-from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
+from circinus.studies.report.charts import panels, svg
 from circinus.studies.report.pages import grid, page, paragraph
 from circinus.studies.report.tables import grouped, written
 from circinus.studies.scheduling.problems import ProblemCase
@@ -41,6 +43,7 @@ _UNWRITTEN = ("cpu_seconds",)
 NEAREST_PERCENT = 0.001
 """Distances below it are drawn there; the axis says so."""
 _SHORTEST_S = 1e-4
+_APART = 1.5  # times a number of queries: those nearer have no label of their own
 _RATIOS = (
     "Ratios are to the best bound: the optimum where it is proven, else what the integer "
     "program or the linear relaxation still allows. Unproven problems are counted."
@@ -105,10 +108,10 @@ def run(
     path = out / "ilp.csv"
     rows = written(found(), GapRow, path, without=_UNWRITTEN, digits=None, observer=observer)
     lines, objective = summary(rows), question.objective.value
-    svg = picture(lines, objective)
-    (out / "ilp.svg").write_text(svg, encoding="utf-8")
+    drawn = svg(picture(lines, objective))
+    (out / "ilp.svg").write_text(drawn, encoding="utf-8")
     title, about = f"Scheduling policies: {objective}", paragraph(f"{_about(rows)} {_RATIOS}")
-    html = page(title, about, svg, grid(_COLUMNS, map(cells, lines)))
+    html = page(title, about, drawn, grid(_COLUMNS, map(cells, lines)))
     (out / "ilp.html").write_text(html, encoding="utf-8")
     if schedule_out is not None:
         schedule_out.write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
@@ -257,46 +260,43 @@ def _about(rows: Sequence[GapRow]) -> str:
     return f"Problems drawn: {problems}, {drawn}, {shape}."
 
 
-def picture(lines: Sequence[Line], objective: str) -> str:
-    """Return an SVG: distance to the bound, and seconds, by the number of queries.
+def picture(lines: Sequence[Line], objective: str) -> Figure:
+    """Draw distance to the bound, and seconds, by the number of queries.
 
     Both panels are log-log. The good policies are within a percent of the bound, so their
     distance to it is drawn, not their ratio: on an axis of ratios they are one line. A band
     reaches from the mean to the worst problem.
     """
-    title = f"{objective}: distance to the bound, %, mean to worst"
+    figure, [[distance, seconds]] = panels(1, 2, width=5.5, height=3.6)
     distances = [
         (line, 100 * abs(1 - line.mean_ratio), 100 * abs(1 - line.worst_ratio)) for line in lines
     ]
-    seconds = [(line, line.seconds, line.seconds) for line in lines]
-    panels = [
-        _panel(title, distances, NEAREST_PERCENT),
-        _panel("mean seconds", seconds, _SHORTEST_S),
-    ]
-    return chart(panels, title=f"Scheduling policies: {objective}", columns=2, width=400)
+    distance.set_title(f"{objective}: distance to the bound, %, mean to worst")
+    _draw(distance, distances, NEAREST_PERCENT)
+    seconds.set_title("mean seconds")
+    _draw(seconds, [(line, line.seconds, line.seconds) for line in lines], _SHORTEST_S)
+    return figure
 
 
-def _panel(title: str, told: Sequence[tuple[Line, float, float]], least: float) -> Panel:
+def _draw(axes: Axes, figures: Sequence[tuple[Line, float, float]], least: float) -> None:
     """Draw mean and worst; below `least` they are drawn there, those that are none left out."""
-    drawn = [
-        (line, (max(mean, least), max(worst, least)))
-        for line, mean, worst in told
-        if isfinite(mean) and line.queries > 0
-    ]
-    sizes = sorted({line.queries for line, _ in drawn}) or [1]
-    x = Axis(
-        label="queries",
-        low=sizes[0],
-        high=sizes[-1] if len(sizes) > 1 else 10 * sizes[0],
-        ticks=[(size, f"{size:,}") for size in sizes],
-        warp=log10,
-    )
-    series = []
-    for i, name in enumerate(dict.fromkeys(line.policy for line, *_ in told)):
-        own = [(line.queries, *at) for line, at in drawn if line.policy == name]
-        points = [(size, mean) for size, mean, _ in own]
-        band = [(mean, worst) for _, mean, worst in own] if any(m < w for _, m, w in own) else ()
-        colour = COLOURS[i % len(COLOURS)]
-        series.append(Series(name=name, points=points, colour=colour, radius=3, band=band))
-    y = decades((figure for _, both in drawn for figure in both), "", floor_at=least)
-    return Panel(title=title, x=x, y=y, series=series)
+    axes.set(xscale="log", yscale="log", xlabel="queries")
+    sizes: set[int] = set()
+    for policy in dict.fromkeys(line.policy for line, *_ in figures):
+        own = [
+            (line.queries, max(mean, least), max(worst, least))
+            for line, mean, worst in figures
+            if line.policy == policy and isfinite(mean)
+        ]
+        if own:
+            queries, means, worsts = map(list, zip(*own, strict=True))
+            axes.plot(queries, means, "o-", label=policy)
+            axes.fill_between(queries, means, worsts, alpha=0.15)
+            sizes.update(queries)
+    ticks: list[int] = []
+    for size in sorted(sizes):
+        if not ticks or size > _APART * ticks[-1]:
+            ticks.append(size)
+    axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda y, _: ("≤ " if y <= least * 1.01 else "") + f"{y:g}")

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.deployment.pareto import undominated
-from circinus.studies.report.charts import COLOURS, Axis, Panel, Series, chart, decades
+from circinus.studies.report.charts import COLOURS, panels
 from circinus.studies.report.tables import markdown_lines
 
 
@@ -71,23 +72,19 @@ def table(found: Tradeoff) -> str:
     return markdown_lines(head, lines)
 
 
-def picture(found: Tradeoff) -> str:
-    """Return an SVG: a dot per configuration, log latency to the right, score upwards."""
+def picture(found: Tradeoff) -> Figure:
+    """Draw a dot per configuration, log latency to the right, score upwards."""
+    figure, [[axes]] = panels(1, width=9, height=5)
+    others = np.setdiff1d(np.arange(len(found.accuracy)), found.front)
+    latency_ms, front = found.latency_s * 1000, list(found.front)
+    axes.scatter(latency_ms[others], found.accuracy[others], s=9, alpha=0.6)
+    axes.step(latency_ms[front], found.accuracy[front], "o-", where="post", color=COLOURS[1])
     count = f"{len(found.accuracy)} configurations, {len(found.front)} that nobody dominates"
-    title = f"{found.graph.name}: {count}"
-    points = list(zip((found.latency_s * 1000).tolist(), found.accuracy.tolist(), strict=True))
-    kept = set(found.front)
-    others = [point for row, point in enumerate(points) if row not in kept]
-    front = [points[row] for row in found.front]
-    series = [
-        Series(points=others, colour=COLOURS[0], line=False, radius=2),
-        Series(points=front, colour=COLOURS[1], steps=True, radius=3.5),
-    ]
-    x = decades((found.latency_s * 1000).tolist(), "mean latency, ms")
-    ticks = [(tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)]
-    y = Axis(label=f"mean {found.graph.metric}", low=0.0, high=1.0, ticks=ticks)
-    panel = Panel(title=title, x=x, y=y, series=series)
-    return chart([panel], title=title, width=640, height=380)
+    axes.set_title(f"{found.graph.name}: {count}")
+    axes.set(xscale="log", xlabel="mean latency, ms", ylabel=f"mean {found.graph.metric}")
+    axes.set_ylim(0, 1)
+    axes.xaxis.set_major_formatter("{x:g}")
+    return figure
 
 
 def _longest_path_s(trace: Trace) -> FloatArray:  # (C, N)

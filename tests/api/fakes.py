@@ -34,7 +34,7 @@ from circinus.pipelines.model.plan import DemandItem, Deployment, Plan
 from circinus.pipelines.model.slo import Estimate
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, PlanningSummary
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.rolling.scheduler import Upkeep
 
 

@@ -13,7 +13,7 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.model.infrastructure import Infrastructure
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.rolling.ageing import Ageing
 from circinus.scheduler.rolling.scheduler import Upkeep
 from tests.api.fakes import INFRASTRUCTURE, FakeDeployer, parts_of

@@ -24,8 +24,8 @@ from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
-from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.policies.priced import Priced
+from circinus.scheduler.policies.registry import Greedy
 from tests.deploy.profiled_pipelines import CHAIN, chain
 
 CALLS: Counter[str] = Counter()

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
-from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.baselines import (
+    Clockwork,
+    FcfsDispatch,
+    MinCostMatching,
+    SizeThreshold,
+)
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState
 from tests.scheduler.states import states

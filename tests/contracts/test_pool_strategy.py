@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.search import (
     CheapestInTime,
     LargestRate,
+    Pool,
     PoolGoal,
+    PoolSpace,
     PoolStrategy,
+    PoolTrial,
     best,
     search,
 )

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.policies.greedy import Greedy, Ranking
-from circinus.scheduler.policies.registry import Terms, scheduling_policy
+from circinus.scheduler.policies.registry import Greedy, Ranking, Terms, scheduling_policy
 from circinus.scheduler.problem import SCHEDULING_POLICIES, Problem, SchedulingPolicy, validate
 from tests.scheduler.problems import candidate, plan, problems
 

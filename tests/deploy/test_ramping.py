@@ -15,8 +15,7 @@ from circinus.deploy.runtime.ramping import Ramped, RampSettings, RampTarget, Se
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
-from circinus.scheduler.routing.breaking_point import BreakingReason, RampStep
-from circinus.scheduler.routing.ramp import NextRate
+from circinus.scheduler.routing.breaking_point import BreakingReason, NextRate, RampStep
 from tests.deploy.ramp_server import serving
 from tests.deploy.ramped_pipelines import napping
 from tests.deploy.serving import launcher

@@ -14,8 +14,7 @@ from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import OperatorFailed, Unavailable
-from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch
-from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from circinus.scheduler.pool.kairos_bound import KairosFigures
-from circinus.scheduler.pool.pools import PoolSpace
+from circinus.scheduler.pool.search import PoolSpace
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 
 DATA = Path(__file__).parents[2].parent / "shared/data"

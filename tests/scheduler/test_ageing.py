@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.policies.greedy import Greedy
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Priced
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.problem import (
     Assignment,
     Candidate,

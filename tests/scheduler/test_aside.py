@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.problem import Problem, Schedule
-from circinus.scheduler.rolling.aside import scheduled
 from circinus.scheduler.rolling.scheduler import (
     Events,
     RollingSchedule,
     Times,
     Upkeep,
     WrongSchedule,
+    scheduled,
 )
 from tests.scheduler.problems import candidate, plan
 

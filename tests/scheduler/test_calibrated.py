@@ -17,8 +17,16 @@ from scipy.special import expit, logit
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.scheduler.pool.calibrated import Calibrated
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime, LargestRate, MeasurePool, best, search
+from circinus.scheduler.pool.search import (
+    CheapestInTime,
+    LargestRate,
+    MeasurePool,
+    Pool,
+    PoolSpace,
+    PoolTrial,
+    best,
+    search,
+)
 
 STEEP = 30.0
 TARGET = float(logit(0.99))

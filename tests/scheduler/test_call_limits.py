@@ -18,11 +18,10 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.waiting import why_waiting
-from circinus.scheduler.ilp.model import Objective
-from circinus.scheduler.ilp.policy import Ilp
-from circinus.scheduler.policies.greedy import FcfsScheduling, Greedy, LocalBest, Ranking
+from circinus.scheduler.ilp import Ilp, Objective
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Priced
+from circinus.scheduler.policies.registry import FcfsScheduling, Greedy, LocalBest, Ranking
 from circinus.scheduler.policies.rental import Rental, called_usd_per_hour, rented_usd_per_hour
 from circinus.scheduler.problem import Candidate, PlanOption, Problem, SchedulingPolicy, validate
 from circinus.scheduler.problem_form import problem_from_dict, problem_to_dict

@@ -9,17 +9,16 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
-from circinus.scheduler.pool.pools import PoolSpace
+from circinus.scheduler.pool.search import PoolSpace
 from circinus.scheduler.simulation import choosing
 from circinus.scheduler.simulation.choosing import (
     best_within,
     cheapest_for_rate,
     largest_for_budget,
 )
-from circinus.scheduler.simulation.draws import IN_TIME
+from circinus.scheduler.simulation.draws import IN_TIME, SimulatedRates
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
-from circinus.scheduler.simulation.pool_search import SimulatedRates
 
 SIZES = np.array([100, 400, 1000])
 

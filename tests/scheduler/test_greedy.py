@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.policies.greedy import Greedy, Ranking
+from circinus.scheduler.policies.registry import Greedy, Ranking
 from circinus.scheduler.problem import Assignment, Problem, Slice, validate
 from tests.scheduler.problems import TWENTIETHS, best_goodput, candidate, cloud, plan, problems
 

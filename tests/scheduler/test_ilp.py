@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.ilp.model import Objective, Symmetry
-from circinus.scheduler.ilp.policy import Ilp, Solver, installed_solvers
-from circinus.scheduler.policies.greedy import Greedy, Ranking
+from circinus.scheduler.ilp import Ilp, Objective, Solver, Symmetry, installed_solvers
+from circinus.scheduler.policies.registry import Greedy, Ranking
 from circinus.scheduler.policies.rental import rented_usd_per_hour
 from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Slice, validate
 from circinus.studies.scheduling.problems import Recipe, problem_of

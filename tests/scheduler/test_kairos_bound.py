@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.kairos_bound import KairosFigures, kairos_bounds, kairos_figures
-from circinus.scheduler.simulation.workload import kairos_batches
+from circinus.scheduler.simulation.loads import kairos_batches
 from tests.scheduler.kairos_data import (
     QOS_S,
     latencies,

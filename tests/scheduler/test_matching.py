@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.dispatch.matching import MinCostMatching, assigned_columns, heterogeneity
+from circinus.scheduler.dispatch.baselines import MinCostMatching, assigned_columns, heterogeneity
 from circinus.scheduler.dispatch.policy import FloatArray, Start
 from tests.scheduler.states import state
 

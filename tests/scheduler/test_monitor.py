@@ -25,7 +25,7 @@ from circinus.scheduler.pool.monitor import (
     TrafficMonitor,
     log_chance_of_mixes,
 )
-from circinus.scheduler.simulation.workload import (
+from circinus.scheduler.simulation.loads import (
     BatchMix,
     bursty_gaps,
     gaussian_batches,

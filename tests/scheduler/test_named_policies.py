@@ -10,7 +10,7 @@ from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES, DispatchState, Fleet
-from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.ilp import Objective
 from circinus.scheduler.policies.priced import Migration, Priced
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
 from circinus.scheduler.policies.rental import Rental

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.kairos_bound import kairos_bounds
-from circinus.scheduler.pool.one_shot import OneShotRule, one_shot
+from circinus.scheduler.pool.kairos_bound import OneShotRule, kairos_bounds, one_shot
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
-from circinus.scheduler.simulation.workload import kairos_batches
+from circinus.scheduler.simulation.loads import kairos_batches
 from tests.scheduler.kairos_data import (
     BUDGET,
     QOS_S,

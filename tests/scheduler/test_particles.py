@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from circinus.pipelines.model.profile import FloatArray
-from circinus.scheduler.pool.particles import (
+from circinus.scheduler.pool.calibrated import (
     LogLikelihood,
     Particles,
     effective,

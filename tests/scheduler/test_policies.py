@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.ilp.policy import Ilp
-from circinus.scheduler.policies.greedy import FcfsScheduling, Greedy, LocalBest, Ranking
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Migration, Priced
+from circinus.scheduler.policies.registry import FcfsScheduling, Greedy, LocalBest, Ranking
 from circinus.scheduler.policies.rental import Rental
 from circinus.scheduler.problem import Problem, SchedulingPolicy, validate
 from circinus.studies.scheduling.problems import Recipe, problem_of

@@ -7,14 +7,19 @@ import pytest
 
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
-from circinus.scheduler.pool.kairos_plus import KairosPlus
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import LargestRate, best, search
+from circinus.scheduler.pool.search import (
+    KairosPlus,
+    LargestRate,
+    Pool,
+    PoolSpace,
+    PoolTrial,
+    best,
+    search,
+)
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
-from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, draw
+from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, SimulatedRates, draw
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.pool_search import SimulatedRates
 from tests.scheduler.kairos_data import BUDGET, QOS_S, latencies, needs_data, space
 
 

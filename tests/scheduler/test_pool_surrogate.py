@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray
-from circinus.scheduler.pool.surrogate import NOISE, PoolSurrogateSettings, predicted
+from circinus.scheduler.pool.ribbon import NOISE, PoolSurrogateSettings, predicted
 
 TRIED = np.array([[0.0, 0.0], [4.0, 8.0], [1.0, 6.0], [3.0, 2.0]])
 WORTH = np.array([0.1, 0.5, 0.7, 0.4])

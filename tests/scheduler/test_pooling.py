@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.tiers import MachineType, Tier
-from circinus.scheduler.ilp.policy import Ilp
-from circinus.scheduler.policies.greedy import FcfsScheduling, Greedy
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Migration, Priced
+from circinus.scheduler.policies.registry import FcfsScheduling, Greedy
 from circinus.scheduler.problem import (
     Assignment,
     Candidate,
@@ -25,8 +25,15 @@ from circinus.scheduler.problem import (
     validate,
 )
 from circinus.scheduler.rolling.ageing import Ageing
-from circinus.scheduler.rolling.chosen import NO_POOL, ChosenPool, require_pool
-from circinus.scheduler.rolling.pooling import Lacking, Unfit, has_pool, pooled
+from circinus.scheduler.rolling.pooling import (
+    NO_POOL,
+    ChosenPool,
+    InvalidPool,
+    NoRoom,
+    has_pool,
+    pooled,
+    require_pool,
+)
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep
 from tests.scheduler.problems import candidate, plan
 
@@ -113,7 +120,7 @@ def test_a_pool_within_the_bounds_is_fine() -> None:
     require_pool(mix(small=1000, large=0), (DEVICE, edge(), CLOUD))
 
 
-def lacking(
+def no_room(
     pool: ChosenPool, *others: Assignment, tenant: str = "", quotas: dict[str, float] | None = None
 ) -> str:
     mine = replace(q(), tenant=tenant)
@@ -124,7 +131,7 @@ def lacking(
         tiers=(DEVICE, edge(), CLOUD), candidates=(mine, *map(_of, others)), quotas=quotas or {}
     )
     found = pooled(problem, (at, *others), mine, pool)
-    assert isinstance(found, Lacking | Unfit)
+    assert isinstance(found, NoRoom | InvalidPool)
     return found.why
 
 
@@ -134,18 +141,18 @@ def _of(at: Assignment) -> Candidate:
 
 def test_too_few_machines_are_told_by_type() -> None:
     """Three small machines hold six halves, two large ones four."""
-    assert lacking(mix(small=7, large=6)) == (
+    assert no_room(mix(small=7, large=6)) == (
         "1 of 7 slices of 0.5 find no room on edge/small and "
         "2 of 6 slices of 0.5 find no room on edge/large"
     )
     other = Assignment(query_id="o", plan_id="p", machines=(Slice("edge", 4, 0.6),))
-    assert lacking(mix(large=4), other) == "2 of 4 slices of 0.5 find no room on edge/large"
+    assert no_room(mix(large=4), other) == "2 of 4 slices of 0.5 find no room on edge/large"
 
 
 def test_a_quota_counts_all_that_the_tenant_holds() -> None:
     """A fifth of five machines is one: two halves, not three."""
     quotas = {"t": 0.2}
-    assert lacking(mix(small=3), tenant="t", quotas=quotas) == (
+    assert no_room(mix(small=3), tenant="t", quotas=quotas) == (
         "tenant t may hold 1 machines of edge, and would hold 1.5"
     )
 
@@ -153,12 +160,12 @@ def test_a_quota_counts_all_that_the_tenant_holds() -> None:
 def test_a_pool_above_what_the_query_may_cost_is_told() -> None:
     """Two halves of small and one of large are 1 + 2 USD/h; the device is free."""
     dear = ChosenPool(slices={"edge": {"small": 2, "large": 1}}, most_usd_per_hour=2.99)
-    assert lacking(dear) == "it costs 3 USD/h, and the query may cost 2.99"
+    assert no_room(dear) == "it costs 3 USD/h, and the query may cost 2.99"
 
 
 def test_a_plan_that_does_not_use_the_tier_can_have_no_pool_there() -> None:
-    assert lacking(ChosenPool(slices={"cloud": {"x": 1}})) == "plan p does not use tier cloud"
-    assert lacking(mix(huge=1)) == "tier edge has no machine type huge"
+    assert no_room(ChosenPool(slices={"cloud": {"x": 1}})) == "plan p does not use tier cloud"
+    assert no_room(mix(huge=1)) == "tier edge has no machine type huge"
 
 
 # --- What it does ---------------------------------------------------------------------
@@ -170,7 +177,7 @@ def test_a_query_gets_exactly_its_pool_and_keeps_what_of_it_it_has() -> None:
     step = live.change(Events(pools={"q": mix(small=3, large=1)}), 1.0)
     assert edges(live) == [0, 0, 1, 3]
     assert step.pools == {"q": mix(small=3, large=1)}
-    assert (step.lacking, step.unfit, step.displaced) == ({}, {}, ())
+    assert (step.no_room, step.invalid, step.displaced) == ({}, {}, ())
     at = step.schedule.by_query["q"]
     assert [s.tier for s in at.machines] == ["device", "edge", "edge", "edge", "edge"]
     assert step.schedule.utilisation["edge"] == pytest.approx(2 / 5)
@@ -187,16 +194,16 @@ def test_what_does_not_fit_changes_nothing_until_it_fits() -> None:
     live = rolling(q())
     step = live.change(Events(pools={"q": mix(large=5)}), 1.0)
     assert edges(live) == [0]
-    assert step.lacking == {"q": "1 of 5 slices of 0.5 find no room on edge/large"}
+    assert step.no_room == {"q": "1 of 5 slices of 0.5 find no room on edge/large"}
     step = live.change(Events(machines={"edge/large": 3}), 2.0)
     assert edges(live) == [3, 3, 4, 4, 5]
-    assert step.lacking == {}
+    assert step.no_room == {}
 
 
 def test_nobody_makes_way_for_a_pool_and_nobody_takes_its_place() -> None:
     live = rolling(q(share=1.0), q("o", share=1.0), tiers=(DEVICE, edge(2, 1), CLOUD))
     step = live.change(Events(pools={"q": mix(small=2)}), 1.0)
-    assert step.lacking == {"q": "1 of 2 slices of 1 find no room on edge/small"}
+    assert step.no_room == {"q": "1 of 2 slices of 1 find no room on edge/small"}
     live.change(Events(leaving=("o",)), 2.0)
     assert edges(live) == [0, 1]
     # Neither weight nor priority takes it, in a small step or a whole schedule.
@@ -255,14 +262,14 @@ def test_another_pool_takes_the_place_of_the_old_one_or_the_old_one_stays() -> N
     step = live.change(Events(pools={"q": mix(large=9)}), 2.0)
     assert edges(live) == [0, 3]
     assert step.pools == {"q": mix(small=1, large=1)}
-    assert step.lacking == {"q": "5 of 9 slices of 0.5 find no room on edge/large"}
+    assert step.no_room == {"q": "5 of 9 slices of 0.5 find no room on edge/large"}
 
 
 def test_a_pool_whose_machines_go_is_served_by_the_plan_until_they_are_back() -> None:
     live = rolling(q(), pools={"q": mix(small=1, large=3)})
     step = live.change(Events(machines={"edge/large": 1}), 1.0)
     assert edges(live) == [0]
-    assert step.lacking == {"q": "1 of 3 slices of 0.5 find no room on edge/large"}
+    assert step.no_room == {"q": "1 of 3 slices of 0.5 find no room on edge/large"}
     assert step.pools == {}
     step = live.change(Events(machines={"edge/large": 2}), 2.0)
     assert edges(live) == [0, 3, 3, 4]
@@ -281,9 +288,9 @@ def test_a_plan_that_does_not_use_the_tier_ends_the_pool() -> None:
     live = rolling(q(), pools={"q": mix(large=2)})
     other = candidate("q", plan("new", ("cloud", 0.5)))
     step = live.change(Events(leaving=("q",), arriving=(other,)), 1.0)
-    assert step.unfit == {"q": "plan new does not use tier edge"}
+    assert step.invalid == {"q": "plan new does not use tier edge"}
     assert step.pools == {}
-    assert live.change(Events(arriving=(q("x"),)), 2.0).unfit == {}
+    assert live.change(Events(arriving=(q("x"),)), 2.0).invalid == {}
 
 
 def test_other_plans_on_the_tier_get_the_pool_again() -> None:
@@ -295,7 +302,7 @@ def test_other_plans_on_the_tier_get_the_pool_again() -> None:
 
 def test_a_query_that_waits_has_no_pool() -> None:
     live = rolling(q(), tiers=(DEVICE, edge(0, 0), CLOUD), pools={"q": mix(large=2)})
-    assert live.last.lacking == {"q": "the query is not served"}
+    assert live.last.no_room == {"q": "the query is not served"}
 
 
 def test_a_restart_goes_on_with_the_pools_that_queries_have() -> None:
@@ -312,7 +319,7 @@ def test_a_restart_on_other_tiers_ends_a_pool() -> None:
     running = live.last.schedule.by_query
     other = candidate("q", plan("p", ("cloud", 0.5)))
     again = rolling(other, tiers=(CLOUD,), pools={"q": mix(large=2)}, running=running)
-    assert again.last.unfit == {"q": "plan p does not use tier edge"}
+    assert again.last.invalid == {"q": "plan p does not use tier edge"}
     assert again.last.schedule.by_query.keys() == {"q"}
 
 
@@ -324,7 +331,7 @@ def test_a_quota_that_shrank_over_a_restart_ends_the_pool_and_not_the_query() ->
     running = live.last.schedule.by_query
     again = rolling(mine, pools={"q": mix(large=3)}, running=running, quotas={"t": 0.2})
     assert len(edges(again)) == 1
-    assert "tenant t may hold 1" in again.last.lacking["q"]
+    assert "tenant t may hold 1" in again.last.no_room["q"]
 
 
 # --- Whatever the policy does ---------------------------------------------------------
@@ -371,7 +378,7 @@ def test_a_query_that_is_set_aside_gives_its_pool_up() -> None:
     policy.name = "q"
     step = live.change(Events(arriving=(q("o", share=1.0), q("x", share=1.0))), 1.0)
     assert step.schedule.aside == ("q",)
-    assert (step.pools, step.lacking) == ({}, {})
+    assert (step.pools, step.no_room) == ({}, {})
     assert live.change(Events(leaving=("q",), pools={}), 2.0).schedule.aside == ()
 
 
@@ -420,7 +427,7 @@ def test_pools_are_had_whole_or_not_at_all(
         problem, served = live.problem(), step.schedule.by_query
         assert validate(problem, step.schedule) == ()
         assert served.keys() | step.schedule.waiting.keys() == plain.keys()
-        assert step.pools.keys() | step.lacking.keys() >= pools.keys()
+        assert step.pools.keys() | step.no_room.keys() >= pools.keys()
         for held, pool in step.pools.items():
             assert has_pool(problem.tiers, plain[held], served[held], pool)
             if held in before and what != "pool":

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import PoolSpace, PoolTrial, contained
 from circinus.scheduler.pool.search import (
     CheapestInTime,
     LargestRate,
     PoolGoal,
+    PoolSpace,
+    PoolTrial,
     Trials,
     best,
+    contained,
     search,
 )
 

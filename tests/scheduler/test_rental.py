@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.policies.greedy import Greedy, Ranking
 from circinus.scheduler.policies.improvement import Effort
+from circinus.scheduler.policies.registry import Greedy, Ranking
 from circinus.scheduler.policies.rental import Rental, rented_usd_per_hour
 from circinus.scheduler.problem import Problem, Schedule
 from circinus.studies.scheduling.problems import Recipe, problem_of

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.tiers import MachineType, Tier
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.problem import Assignment, Problem, Slice, validate
-from circinus.scheduler.rolling.live import LiveSchedule
-from circinus.scheduler.rolling.renumbering import numbering, renumbered
+from circinus.scheduler.rolling.live import LiveSchedule, numbering, renumbered
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep
 from tests.scheduler.problems import candidate, plan
 

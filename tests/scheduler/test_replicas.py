@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.problem import Assignment, Candidate, Problem, Schedule, Slice, validate
 from circinus.scheduler.rolling.replicas import (
     FollowedLoad,

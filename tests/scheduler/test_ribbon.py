@@ -8,9 +8,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
 from circinus.scheduler.pool.ribbon import Ribbon, expected_improvement
-from circinus.scheduler.pool.search import CheapestInTime, search
+from circinus.scheduler.pool.search import CheapestInTime, Pool, PoolSpace, PoolTrial, search
 
 SPACE = PoolSpace(types=("a", "b"), prices=(2.0, 1.0), most=(4, 6))
 PUBLISHED = CheapestInTime(space=SPACE, prunes_below=0.01)

@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.ribbon_reuse import carried_over
-from circinus.scheduler.pool.search import CheapestInTime, MeasurePool, best, search
+from circinus.scheduler.pool.ribbon import Ribbon, carried_over
+from circinus.scheduler.pool.search import (
+    CheapestInTime,
+    MeasurePool,
+    Pool,
+    PoolSpace,
+    PoolTrial,
+    best,
+    search,
+)
 
 SPACE = PoolSpace(types=("a", "b"), prices=(2.0, 0.9), most=(8, 12))
 GOAL = CheapestInTime(space=SPACE, prunes_below=0.01)

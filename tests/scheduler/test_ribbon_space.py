@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import Pool
 from circinus.scheduler.pool.ribbon_space import MeasuredTypes, most_useful
+from circinus.scheduler.pool.search import Pool
 
 SHARE = np.array([0.5, 0.5])
 # fast, cheap and a little late, cheaper and far too late, slow and dear

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import PoolSpace, PoolTrial
-from circinus.scheduler.pool.ribbon_trial import EarlyEnd
-from circinus.scheduler.pool.search import CheapestInTime
+from circinus.scheduler.pool.ribbon_space import EarlyEnd
+from circinus.scheduler.pool.search import CheapestInTime, PoolSpace, PoolTrial
 
 RULE = EarlyEnd(longest_queue=5)
 

@@ -10,19 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
+from circinus.scheduler.dispatch.baselines import (
+    Clockwork,
+    FcfsDispatch,
+    MinCostMatching,
+    SizeThreshold,
+)
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
-from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray
 from circinus.scheduler.simulation.engine import NOT_SERVED, Scenario, simulate
-from circinus.scheduler.simulation.metrics import lateness_s, state_at
-from circinus.scheduler.simulation.workload import (
+from circinus.scheduler.simulation.loads import (
     arrival_times,
     bursty_gaps,
     poisson_gaps,
     recorded_gaps,
 )
+from circinus.scheduler.simulation.metrics import lateness_s, state_at
 
 POLICIES: list[CompiledPolicy] = [
     FcfsDispatch(),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import Fleet
-from circinus.scheduler.pool.throughput_bound import throughput_bound
+from circinus.scheduler.pool.throughput_bounds import throughput_bound
 from circinus.scheduler.simulation.engine import Scenario, simulate
 
 ONE = np.array([1.0])

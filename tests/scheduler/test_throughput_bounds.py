@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool import throughput_bounds as module
-from circinus.scheduler.pool.throughput_bound import throughput_bound
-from circinus.scheduler.pool.throughput_bounds import throughput_bounds
+from circinus.scheduler.pool.throughput_bounds import throughput_bound, throughput_bounds
 from tests.scheduler.kairos_data import BUDGET, QOS_S, latencies, needs_data, space
 
 

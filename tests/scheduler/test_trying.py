@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
+from circinus.scheduler.simulation.loads import ribbon_batches
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.trying import (
     MOST_BURSTY,
@@ -22,7 +23,6 @@ from circinus.scheduler.simulation.trying import (
     TrialLoad,
     trial_draws,
 )
-from circinus.scheduler.simulation.workload import ribbon_batches
 
 MEAN_S = 0.01 * (1 + np.arange(10, 501, 10)[:, None] / 100) * np.array([0.4, 1.0, 1.6])
 TABLE = LatencyTable(

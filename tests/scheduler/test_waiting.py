@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.waiting import shortages, why_waiting
-from circinus.scheduler.policies.greedy import Greedy
+from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.problem import Candidate, Problem, Schedule, Slice
 from tests.scheduler.problems import candidate, cloud, occupied, plan, problems
 

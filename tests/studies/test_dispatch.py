@@ -23,6 +23,7 @@ from circinus.studies.dispatch.study import (
     picture,
     results,
 )
+from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import version
 
 HEADER = "model,instance,batch,mean_ms,std_ms"
@@ -158,7 +159,7 @@ def test_the_default_plans_with_a_quantile_and_the_published_with_means() -> Non
 
 def test_the_report_names_every_policy() -> None:
     rows = list(results(study(seeds=1), SystemClock()))
-    drawn, document = picture(rows), page(rows, 1000)
+    drawn, document = svg(picture(rows)), page(rows, 1000)
     assert all(name in drawn and name in document for name in POLICIES)
 
 

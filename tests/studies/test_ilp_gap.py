@@ -12,7 +12,7 @@ import pytest
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.ilp.model import Objective
+from circinus.scheduler.ilp import Objective
 from circinus.scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation, validate
 from circinus.studies.report.tables import version
 from circinus.studies.scheduling.gap import (

@@ -16,18 +16,16 @@ from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.tiers import Tier
 from circinus.studies.planning.drift import (
+    WEAK_DEVICE,
     DriftCell,
     DriftKind,
     DriftOutcome,
     DriftRow,
     DriftStudy,
+    halves_by_feature,
     results,
     run,
     summary,
-)
-from circinus.studies.planning.worlds import (
-    WEAK_DEVICE,
-    halves_by_feature,
     with_harder_inputs,
     with_other_inputs,
     with_thinner_link,

@@ -12,15 +12,13 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.calibrated import Advice
-from circinus.scheduler.pool.pools import Pool, PoolSpace
-from circinus.scheduler.pool.search import search
+from circinus.scheduler.pool.search import Pool, PoolSpace, search
+from circinus.scheduler.simulation.loads import ribbon_batches
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.scheduler.simulation.trying import FirstComeTrials, TrialLoad, trial_draws
-from circinus.scheduler.simulation.workload import ribbon_batches
-from circinus.studies.pool import calibration, drawn
+from circinus.studies.pool import calibration
 from circinus.studies.pool.calibration import CHEAPEST, FEASIBLE, StatementRow, misled
-from circinus.studies.pool.lookups import PoolLookup
-from circinus.studies.pool.simulated import SimulatedLoad
+from circinus.studies.pool.lookups import PoolLookup, SimulatedLoad
 
 _DATA = Path(__file__).parents[2].parent / "shared/data"
 needs_data = pytest.mark.skipif(not _DATA.is_dir(), reason="needs the shared data")
@@ -109,7 +107,7 @@ def test_hidden_factors_are_those_of_their_seed() -> None:
 
 @pytest.mark.slow
 def test_drawn_problems_are_those_of_their_seed() -> None:
-    one, again, other = (drawn.drawn_problem(seed) for seed in (3, 3, 4))
+    one, again, other = (calibration.drawn_problem(seed) for seed in (3, 3, 4))
     assert one is not None
     assert again is not None
     assert other is not None
@@ -119,7 +117,7 @@ def test_drawn_problems_are_those_of_their_seed() -> None:
 
 @pytest.mark.slow
 def test_what_is_stated_of_drawn_problems_is_written(tmp_path: Path) -> None:
-    rows, told = drawn.run(range(2), tmp_path)
+    rows, told = calibration.run(range(2), tmp_path)
     assert sum(row.count for row in told) == len(rows)
     for name, count in (("statements.csv", len(rows)), ("reliability.csv", len(told))):
         with (tmp_path / name).open() as file:

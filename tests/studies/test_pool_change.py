@@ -14,19 +14,21 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import Fleet
+from circinus.scheduler.simulation.draws import SimulatedRates
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of
-from circinus.scheduler.simulation.pool_market import pool_of
-from circinus.scheduler.simulation.pool_search import SimulatedRates
+from circinus.scheduler.simulation.pool_choice import pool_of
 from circinus.studies.dispatch.pool_change import (
     Change,
     PoolChangeRow,
     PoolChangeStudy,
     best_rate,
+    lines_of,
+    picture,
     results,
 )
-from circinus.studies.dispatch.pool_change_report import lines_of, picture
 from circinus.studies.dispatch.study import draws_of
+from circinus.studies.report.charts import svg
 from tests.studies.test_dispatch import lines, study, table
 
 PRICES = (1.0, 0.2)  # of `base` and `slow`, which is four times as slow
@@ -115,7 +117,7 @@ def test_what_is_best_in_the_simulator_is_best() -> None:
     assert not any(row.evaluation for row in rows if row.scheme in ("old", *choosing))
     assert all(0 < row.told_after <= 300 and row.seen <= 400 for row in rows if row.evaluation)
     assert all(row.evaluation <= 4 for row in rows)
-    assert "bound" in picture(rows)
+    assert "bound" in svg(picture(rows))
 
 
 def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import PoolSpace
-from circinus.scheduler.pool.ribbon_trial import EarlyEnd
+from circinus.scheduler.pool.ribbon_space import EarlyEnd
+from circinus.scheduler.pool.search import PoolSpace
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.studies.pool.load_change import LoadChange
-from circinus.studies.pool.simulated import SimulatedLoad
+from circinus.studies.pool.lookups import SimulatedLoad
+from circinus.studies.pool.study import LoadChange
 
 SPACE = PoolSpace(types=("fast", "slow"), prices=(1.0, 0.4), most=(5, 6))
 TABLE = LatencyTable(

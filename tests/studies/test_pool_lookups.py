@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import Pool
-from circinus.scheduler.pool.search import PoolGoal
+from circinus.scheduler.pool.search import Pool, PoolGoal
 from circinus.studies.pool.contestants import CONTESTANTS
 from circinus.studies.pool.lookups import PoolLookup, read_lookup
 

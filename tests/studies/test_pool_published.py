@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.scheduler.pool.pools import Pool, PoolSpace, PoolTrial
-from circinus.scheduler.pool.search import CheapestInTime
-from circinus.studies.pool.published import (
+from circinus.scheduler.pool.search import CheapestInTime, Pool, PoolSpace, PoolTrial
+from circinus.studies.pool.contestants import (
     PublishedGoal,
     RuledOut,
     by_climbing,

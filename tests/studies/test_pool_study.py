@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.pool.pools import Pool, PoolSpace
+from circinus.scheduler.pool.search import Pool, PoolSpace
 from circinus.studies.pool.lookups import PoolLookup
 from circinus.studies.pool.study import PoolRow, PoolStudy, run, searched, summary
 

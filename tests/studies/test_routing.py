@@ -11,7 +11,7 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.studies.routing.load_steps import LoadStepRow, breaking_points, load_steps
-from circinus.studies.routing.pictures import WatchedRun
+from circinus.studies.routing.pictures import RecordedRun
 from circinus.studies.routing.study import PUBLISHED_ROUTE, ROUTERS, RoutingStudy, run, summary
 
 
@@ -60,7 +60,7 @@ def test_a_file_has_the_columns_that_are_promised(tmp_path: Path) -> None:
 
 
 def test_what_is_drawn_is_the_run_of_the_row(tmp_path: Path) -> None:
-    watched: list[WatchedRun] = []
+    watched: list[RecordedRun] = []
     rows = [*RoutingStudy(seeds=2, cycle_s=60.0).rows(watched.append)]
     first = [row for row in rows if row.seed == 0 and row.policy in ("regimes", "published")]
     assert [(one.scenario.name, one.policy) for one in watched] == [

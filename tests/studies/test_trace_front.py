@@ -8,6 +8,7 @@ import pytest
 from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.operators import Knob, OperatorSpec
+from circinus.studies.report.charts import svg
 from circinus.studies.trace.front import Tradeoff, picture, table, tradeoff
 
 # A source, two branches side by side and what joins them: the longer branch counts.
@@ -61,10 +62,12 @@ def test_the_table_has_the_front_fastest_first(found: Tradeoff) -> None:
 
 
 def test_the_picture_has_a_dot_for_every_configuration(found: Tradeoff) -> None:
-    drawn = ElementTree.fromstring(picture(found))  # well-formed, the name escaped
-    space = "{http://www.w3.org/2000/svg}"
-    dots = [(float(d.get("cx", "")), float(d.get("cy", ""))) for d in drawn.iter(f"{space}circle")]
-    assert len(dots) == 3
-    (slow, worse), (fast, low), (middle, high) = dots  # the front comes last, fastest first
-    assert fast < middle < slow
-    assert high < worse < low  # upwards is better
+    figure = picture(found)
+    (axes,) = figure.axes
+    (others,) = np.asarray(axes.collections[0].get_offsets())
+    assert others == pytest.approx((7000, 0.6))
+    front = axes.get_lines()[0]
+    assert np.asarray(front.get_xdata()) == pytest.approx([4000, 6000])  # fastest first
+    assert np.asarray(front.get_ydata()) == pytest.approx([0.3, 0.9])
+    drawn = ElementTree.fromstring(svg(figure))  # well-formed, the name escaped
+    assert "mean score <&>" in [*drawn.itertext()]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from circinus.scheduler.routing.traffic import RouteTraffic
-from circinus.scheduler.routing.traffic_weights import carried_weights
+from circinus.scheduler.routing.traffic import RouteTraffic, carried_weights
 from circinus.scheduler.routing.units import EndpointRoute
 
 _ROUNDING = 1e-9  # of the demand

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from circinus.pipelines import checks
 from circinus.scheduler.routing.regimes import RegimeSettings
 from circinus.scheduler.routing.routers import RegimeRouter
-from circinus.scheduler.routing.traffic_weights import RouteMethod
+from circinus.scheduler.routing.traffic import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
 MOST_BACKENDS = 16

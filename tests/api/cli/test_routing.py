@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.studies.routing.published import UNITS
+from circinus.studies.routing.study import UNITS
 from tests.api.cli.commands import invoke
 
 _OF_UNIT = ("name", "model", "hardware", "framework", "price_usd_per_hour", "most_per_s")

@@ -20,7 +20,7 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.traffic import Traffic
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import Unavailable
-from circinus.scheduler.dispatch.matching import MinCostMatching
+from circinus.scheduler.dispatch.baselines import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, pipeline_of, plan, serving, within
 
 AT_ONCE_S = 2.0

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.routing.steering import steered, verified_weights
 from circinus.scheduler.routing.regimes import Regime
-from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
-from circinus.scheduler.routing.traffic_weights import RouteMethod
+from circinus.scheduler.routing.traffic import RouteMethod, RouteTraffic, cheapest_traffic
 from tests.deploy.kubernetes.routes_in_a_cluster import cluster_route, unit
 
 ROUTE = cluster_route().route  # 150 requests/s, of which a pod of either unit takes 100

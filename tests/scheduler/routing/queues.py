@@ -8,7 +8,7 @@ from math import exp, floor, lgamma, log
 import numpy as np
 
 from circinus.pipelines.model.profile import FloatArray
-from circinus.scheduler.routing.breaking_point import RampStepSeen
+from circinus.scheduler.routing.breaking_point import RampObservation
 
 Service = Callable[[np.random.Generator, int], FloatArray]
 
@@ -28,14 +28,14 @@ def step(
     service: Service,
     *,
     tells_busy: bool = False,
-) -> RampStepSeen:
+) -> RampObservation:
     """Simulate one server, first come, first served, at random arrivals."""
     sent = np.sort(generator.uniform(0.0, lasts_s, max(1, generator.poisson(per_s * lasts_s))))
     busy = service(generator, len(sent))
     worked = np.cumsum(busy)
     # Lindley: each ends when all since some arrival have been served, of the latest such.
     done = worked + np.maximum.accumulate(sent - (worked - busy))
-    return RampStepSeen(
+    return RampObservation(
         per_s=per_s,
         lasted_s=lasts_s,
         sent_s=sent,

@@ -15,12 +15,13 @@ from circinus.scheduler.routing.breaking_point import (
     BreakingLimits,
     BreakingPoint,
     BreakingReason,
+    RampObservation,
+    RampPlan,
     RampStep,
-    RampStepSeen,
     breaking_point,
     judged,
+    next_rate,
 )
-from circinus.scheduler.routing.ramp import RampPlan, next_rate
 from tests.scheduler.routing import queues
 
 PLAN = RampPlan(first_per_s=10.0, most_per_s=1000.0)
@@ -29,10 +30,10 @@ UTILISATION, LIMIT = BreakingReason.UTILISATION, BreakingReason.LIMIT
 RUNS = 200
 
 
-def seen(**changes: object) -> RampStepSeen:
+def seen(**changes: object) -> RampObservation:
     given: dict[str, object] = {"per_s": 10.0, "lasted_s": 10.0}
     given |= {"sent_s": np.arange(100) / 10, "took_s": np.full(100, 0.02)}
-    return RampStepSeen(**(given | changes))  # type: ignore[arg-type]  # as the test changes it
+    return RampObservation(**(given | changes))  # type: ignore[arg-type]  # as the test changes it
 
 
 def ramp(
@@ -114,7 +115,7 @@ def test_a_server_that_takes_20_ms_and_gets_evenly_spaced_requests_breaks_at_50(
         )
         took = done - sent
         return judged(
-            RampStepSeen(per_s=per_s, lasted_s=5.0, sent_s=sent, took_s=took), BreakingLimits()
+            RampObservation(per_s=per_s, lasted_s=5.0, sent_s=sent, took_s=took), BreakingLimits()
         )
 
     found = breaking_point([step(per_s) for per_s in (20.0, 40.0, 60.0)])
@@ -181,7 +182,7 @@ def _exact(breaks_at: float) -> Callable[[float], RampStep]:
     """Return steps that know: latency is over its limit above a rate, without doubt."""
 
     def step(per_s: float) -> RampStep:
-        made = RampStepSeen(
+        made = RampObservation(
             per_s=per_s,
             lasted_s=1.0,
             sent_s=np.arange(80) / 80,

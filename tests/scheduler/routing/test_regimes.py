@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.routing.regimes import (
-    CapacitySeen,
+    CapacityObservation,
     Regime,
     RegimeSettings,
     RegimeState,
@@ -23,8 +23,8 @@ SETTINGS = RegimeSettings(settle_s=30.0, longest_settle_s=240.0)
 WANTED = {"inf2": 2, "g5": 0}
 
 
-def _seen(at_s: float, inf2: int) -> CapacitySeen:
-    return CapacitySeen(at_s=at_s, wanted=WANTED, available={"inf2": inf2, "g5": 3})
+def _seen(at_s: float, inf2: int) -> CapacityObservation:
+    return CapacityObservation(at_s=at_s, wanted=WANTED, available={"inf2": inf2, "g5": 3})
 
 
 def _after(*told: tuple[float, int], settings: RegimeSettings = SETTINGS) -> RegimeState:
@@ -92,8 +92,8 @@ def test_a_new_cycle_brings_it_back_at_once_and_forgets_failovers() -> None:
     assert _after(*told, settings=daily).look_at_s(daily) == 1000.0
     back = _after(*told, (1000.0, 2), settings=daily)
     assert (back.regime, back.failovers, back.why) == (Regime.COST, 0, "a load cycle began")
-    lacking = _after(*told, (1000.0, 0), settings=daily)
-    assert lacking.regime is Regime.CAPACITY
+    short = _after(*told, (1000.0, 0), settings=daily)
+    assert short.regime is Regime.CAPACITY
 
 
 _HISTORY = st.lists(
@@ -109,18 +109,18 @@ def test_on_any_history_it_is_cheap_only_while_it_can_be_and_returns_when_it_can
 ) -> None:
     settings = RegimeSettings(settle_s=20.0, longest_settle_s=160.0, cycle_s=cycle_s)
     state, at_s, switches = RegimeState(), 0.0, 0
-    seen, whole_since = CapacitySeen(at_s=0.0, wanted={"a": 0}, available={}), 0.0
+    seen, whole_since = CapacityObservation(at_s=0.0, wanted={"a": 0}, available={}), 0.0
     for gap_s, wanted, available in history:
         at_s += gap_s
-        news = CapacitySeen(at_s=at_s, wanted={"a": wanted}, available={"a": available})
+        news = CapacityObservation(at_s=at_s, wanted={"a": wanted}, available={"a": available})
         # Whoever calls looks again when a look is due, and sees then what there was before.
         due = state.look_at_s(settings)
         for each in [replace(seen, at_s=due), news] if due < at_s else [news]:
             after = stepped(state, each, settings)
-            if each.lacking:
+            if each.short:
                 whole_since = inf
-            whole_since = each.at_s if whole_since == inf and not each.lacking else whole_since
-            assert not (after.regime is Regime.COST and each.lacking)
+            whole_since = each.at_s if whole_since == inf and not each.short else whole_since
+            assert not (after.regime is Regime.COST and each.short)
             if each.at_s - whole_since >= settings.longest_settle_s:
                 assert after.regime is Regime.COST  # always back when it can
             if after.regime is not state.regime:

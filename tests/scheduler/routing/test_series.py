@@ -18,7 +18,7 @@ from circinus.scheduler.routing.simulated import (
     simulated,
 )
 from circinus.scheduler.routing.units import EndpointRoute
-from circinus.studies.routing.published import UNITS
+from circinus.studies.routing.study import UNITS
 
 TENTH = tuple(replace(unit, most_per_s=unit.most_per_s / 10) for unit in UNITS)
 ROUTE = EndpointRoute(name="sd21", demand_per_s=30.0, latency_s=1.0, units=TENTH)

@@ -20,10 +20,9 @@ from circinus.scheduler.routing.simulated import (
     RouteScenario,
     simulated,
 )
-from circinus.scheduler.routing.traffic_weights import RouteMethod
-from circinus.scheduler.routing.unit_counts import cheapest_counts
+from circinus.scheduler.routing.traffic import RouteMethod, cheapest_counts
 from circinus.scheduler.routing.units import EndpointRoute
-from circinus.studies.routing.published import UNITS
+from circinus.studies.routing.study import UNITS
 
 # A tenth of the paper's throughput, and half an hour for a day: a unit starts in less than a
 # minute of that day.

@@ -11,17 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.routing.traffic_weights import (
+from circinus.scheduler.routing.traffic import (
     adjusted_per_s,
+    all_counts,
     capacity_weights,
     carried_weights,
+    cheapest_counts,
     cost_weights,
+    least_usd_per_hour,
     mean_latency_s,
     supply_per_s,
 )
-from circinus.scheduler.routing.unit_counts import all_counts, cheapest_counts, least_usd_per_hour
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
-from circinus.studies.routing.published import UNITS
+from circinus.studies.routing.study import UNITS
 
 ROUTE = EndpointRoute(name="sd21", demand_per_s=300.0, latency_s=1.0, units=UNITS)
 CHEAP, DEAR = (

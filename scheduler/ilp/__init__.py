@@ -1,1 +1,0 @@
-"""The integer programs of Circinus, appendix B, as a policy; imports `compiled` and `problem`."""
