@@ -21,11 +21,11 @@ from circinus.pipelines.model.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.model.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer, every_plan
 from circinus.planner.models.history import QueryRecord
-from circinus.planner.plans.auditing import Audit
-from circinus.planner.plans.measuring import PartScores
+from circinus.planner.search.auditing import Audit
 from circinus.planner.search.bill import CallsCost, Forecast
 from circinus.planner.search.forecasting import Probes
 from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.measuring import PartScores
 from circinus.planner.search.result import Observer, PlanningResult
 from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity

@@ -85,7 +85,7 @@ Ask = Callable[[Sequence[WantedLabel]], Mapping[str, float]]
 
 @dataclass(kw_only=True)
 class Labelling:
-    """What is known of a judge on one data set; a `planner.plans.auditing.Audit`.
+    """What is known of a judge on one data set; a `planner.search.auditing.Audit`.
 
     An audit may use half of the labels that are left, so that one too close to call leaves some to
     others. InvalidInput if a label is not in [0, 1].

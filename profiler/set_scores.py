@@ -52,7 +52,7 @@ _DEVIATIONS = 1.96  # of the interval of a fraction
 
 @dataclass(kw_only=True)
 class SetScores:
-    """Scores what was measured on one data set; a `planner.plans.measuring.PartScores`."""
+    """Scores what was measured on one data set; a `planner.search.measuring.PartScores`."""
 
     metric: SetMetric
     dataset: Dataset

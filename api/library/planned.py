@@ -30,8 +30,8 @@ from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.plan import Plan
-from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
+from circinus.planner.search.failing import FailureCount
 from circinus.planner.search.result import PlanningOutcome
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.slo import Slo
-from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Cost, Forecast
+from circinus.planner.search.failing import FailureCount
 from circinus.planner.search.result import (
     PlanningProgress,
     PlanningSummary,

@@ -26,7 +26,7 @@ from circinus.planner.deployment.callers import called_by, tightest
 from circinus.planner.deployment.costs import ranked_by
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, mean_work, predict
-from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.search.plans import feasible_plans
 from circinus.planner.search.relaxations import is_crowded
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 

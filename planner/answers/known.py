@@ -27,16 +27,16 @@ from circinus.pipelines.model.restrictions import Restrictions
 from circinus.pipelines.model.slo import Estimate
 from circinus.planner.models.history import ConfigurationRecord, holds
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.plans import failing
-from circinus.planner.plans.intervals import MARGIN_CONFIDENCE
-from circinus.planner.plans.measuring import (
+from circinus.planner.search.failing import Counting
+from circinus.planner.search.intervals import MARGIN_CONFIDENCE
+from circinus.planner.search.measuring import (
     Bench,
     FailedMeasurement,
     failure_of,
     judged,
     measured_as,
 )
-from circinus.planner.plans.plans import announced, merged
+from circinus.planner.search.plans import announced, merged
 from circinus.planner.search.result import (
     PlanningOutcome,
     PlanningResult,
@@ -142,7 +142,7 @@ class Recollection:
 def _counted(bench: Bench, profiles: Sequence[Profile], strategy: StrategyFactory) -> _Counted:
     setting = bench.setting
     space, query = setting.space, setting.context.query
-    counting = failing.Counting(query.on_failure, space.size)
+    counting = Counting(query.on_failure, space.size)
     counting.learn(profiles)
     counts = [] if counting.end else [counting.counted(one.configuration) for one in profiles]
     failed, good = list[FailedMeasurement](), dict[int, Profile]()

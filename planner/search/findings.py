@@ -11,9 +11,9 @@ from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.slo import Estimate
 from circinus.planner.deployment.costs import hourly, ranked_by
 from circinus.planner.models.latency_tail import LatencyTail, lineage_cells
-from circinus.planner.plans.failing import FailureCount
-from circinus.planner.plans.measuring import FailedMeasurement
-from circinus.planner.plans.plans import announced, merged
+from circinus.planner.search.failing import FailureCount
+from circinus.planner.search.measuring import FailedMeasurement
+from circinus.planner.search.plans import announced, merged
 from circinus.planner.search.result import TrialState
 from circinus.planner.strategy.protocol import Ending, Judgement, Measured, SearchSetting
 
@@ -31,7 +31,7 @@ class Findings:
     ) -> None:
         self._setting = setting
         self._most_plans = most_plans  # of the Pareto set, `>= 1`
-        self._confidence = margin_confidence  # see `planner.plans.plans.upper_ratio`
+        self._confidence = margin_confidence  # see `planner.search.plans.upper_ratio`
         self._tightened: dict[int, int] = {}  # inputs at which a configuration was, by number
         self._announced: dict[int, tuple[Plan, ...]] = {}  # by number, beaten ones included
         self.tail = LatencyTail()  # of operators' seconds, over all configurations

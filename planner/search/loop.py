@@ -27,10 +27,14 @@ from circinus.pipelines.model.query import OnFailure, Query
 from circinus.planner.deployment.placement import MOST_PLACEMENTS
 from circinus.planner.models.ahead import doubt
 from circinus.planner.models.history import QueryRecord
-from circinus.planner.plans.auditing import Audit, Audited
-from circinus.planner.plans.failing import Tolerant
-from circinus.planner.plans.intervals import MARGIN_CONFIDENCE
-from circinus.planner.plans.measuring import (
+from circinus.planner.search.auditing import Audit, Audited
+from circinus.planner.search.bill import CallsCost, Forecast, Tally
+from circinus.planner.search.budget import Account, Budget
+from circinus.planner.search.failing import Tolerant
+from circinus.planner.search.findings import Findings, state_of
+from circinus.planner.search.forecasting import Probes, from_probes, probed, with_waits
+from circinus.planner.search.intervals import MARGIN_CONFIDENCE
+from circinus.planner.search.measuring import (
     Bench,
     FailedMeasurement,
     LatencyLooks,
@@ -38,11 +42,7 @@ from circinus.planner.plans.measuring import (
     counted_anew,
     measured,
 )
-from circinus.planner.plans.plans import fastest_plan
-from circinus.planner.search.bill import CallsCost, Forecast, Tally
-from circinus.planner.search.budget import Account, Budget
-from circinus.planner.search.findings import Findings, state_of
-from circinus.planner.search.forecasting import Probes, from_probes, probed, with_waits
+from circinus.planner.search.plans import fastest_plan
 from circinus.planner.search.reporting import Reporter
 from circinus.planner.search.result import (
     Observer,

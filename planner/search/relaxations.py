@@ -28,7 +28,7 @@ from circinus.planner.deployment.prediction import copies_held, meets, predict
 from circinus.planner.deployment.shares import MOST_ROWS, allocations
 from circinus.planner.models.ahead import highest_bound
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.intervals import upper_ratio
+from circinus.planner.search.intervals import upper_ratio
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 _Item = TypeVar("_Item")
@@ -160,7 +160,7 @@ def costs_in_words(slo: Slo, plan: Plan) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Option:
+class MeasuredOption:
     """A measured configuration with the plan that it would have, and whether SLOs hold there."""
 
     measured: Measured
@@ -195,7 +195,7 @@ class Relaxation(NamedTuple):
 
 def relaxations(
     setting: SearchSetting,
-    options: Sequence[Option],
+    options: Sequence[MeasuredOption],
     tail: LatencyTail,
     confidence: float | None,
     late: Callable[[], bool],
@@ -241,7 +241,7 @@ def relaxations(
     return {name: one for name, one in nearest.items() if one is not None}
 
 
-def _accuracy(setting: SearchSetting, option: Option) -> Relaxation:
+def _accuracy(setting: SearchSetting, option: MeasuredOption) -> Relaxation:
     known, ahead = option.measured.accuracy, option.plan.future
     if ahead is None:
         return Relaxation(known.value, known.low)

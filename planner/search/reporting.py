@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
-from circinus.planner.plans.failing import Tolerant
 from circinus.planner.search.bill import Bill, CallsCost, Forecast, Tally
 from circinus.planner.search.budget import Account
+from circinus.planner.search.failing import Tolerant
 from circinus.planner.search.findings import Findings
 from circinus.planner.search.result import (
     DRAWS,

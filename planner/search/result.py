@@ -10,8 +10,8 @@ from typing import Protocol, Self
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.plan import Plan
 from circinus.planner.models.history import ConfigurationRecord
-from circinus.planner.plans.failing import FailureCount
 from circinus.planner.search.bill import Bill
+from circinus.planner.search.failing import FailureCount
 
 DRAWS = (
     "answered the same input differently: it is planned for the mean over draws, as if it was "

@@ -17,11 +17,11 @@ from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
 from circinus.planner.models.ahead import would_show
 from circinus.planner.models.estimates import CONFIDENCE
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.intervals import estimated, stricter, upper_ratio
-from circinus.planner.plans.plans import fastest_plan, feasible_plans
+from circinus.planner.search.intervals import estimated, stricter, upper_ratio
+from circinus.planner.search.plans import fastest_plan, feasible_plans
 from circinus.planner.search.relaxations import (
     COSTS,
-    Option,
+    MeasuredOption,
     Relaxation,
     at_any_cost,
     cost_bounds,
@@ -83,15 +83,15 @@ def shortfall(
 def _options(
     slo: Slo,
     measured: Sequence[Measured],
-    judged: Callable[..., Option],  # gives what one is, see `_option`
+    judged: Callable[..., MeasuredOption],  # gives what one is, see `_option`
     late: Callable[[], bool],
-) -> list[Option]:
+) -> list[MeasuredOption]:
     """Return what was measured, the most promising first.
 
     Finding the cheapest deployment goes over all placements. Where no cost is bound, costs decide
     among those alone that miss the SLOs by least.
     """
-    options = list[Option]()
+    options = list[MeasuredOption]()
     ordered = sorted(measured, key=partial(_missed, slo))
     least = _missed(slo, ordered[0])
     for one in ordered:
@@ -107,7 +107,7 @@ def _option(
     measured: Measured,
     *,
     in_full: bool,
-) -> Option:
+) -> MeasuredOption:
     slo, ahead = setting.slo, setting.is_ahead
     ending, score = measured.ending, measured.accuracy.value
     within = stricter(slo, upper_ratio(setting, measured, tail, confidence) if ahead else 1.0)
@@ -128,7 +128,7 @@ def _option(
         accurate = states["accuracy"] is SloState.MET
         in_time = in_time and states["latency"] is SloState.MET
     undecided = ending not in (Ending.ACCURATE, Ending.INACCURATE) and score >= slo.accuracy
-    return Option(
+    return MeasuredOption(
         measured=measured,
         make_plan=(lambda: plan) if ahead else make_plan,
         accurate=accurate or undecided,
@@ -138,7 +138,7 @@ def _option(
     )
 
 
-def _closest(slo: Slo, options: Sequence[Option]) -> Option:
+def _closest(slo: Slo, options: Sequence[MeasuredOption]) -> MeasuredOption:
     """Return the option of least distance; they are ordered by what they miss besides cost."""
     best, least = options[0], _distance(slo, options[0])
     for option in options[1:]:
@@ -149,7 +149,7 @@ def _closest(slo: Slo, options: Sequence[Option]) -> Option:
     return best
 
 
-def _distance(slo: Slo, option: Option) -> tuple[float, float]:
+def _distance(slo: Slo, option: MeasuredOption) -> tuple[float, float]:
     """Return the sum of relative misses, then the cost."""
     plan = option.plan
     return _missed(slo, option.measured) + _dearer(slo, plan), plan.cost_usd_per_hour
@@ -170,7 +170,7 @@ def _missed(slo: Slo, measured: Measured) -> float:
     return inaccurate + max(measured.latency_s / slo.latency_s - 1, 0.0)
 
 
-def _binding(slo: Slo, options: Sequence[Option]) -> tuple[str, ...]:
+def _binding(slo: Slo, options: Sequence[MeasuredOption]) -> tuple[str, ...]:
     """Return the SLOs that nothing meets; if each is met by something, those not met together.
 
     None where something seems to meet all, and met too few inputs to say so.

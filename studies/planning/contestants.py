@@ -20,8 +20,8 @@ from circinus.pipelines import checks
 from circinus.pipelines.execution.needs import package, require
 from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.profile import FloatArray, Verdict
-from circinus.planner.plans.measuring import LatencyLooks
 from circinus.planner.search.loop import SearchSettings
+from circinus.planner.search.measuring import LatencyLooks
 from circinus.planner.strategy.acquisition import MultiFidelitySettings
 from circinus.planner.strategy.cmbo import Cmbo, CmboSettings
 from circinus.planner.strategy.in_order import exhaustive_search, random_search

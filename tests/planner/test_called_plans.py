@@ -20,9 +20,9 @@ from circinus.pipelines.model.slo import HoldsFor, LatencyStatistic, Slo, SloSta
 from circinus.planner.answers.explaining import explained
 from circinus.planner.answers.known import Known, answer
 from circinus.planner.models.ahead import MOST_EXAMPLES
-from circinus.planner.plans.intervals import cheaper, usd_per_request
-from circinus.planner.plans.measuring import Bench, measured_as
+from circinus.planner.search.intervals import cheaper, usd_per_request
 from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.measuring import Bench, measured_as
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.cmbo import Cmbo
 from circinus.planner.strategy.in_order import exhaustive_search

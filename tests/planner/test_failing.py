@@ -16,7 +16,7 @@ from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.model.profile import UNPLANNABLE, Failure, Profile
 from circinus.pipelines.model.query import OnFailure, PlanningLimits, Query
 from circinus.pipelines.model.slo import HoldsFor, Slo, SloState
-from circinus.planner.plans.failing import Counting
+from circinus.planner.search.failing import Counting
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from tests.oracles.synthetic import chain
 

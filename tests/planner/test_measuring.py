@@ -6,8 +6,8 @@ from circinus.pipelines.model.profile import FloatArray, Verdict
 from circinus.pipelines.model.query import Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.plans.measuring import LatencyLooks
 from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.measuring import LatencyLooks
 from circinus.planner.strategy.cmbo import Cmbo
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 

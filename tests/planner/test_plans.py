@@ -16,7 +16,7 @@ from circinus.pipelines.model.query import PlanningContext, Query
 from circinus.pipelines.model.slo import LatencyStatistic, Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.placement import placements
-from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.search.plans import feasible_plans
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 from tests.oracles.brute_force import cheapest_cost
 from tests.oracles.measured import measured_of

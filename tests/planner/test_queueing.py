@@ -19,7 +19,7 @@ from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.query import Query
 from circinus.pipelines.model.slo import LatencyStatistic, Slo
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.plans.plans import feasible_plans
+from circinus.planner.search.plans import feasible_plans
 from circinus.planner.strategy.protocol import SearchSetting
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.kernel import CompiledPolicy

@@ -15,8 +15,8 @@ from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
-from circinus.planner.plans.measuring import Bench, FailedMeasurement, measured
 from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.measuring import Bench, FailedMeasurement, measured
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.search.rounds import proposed
 from circinus.planner.strategy.cmbo import Cmbo

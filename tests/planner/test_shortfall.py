@@ -15,8 +15,8 @@ from circinus.pipelines.model.slo import ANY_LATENCY_S, Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.answers.known import Known, answer
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.measuring import Bench, measured
 from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.measuring import Bench, measured
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.search.shortfall import shortfall
 from circinus.planner.strategy.in_order import exhaustive_search

@@ -34,7 +34,7 @@ from circinus.planner.models.ahead import (
 )
 from circinus.planner.models.estimates import CONFIDENCE, latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.failing import standing, standing_on
+from circinus.planner.search.failing import standing, standing_on
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 _SECONDS_PER_HOUR, _THOUSAND = 3600.0, 1000.0

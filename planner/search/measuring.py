@@ -39,8 +39,8 @@ from circinus.planner.deployment.prediction import (
     predict,
 )
 from circinus.planner.models.estimates import CONFIDENCE, accuracy_estimate, latency_at_least
-from circinus.planner.plans.auditing import Audit, audited
-from circinus.planner.plans.failing import standing, standing_on
+from circinus.planner.search.auditing import Audit, audited
+from circinus.planner.search.failing import standing, standing_on
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
 _ONE_BY_ONE, _STEP_PART = 500, 100

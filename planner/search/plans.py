@@ -26,7 +26,7 @@ from circinus.planner.deployment.prediction import (
 from circinus.planner.deployment.shares import tightened
 from circinus.planner.models.estimates import latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
-from circinus.planner.plans.intervals import cheaper, estimated, plan_calls, stricter, upper_ratio
+from circinus.planner.search.intervals import cheaper, estimated, plan_calls, stricter, upper_ratio
 from circinus.planner.strategy.protocol import Measured, SearchSetting
 
 _SECONDS_PER_HOUR, _THOUSAND = 3600.0, 1000.0

@@ -19,7 +19,7 @@ import numpy as np
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import BoolArray, FloatArray, Profile
 from circinus.pipelines.model.slo import Estimate
-from circinus.planner.plans.failing import standing
+from circinus.planner.search.failing import standing
 from circinus.planner.strategy.protocol import (
     Ending,
     Judgement,

@@ -1,1 +1,0 @@
-"""What was measured, and the plans that it allows; imports `strategy` and the rooms below it."""
