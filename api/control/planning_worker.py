@@ -31,7 +31,7 @@ from circinus.api.bootstrap.planning import (
     plan_query,
     planning_fingerprints,
 )
-from circinus.api.control.pulse import Heart, Pulse
+from circinus.api.control.pulse import ProgressReporter, Pulse
 from circinus.api.event_log import event, start_event_log, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
@@ -63,7 +63,7 @@ from circinus.profiler.spending import Ledger, Spent
 
 IDLE_S = 0.1
 """Between two looks at an empty queue."""
-_MOST_KEPT = 1000
+_MOST_EARLIER = 1000
 """Earlier queries looked through for those that a checkpoint names."""
 
 _PAUSES = Backoff(0.1, 2.0)
@@ -108,7 +108,7 @@ def plan_next(
         return False
     event(_LOG, "query.claimed", query_id=record.id, worker=worker)
     start = parts.clock.now()
-    heart = Heart(parts.store, parts.clock, record.id, worker, pulse.cancelled)
+    heart = ProgressReporter(parts.store, parts.clock, record.id, worker, pulse.cancelled)
     if record.latest is None:  # until the planner's first word there is something to see
         heart.progress(_begun(record.query.limits))
     with heart.beating(), pulse.planning(record.query.limits.response_s):
@@ -163,7 +163,7 @@ def _begun(limits: PlanningLimits) -> PlanningProgress:
 def _ending(
     parts: ServiceParts,
     record: StoredQuery,
-    heart: Heart,
+    heart: ProgressReporter,
     patience: DatabasePatience,
     shared: SharedRuns,
 ) -> PlanningEnding:
@@ -193,7 +193,7 @@ def _ending(
 def _planned(
     parts: ServiceParts,
     record: StoredQuery,
-    heart: Heart,
+    heart: ProgressReporter,
     patience: DatabasePatience,
     shared: SharedRuns,
 ) -> tuple[PlanningResult, str]:
@@ -224,7 +224,7 @@ def _planned(
         query = replace(query, device=None)
         tiers = patience(replace(parts.capacity, stated=search.observed).planned_for)
     journal = parts.store.journal(record.id, edition_of(pipeline), record.claimed_by)
-    every = patience(lambda: memory.earlier(_MOST_KEPT))
+    every = patience(lambda: memory.earlier(_MOST_EARLIER))
     kept = Kept(
         journal=PatientJournal(journal=journal, patience=patience),
         outputs=None if cold else parts.outputs,

@@ -18,7 +18,7 @@ from circinus.api.event_log import event, trouble
 from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.pools import ChooseQueryPoolBody, QueryPoolView
 from circinus.api.store.failures import DatabaseFailed
-from circinus.api.store.query_rows import pool_told
+from circinus.api.store.query_rows import pool_event
 from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
@@ -117,7 +117,7 @@ class PoolFollower:
                 event(_LOG, "pool.followed", query_id=query_id, pool=slices)
                 return
         at = self.parts.clock.timestamp()
-        news = pool_told(query_id, state, at, slices, found.choice.reason)
+        news = pool_event(query_id, state, at, slices, found.choice.reason)
         self.parts.store.events.tell(news)
 
 

@@ -31,7 +31,7 @@ from circinus.planner.search.result import PlanningProgress, Trial
 
 TICK_S = 0.25
 """Between two looks at whether there is progress to store or a wish to cancel."""
-TOLD_S = 1.0
+EVENT_S = 1.0
 """Between two events that tell how far planning is."""
 SILENCE_S = 2.0
 """Without news of a search, after which its last word is told again."""
@@ -90,8 +90,8 @@ class Pulse:
         """
         with self._lock:
             if self._plans and self._after(0.0) < self._overdue_at:
-                told = f"planning went on {self.grace_s:g} s after it was to be cancelled"
-                self._complaint, self._overdue_at = told, self._after(0.0)
+                complaint = f"planning went on {self.grace_s:g} s after it was to be cancelled"
+                self._complaint, self._overdue_at = complaint, self._after(0.0)
 
     def beat(self) -> None:
         """Beat once."""
@@ -135,7 +135,7 @@ class PlanningProcess(Protocol):
 
 
 @dataclass(slots=True)
-class Heart:
+class ProgressReporter:
     """Tells the store how planning goes, from a thread of its own, and hears of cancelling.
 
     While the search says nothing, because operators hang, say, its last word is told again with
@@ -156,8 +156,8 @@ class Heart:
     # likewise, not stored yet: the newest of each configuration
     _trials: dict[Configuration, Trial] = field(default_factory=dict, init=False)
     _event_s: float = field(default=-inf, init=False)  # when an event told how far planning is
-    _told: PlanningProgress | None = field(default=None, init=False)
-    _told_s: float = field(default=0.0, init=False)  # when it came
+    _last: PlanningProgress | None = field(default=None, init=False)
+    _last_s: float = field(default=0.0, init=False)  # when it came
     _again_s: float = field(default=0.0, init=False)  # when it was told last
     _stop_planning: Event = field(default_factory=Event, init=False)
     _over: Event = field(default_factory=Event, init=False)
@@ -193,14 +193,14 @@ class Heart:
         while self._measured:
             trial = self._measured.popleft()
             self._trials[trial.configuration] = trial
-        events = [_measured_told(self.query_id, at, trial) for trial in self._trials.values()]
-        tells = news is not None and (now - self._event_s >= TOLD_S or self._over.is_set())
+        events = [_measured_event(self.query_id, at, trial) for trial in self._trials.values()]
+        tells = news is not None and (now - self._event_s >= EVENT_S or self._over.is_set())
         if news is not None and tells:
-            events.append(_progress_told(self.query_id, at, news))
-        told = None if news is None else to_document(replace(news, trials=()))
+            events.append(_progress_event(self.query_id, at, news))
+        progress = None if news is None else to_document(replace(news, trials=()))
         beat = self.store.queue.beat
         try:
-            stop = beat(self.query_id, self.worker, at=at, progress=told, events=events)
+            stop = beat(self.query_id, self.worker, at=at, progress=progress, events=events)
         except DatabaseFailed:
             if news is not None and not self._latest:
                 self._latest.append(news)
@@ -213,16 +213,16 @@ class Heart:
 
     def _news(self) -> PlanningProgress | None:
         """Return what is to be stored; None: nothing is new."""
-        now, told = self.clock.now(), self._told
+        now, last = self.clock.now(), self._last
         if self._latest:
-            self._told = told = self._latest.pop()
-            self._told_s = self._again_s = now
-            return told
-        if told is None or now - self._again_s < SILENCE_S:
+            self._last = last = self._latest.pop()
+            self._last_s = self._again_s = now
+            return last
+        if last is None or now - self._again_s < SILENCE_S:
             return None
-        self._again_s, since_s = now, now - self._told_s
-        left_s = None if told.time_left_s is None else max(told.time_left_s - since_s, 0.0)
-        return replace(told, elapsed_s=told.elapsed_s + since_s, time_left_s=left_s)
+        self._again_s, since_s = now, now - self._last_s
+        left_s = None if last.time_left_s is None else max(last.time_left_s - since_s, 0.0)
+        return replace(last, elapsed_s=last.elapsed_s + since_s, time_left_s=left_s)
 
     def _beat_on(self) -> None:
         over = False
@@ -236,7 +236,7 @@ class Heart:
                 trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)
 
 
-def _progress_told(query_id: str, at: float, progress: PlanningProgress) -> NewEvent:
+def _progress_event(query_id: str, at: float, progress: PlanningProgress) -> NewEvent:
     best = progress.best
     so_far = "no plan yet" if best is None else f"best {best.cost_usd_per_hour:.4g} USD/h"
     return NewEvent(
@@ -248,7 +248,7 @@ def _progress_told(query_id: str, at: float, progress: PlanningProgress) -> NewE
     )
 
 
-def _measured_told(query_id: str, at: float, trial: Trial) -> NewEvent:
+def _measured_event(query_id: str, at: float, trial: Trial) -> NewEvent:
     return NewEvent(
         kind=EventKind.MEASURED,
         at=at,

@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Change:
     """What is told of a deployment."""
 
     state: str
@@ -65,7 +65,7 @@ class Reconciler:
     _generation: int = field(default=0, init=False)  # of what it was applied to
     _call: asyncio.Task[None] | None = field(default=None, init=False)  # None: it was answered
     _marked: set[str] = field(default_factory=set, init=False)
-    _told: dict[str, str] = field(default_factory=dict, init=False)  # query -> latest mark
+    _marks: dict[str, str] = field(default_factory=dict, init=False)  # query -> latest mark
     _deployed: dict[str, str] = field(default_factory=dict, init=False)  # query -> its plan
     # the same of those that are being stopped
     _ending: dict[str, str] = field(default_factory=dict, init=False)
@@ -123,7 +123,9 @@ class Reconciler:
     async def _tell_ended(self, target: Target) -> None:
         ended, self._ending = self._ending, {}
         now = self.parts.clock.timestamp()
-        events = [_Told("ended", p).of(q, now) for q, p in ended.items() if q not in target.served]
+        events = [
+            _Change("ended", p).of(q, now) for q, p in ended.items() if q not in target.served
+        ]
         if events:
             await asyncio.to_thread(self.parts.store.events.tell, *events)
 
@@ -135,10 +137,10 @@ class Reconciler:
         for query_id in sorted(self._marked & target.waiting.keys()):
             self._mark(query_id, QueryPhase.WAITING, target.waiting[query_id], _DEPLOYED)
         self._marked = set(target.served)
-        self._unfit, self._told = {}, {}
+        self._unfit, self._marks = {}, {}
         for query_id, plan in starting.items():
-            told = _Told("starts", plan.id)
-            self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}", told=told)
+            change = _Change("starts", plan.id)
+            self._mark(query_id, QueryPhase.DEPLOYING, f"starting plan {plan.id}", change=change)
         desired = {}
         for query_id, served in target.served.items():
             try:
@@ -175,7 +177,7 @@ class Reconciler:
                 continue  # it lost its machines meanwhile
             status = statuses.get(query_id)
             if query_id in up:
-                self._mark_once(query_id, QueryPhase.SERVING, "", _Told("serves", plan.id))
+                self._mark_once(query_id, QueryPhase.SERVING, "", _Change("serves", plan.id))
                 # It serves, if not on the machines that it should be on.
                 failed |= status is not None and status.reason is not None
                 continue
@@ -186,8 +188,8 @@ class Reconciler:
             if status is not None:
                 reason = status.reason or status.phase.value
             message = f"deploying plan {plan.id} failed and is tried again: {reason}"
-            told = _Told("failed", plan.id, reason)
-            if self._mark_once(query_id, QueryPhase.DEPLOYING, message, told):
+            change = _Change("failed", plan.id, reason)
+            if self._mark_once(query_id, QueryPhase.DEPLOYING, message, change):
                 trouble(
                     _LOG, "deployment.failed", query_id=query_id, plan_id=plan.id, reason=reason
                 )
@@ -201,13 +203,13 @@ class Reconciler:
             self._failures += 1
             self._retry_at = self.parts.clock.now() + _RETRIES.pause_s(self._failures)
 
-    def _mark_once(self, query_id: str, to: QueryPhase, message: str, told: _Told) -> bool:
+    def _mark_once(self, query_id: str, to: QueryPhase, message: str, change: _Change) -> bool:
         """Mark a query unless that was its latest mark since it was set out; give whether."""
         mark = f"{to}: {message}"
-        if self._told.get(query_id) == mark:
+        if self._marks.get(query_id) == mark:
             return False
-        self._mark(query_id, to, message, told=told)
-        self._told[query_id] = mark
+        self._mark(query_id, to, message, change=change)
+        self._marks[query_id] = mark
         return True
 
     def _mark(
@@ -216,10 +218,10 @@ class Reconciler:
         to: QueryPhase,
         message: str,
         expected: frozenset[QueryPhase] = LIVE,
-        told: _Told | None = None,
+        change: _Change | None = None,
     ) -> None:
         now, move = self.parts.clock.timestamp(), self.parts.store.move
-        events = () if told is None else (told.of(query_id, now),)
+        events = () if change is None else (change.of(query_id, now),)
         move(query_id, to, at=now, message=message, expected=expected, events=events)
 
 
@@ -242,13 +244,13 @@ class Samples:
 
     async def of(self, pipelines: Iterable[str]) -> Mapping[str, Payload]:
         """Return the samples that there are."""
-        asked = {name: self._asked(name) for name in pipelines}
-        if asked:
-            waited = [asyncio.wrap_future(made) for made in asked.values()]
+        samples_asked = {name: self._sample_of(name) for name in pipelines}
+        if samples_asked:
+            waited = [asyncio.wrap_future(made) for made in samples_asked.values()]
             await asyncio.wait(waited, timeout=self.patience_s)
-        return {name: made.result() for name, made in asked.items() if made.done()}
+        return {name: made.result() for name, made in samples_asked.items() if made.done()}
 
-    def _asked(self, pipeline: str) -> Future[Payload]:
+    def _sample_of(self, pipeline: str) -> Future[Payload]:
         if pipeline not in self._made:
             future = self._made[pipeline] = Future()
             ask = partial(self._ask, pipeline, future)

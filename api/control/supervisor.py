@@ -25,7 +25,7 @@ _GRACE_S = 2.0
 _LONGEST_LOOK_S = 1.0
 """Between two looks, that counts as silence: beats may have come while nobody listened."""
 
-FOUND_SILENT_S = 2.0
+SILENT_WORKER_S = 2.0
 """A worker of an earlier service that still lives beats within that, many times over."""
 _OWNED_EVERY_S = 1.0
 
@@ -56,7 +56,7 @@ class PlanningSupervisor:
     _thread: Thread | None = field(default=None, init=False)
     _looked_at: float = field(init=False)
     _began_at: float = field(init=False)  # on the clock of beats
-    _found_freed: bool = field(default=False, init=False)  # what was silent at the start
+    _silent_freed: bool = field(default=False, init=False)  # what was silent at the start
     _owned_at: float = field(default=-inf, init=False)
 
     def __post_init__(self) -> None:
@@ -161,14 +161,14 @@ class PlanningSupervisor:
         live on, it beats, and has the lease.
         """
         now, lease_s = self.parts.clock.timestamp(), self.parts.settings.lease_s
-        since, finds = now - lease_s, now - self._began_at > FOUND_SILENT_S
-        if finds and not self._found_freed:
+        since, finds = now - lease_s, now - self._began_at > SILENT_WORKER_S
+        if finds and not self._silent_freed:
             since = max(since, self._began_at)
         seated = [seat.worker for seat in self._seats if seat.process is not None]
         queue = self.parts.store.queue
         for query_id in queue.requeue_silent(since=since, at=now, spared=seated):
             trouble(_LOG, "worker.silent", query_id=query_id, since_s=now - since)
-        self._found_freed = self._found_freed or finds
+        self._silent_freed = self._silent_freed or finds
 
     def _keep_on(self) -> None:
         # The workers are started from this thread, and the kernel ends them with it.

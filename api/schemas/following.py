@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from circinus.api.schemas.base import View
-from circinus.api.schemas.plans import PlanView, plan_shown, to_plan
+from circinus.api.schemas.plans import PlanView, to_plan, unjudged_plan_view
 from circinus.deploy.runtime.following import ServedDeployment
 from circinus.deploy.runtime.instances import DesiredDeployment, ExtraReplica
 from circinus.pipelines import checks
@@ -59,7 +59,7 @@ def served_view(served: ServedDeployment) -> ServedView:
     desired = served.desired
     return ServedView(
         pipeline=desired.pipeline_reference,
-        plan=plan_shown(desired.plan),
+        plan=unjudged_plan_view(desired.plan),
         deadline_s=desired.deadline_s,
         machine_types=list(desired.machine_types),
         extras=[ReplicaView.of(each) for each in desired.extras],

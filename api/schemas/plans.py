@@ -185,10 +185,10 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         "emulated": [n for n, t in infrastructure.present(deployment.tiers).items() if t.emulated],
         "cost_now_usd_per_hour": plan.repriced(infrastructure),
     }
-    return plan_shown(plan).model_copy(update=told)
+    return unjudged_plan_view(plan).model_copy(update=told)
 
 
-def plan_shown(plan: Plan) -> PlanView:
+def unjudged_plan_view(plan: Plan) -> PlanView:
     """Return a plan as it is to anybody: `to_plan` gives it back."""
     deployment, ahead = plan.deployment, plan.future
     return PlanView.of(

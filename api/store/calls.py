@@ -144,17 +144,17 @@ class StoreLeases:
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
         """See `Leases`."""
-        looked = self._looked(report)
-        if looked is not None:
-            return looked
+        reply = self._reply_without_change(report)
+        if reply is not None:
+            return reply
         with writing(self._engine) as session:
             one_at_a_time(session, f"leases of {report.endpoint}")
-            now, kept = self._now(session), _kept(session, report.endpoint)
-            after, reply = exchanged(kept, report, now, self._times)
-            _keep(session, report.endpoint, kept, after)
+            now, records = self._now(session), _records(session, report.endpoint)
+            after, reply = exchanged(records, report, now, self._times)
+            _keep(session, report.endpoint, records, after)
         return reply
 
-    def _looked(self, report: LeaseReport) -> LeaseReply | None:
+    def _reply_without_change(self, report: LeaseReport) -> LeaseReply | None:
         """Return the reply to a holder that waits on and is known to; None: there is more to it.
 
         Who waits looks often, and locks nothing.
@@ -162,9 +162,9 @@ class StoreLeases:
         if report.ended or report.needs == NO_ALLOWANCE:
             return None
         with reading(self._engine) as session:
-            now, kept = self._now(session), _kept(session, report.endpoint)
-        after, reply = exchanged(kept, report, now, self._times)
-        before, own = (each.get((report.holder, 0)) for each in (kept, after))
+            now, records = self._now(session), _records(session, report.endpoint)
+        after, reply = exchanged(records, report, now, self._times)
+        before, own = (each.get((report.holder, 0)) for each in (records, after))
         if before is None or own is None or reply.granted != NO_ALLOWANCE:
             return None
         left_s = before.until - now
@@ -181,20 +181,20 @@ class StoreLeases:
         )
 
 
-def _kept(session: Session, endpoint: str) -> LeaseRecords:
-    found = session.execute(select(_TABLE).where(_TABLE.c.endpoint == endpoint))
-    return {record.key: record for record in map(_record, found)}
+def _records(session: Session, endpoint: str) -> LeaseRecords:
+    leases = session.execute(select(_TABLE).where(_TABLE.c.endpoint == endpoint))
+    return {record.key: record for record in map(_record, leases)}
 
 
 def _record(row: Row[tuple[object, ...]]) -> LeaseRecord:
-    told = row._mapping
+    columns = row._mapping
     return LeaseRecord(
-        holder=told["holder"],
-        grain=told["grain"],
-        counted=Allowance(*(told[name] for name in Allowance._fields)),
-        until=told["until"],
-        needs=Allowance(*(told[f"needs_{name}"] for name in Allowance._fields)),
-        since=told["since"],
+        holder=columns["holder"],
+        grain=columns["grain"],
+        counted=Allowance(*(columns[name] for name in Allowance._fields)),
+        until=columns["until"],
+        needs=Allowance(*(columns[f"needs_{name}"] for name in Allowance._fields)),
+        since=columns["since"],
     )
 
 

@@ -35,10 +35,10 @@ class SqlDatasets:
 
     def add(self, dataset: StoredDataset, content: bytes) -> tuple[StoredDataset, bool]:
         """Keep a data set; give it, as it was first kept, and whether it is new."""
-        told = {name: getattr(dataset, name) for name in StoredDataset.__slots__}
+        columns = {name: getattr(dataset, name) for name in StoredDataset.__slots__}
         try:
             with writing(self._engine) as session:
-                session.add(DatasetRow(**told, content=content))
+                session.add(DatasetRow(**columns, content=content))
         except IntegrityError:  # it is there already
             return self.get(dataset.id), False
         return dataset, True
@@ -46,9 +46,9 @@ class SqlDatasets:
     def get(self, dataset_id: str) -> StoredDataset:
         """Return what is known of one; NotFound if there is none of that id."""
         wanted = select(DatasetRow).where(DatasetRow.id == dataset_id)
-        if not (found := rows(self._engine, wanted)):
+        if not (stored := rows(self._engine, wanted)):
             raise NotFound("dataset", dataset_id)
-        return _told(found[0])
+        return _record(stored[0])
 
     def content(self, dataset_id: str) -> bytes:
         """Return the content as it was handed over; NotFound if there is none of that id."""
@@ -62,7 +62,7 @@ class SqlDatasets:
     def all(self) -> tuple[StoredDataset, ...]:
         """Return all of them, the newest first."""
         newest = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id)
-        return tuple(map(_told, rows(self._engine, newest)))
+        return tuple(map(_record, rows(self._engine, newest)))
 
     def users(self) -> Mapping[str, Sequence[str]]:
         """Return the queries, newest first, that may yet be planned on a data set, by its id."""
@@ -80,7 +80,7 @@ class SqlDatasets:
                 raise NotFound("dataset", dataset_id)
 
 
-def _told(row: DatasetRow) -> StoredDataset:
+def _record(row: DatasetRow) -> StoredDataset:
     return StoredDataset(**{name: getattr(row, name) for name in StoredDataset.__slots__})
 
 

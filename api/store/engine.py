@@ -132,9 +132,9 @@ def _postgres(url: URL, named: str = "circinus", **pool: Any) -> Engine:  # noqa
         url = url.set(drivername="postgresql+psycopg")
     # A server that is cut off without a word is given up, and found out, within seconds.
     alive = {"keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 20_000}
-    told = {"application_name": named, "connect_timeout": _CONNECT_TIMEOUT_S, **alive}
+    arguments = {"application_name": named, "connect_timeout": _CONNECT_TIMEOUT_S, **alive}
     try:
-        engine = create_engine(url, pool_pre_ping=True, connect_args=told, **pool)
+        engine = create_engine(url, pool_pre_ping=True, connect_args=arguments, **pool)
     except ModuleNotFoundError as error:
         rule = "PostgreSQL needs its driver: pip install 'circinus[postgres]'"
         raise DatabaseUnfit(rule, str(error)) from error
@@ -280,7 +280,7 @@ def _connected(engine: Engine, *, writes: bool = True) -> Iterator[Connection]:
     except DatabaseFailed as error:
         log.failed(error, writes=writes)
         raise
-    log.went_well(writes=writes)
+    log.succeeded(writes=writes)
 
 
 def _connection(engine: Engine) -> Connection:
@@ -302,7 +302,7 @@ class _DatabaseLog:
             self.of_writing |= writes
             self.outage.lasts(cause=error.whole)
 
-    def went_well(self, *, writes: bool) -> None:
+    def succeeded(self, *, writes: bool) -> None:
         if writes or not self.of_writing:
             self.of_writing = False
             self.outage.over()

@@ -20,7 +20,7 @@ from circinus.api.store.query_rows import QueryRow
 from circinus.api.store.records import NewEvent
 from circinus.api.store.tables import EventRow, TrialRow, tell
 
-KEPT = 100_000
+MOST_EVENTS = 100_000
 """Events: some 60 MB, and days of a service that plans a query after the other."""
 
 
@@ -63,8 +63,8 @@ class EventLog:
         wanted = _events(query_id, kinds).where(EventRow.serial > after)
         if until is not None:
             wanted = wanted.where(EventRow.serial <= until)
-        found = rows(self._engine, wanted.order_by(EventRow.serial).limit(limit))
-        return tuple(row.view for row in found)
+        stored = rows(self._engine, wanted.order_by(EventRow.serial).limit(limit))
+        return tuple(row.view for row in stored)
 
     def of(
         self, query_id: str, *, kinds: Kinds = None, after: int = 0, limit: int = 1000
@@ -77,8 +77,8 @@ class EventLog:
     ) -> tuple[EventView, ...]:
         """Return the last `limit` events up to an id, oldest first; None: of any query or kind."""
         wanted = _events(query_id, kinds).where(EventRow.serial <= until)
-        found = rows(self._engine, wanted.order_by(EventRow.serial.desc()).limit(limit))
-        return tuple(row.view for row in reversed(found))
+        stored = rows(self._engine, wanted.order_by(EventRow.serial.desc()).limit(limit))
+        return tuple(row.view for row in reversed(stored))
 
     def is_dropped(self, after: int, query_id: str | None = None) -> bool:
         """Return whether any event after an id is not kept any more, of a query or at all.
@@ -91,9 +91,9 @@ class EventLog:
                 return after > newest or after < oldest - 1
             # A query that was submitted since then has them all.
             first = select(EventRow.at).where(EventRow.query_id == query_id)
-            told_at = session.scalar(first.order_by(EventRow.serial).limit(1))
+            first_at = session.scalar(first.order_by(EventRow.serial).limit(1))
             history = session.scalar(select(QueryRow.history).where(QueryRow.id == query_id))
-            return history is None or told_at != history[0]["at"]
+            return history is None or first_at != history[0]["at"]
 
     def trials(self, query_id: str) -> tuple[TrialView, ...]:
         """Return what the latest search of a query found, the newest word on each configuration.
@@ -101,17 +101,17 @@ class EventLog:
         In the order in which those came; empty before it measured anything.
         """
         wanted = select(TrialRow.trial).where(TrialRow.query_id == query_id)
-        found = rows(self._engine, wanted.order_by(TrialRow.serial))
-        return tuple(TrialView.model_validate(trial) for trial in found)
+        stored = rows(self._engine, wanted.order_by(TrialRow.serial))
+        return tuple(TrialView.model_validate(trial) for trial in stored)
 
-    def drop_old(self, kept: int = KEPT) -> int:
+    def drop_old(self, most: int = MOST_EVENTS) -> int:
         """Forget all but so many of the newest events; give how many went. Cheap if few would."""
         with reading(self._engine) as session:
             oldest, newest = _ends(session)
-        if newest - oldest < kept + kept // 100:
+        if newest - oldest < most + most // 100:
             return 0
         with writing(self._engine) as session:
-            old = delete(EventRow).where(EventRow.serial <= newest - kept)
+            old = delete(EventRow).where(EventRow.serial <= newest - most)
             return cast("CursorResult[object]", session.execute(old)).rowcount
 
 
@@ -135,10 +135,10 @@ _NEWEST = func.coalesce(func.max(EventRow.serial), 0)
 def keep_trials(session: Session, query_id: str, events: Sequence[NewEvent]) -> None:
     """Keep what events tell of configurations, in place of what was known of these."""
     trials = [event.data for event in events if event.kind is EventKind.MEASURED]
-    told = {json.dumps(trial["configuration"], sort_keys=True): trial for trial in trials}
+    trials_by_key = {json.dumps(trial["configuration"], sort_keys=True): trial for trial in trials}
     mine = TrialRow.query_id == query_id
-    session.execute(delete(TrialRow).where(mine, TrialRow.configuration.in_(told)))
+    session.execute(delete(TrialRow).where(mine, TrialRow.configuration.in_(trials_by_key)))
     session.add_all(
         TrialRow(query_id=query_id, configuration=key, trial=dict(trial))
-        for key, trial in told.items()
+        for key, trial in trials_by_key.items()
     )

@@ -85,10 +85,10 @@ def failure_in(context: ExceptionContext) -> DatabaseFailed | None:
     if context.is_pre_ping:  # the pool finds another connection
         return None
     error = context.original_exception
-    found = _failure(error, connects=context.connection is None or context.is_disconnect)
-    if found is None:
+    failure = _failure(error, connects=context.connection is None or context.is_disconnect)
+    if failure is None:
         return None
-    kind, sentence = found
+    kind, sentence = failure
     return kind(sentence, str(error))
 
 

@@ -113,8 +113,8 @@ def open_history(url: str) -> SqlHistory:
 
 
 def _records(document: object) -> list[tuple[QueryRecord, PlanningMethod]]:
-    told = document if isinstance(document, dict) else {}
-    form, records = told.get("circinus_history"), told.get("records")
+    export = document if isinstance(document, dict) else {}
+    form, records = export.get("circinus_history"), export.get("records")
     checks.require(form == _FORM, "history", f"must be an export of form {_FORM}", form)
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise InvalidInput.of("history.records", "must be a list of records", records)
@@ -123,12 +123,12 @@ def _records(document: object) -> list[tuple[QueryRecord, PlanningMethod]]:
 
 def _planning(record: Mapping[str, object]) -> PlanningMethod:
     """Return how a record's query was planned; before there was a choice: by default."""
-    told = record.get(_PLANNING)
-    if told is None:
+    document = record.get(_PLANNING)
+    if document is None:
         return DEFAULT.planning
-    if not isinstance(told, Mapping):
-        raise InvalidInput.of("history.records.planning", "must be a mapping", told)
-    return from_document(PlanningMethod, told)
+    if not isinstance(document, Mapping):
+        raise InvalidInput.of("history.records.planning", "must be a mapping", document)
+    return from_document(PlanningMethod, document)
 
 
 class SqlLatencies:
@@ -165,19 +165,19 @@ class SqlBills:
 
     def keep(self, run: str, query_id: str, bill: ServedBill) -> None:
         """See `BillMemory.keep`."""
-        told = {"run": run, "query_id": query_id, "bill": to_document(bill)}
+        document = {"run": run, "query_id": query_id, "bill": to_document(bill)}
         with writing(self._engine) as session:
-            session.execute(self._upsert, told)
+            session.execute(self._upsert, document)
 
     def of(self, query_id: str) -> tuple[ServedBill, ...]:
         """Return what each plan of a query came to, all of its runs; empty if none called."""
         wanted = select(ServedBillRow).where(ServedBillRow.query_id == query_id)
-        found: dict[str, ServedBill] = {}
+        bills: dict[str, ServedBill] = {}
         for row in rows(self._engine, wanted):
             bill = from_document(ServedBill, row.bill)
-            before = found.get(bill.plan_id)
-            found[bill.plan_id] = bill if before is None else before.plus(bill)
-        return tuple(found[plan_id] for plan_id in sorted(found))
+            before = bills.get(bill.plan_id)
+            bills[bill.plan_id] = bill if before is None else before.plus(bill)
+        return tuple(bills[plan_id] for plan_id in sorted(bills))
 
 
 class SqlKeys:

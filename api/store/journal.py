@@ -176,11 +176,11 @@ class Checkpoint:
 class StaleCheckpoint(CircinusError):
     """Measurements were made for something else; the message says what changed."""
 
-    def __init__(self, query_id: str, kept: Checkpoint, now: Checkpoint) -> None:
+    def __init__(self, query_id: str, stored_checkpoint: Checkpoint, now: Checkpoint) -> None:
         changed = [
-            f"{part} was {kept.parts.get(part, 'unknown')}, is {value}"
+            f"{part} was {stored_checkpoint.parts.get(part, 'unknown')}, is {value}"
             for part, value in now.parts.items()
-            if kept.parts.get(part) != value
+            if stored_checkpoint.parts.get(part) != value
         ]
         super().__init__(
             f"the checkpoint of {query_id} must be of the same query, data, pipeline and "
@@ -206,10 +206,10 @@ class SqlCheckpoints:
             if row is None:
                 session.add(CheckpointRow(query_id=query_id, document=to_document(now)))
                 return now
-            kept = from_document(Checkpoint, row.document)
-        if dict(kept.parts) != dict(now.parts):
-            raise StaleCheckpoint(query_id, kept, now)
-        return kept
+            stored_checkpoint = from_document(Checkpoint, row.document)
+        if dict(stored_checkpoint.parts) != dict(now.parts):
+            raise StaleCheckpoint(query_id, stored_checkpoint, now)
+        return stored_checkpoint
 
     def restart(self, query_id: str, now: Checkpoint) -> None:
         """Forget what was measured, keep another checkpoint; ClaimLost if the worker lost it."""

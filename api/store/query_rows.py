@@ -69,9 +69,9 @@ class QueryRow(Base):
     @classmethod
     def queued(cls, session: Session, query: NewQuery) -> Self:
         """Add the row of a query that is queued."""
-        told = asdict(query)  # copies: the caller may change its own
-        at = told.pop("at")
-        row = cls(**told, cancel_requested=False, crashes=0, history=[])
+        values = asdict(query)  # copies: the caller may change its own
+        at = values.pop("at")
+        row = cls(**values, cancel_requested=False, crashes=0, history=[])
         row.enter(session, QueryPhase.QUEUED, at, "")
         session.add(row)
         return row
@@ -79,8 +79,8 @@ class QueryRow(Base):
     @property
     def record(self) -> StoredQuery:
         """The query as the store hands it out; its documents were read for this one session."""
-        told = {field.name: getattr(self, field.name) for field in fields(StoredQuery)}
-        return from_document(StoredQuery, told)
+        values = {field.name: getattr(self, field.name) for field in fields(StoredQuery)}
+        return from_document(StoredQuery, values)
 
     def enter(self, session: Session, phase: QueryPhase, at: float, message: str) -> None:
         """Put the query into a phase, which its history and an event tell."""
@@ -148,10 +148,10 @@ class QueryRow(Base):
         self, session: Session, pool: Slices | None, at: float, why: str = "", *, follows: bool
     ) -> None:
         """Store the pool that should serve the query; None: none any more, and why."""
-        told = pool_told(self.id, "dropped" if pool is None else "chosen", at, pool or {}, why)
+        event = pool_event(self.id, "dropped" if pool is None else "chosen", at, pool or {}, why)
         self.pool_follows = follows
         self.pool = None if pool is None else {tier: dict(kinds) for tier, kinds in pool.items()}
-        tell(session, told)
+        tell(session, event)
 
     def drop_search(self, session: Session, at: float, why: str) -> None:
         """End a search if there is one; its worker hears of that by its next beat."""
@@ -182,7 +182,7 @@ class QueryRow(Base):
             self.enter(session, QueryPhase.QUEUED, at, cause)
 
 
-def pool_told(query_id: str, state: str, at: float, pool: Slices, why: str = "") -> NewEvent:
+def pool_event(query_id: str, state: str, at: float, pool: Slices, why: str = "") -> NewEvent:
     """Return what is told of the pool of a query; `why` may be empty."""
     more = ", ".join(filter(None, (ChosenPool(slices=pool).words(), why)))
     return NewEvent(

@@ -42,7 +42,7 @@ class PlanningQueue:
         phase. No query is ever given to two workers.
         """
         queued = _first(QueryRow.phase == QueryPhase.QUEUED, by=QueryRow.serial)
-        asked = _first(
+        searched = _first(
             QueryRow.phase.in_(LIVE),
             QueryRow.claimed_by.is_(None),
             QueryRow.search.is_not(None),
@@ -50,11 +50,11 @@ class PlanningQueue:
             by=QueryRow.search["at"].as_float(),
         )
         with reading(self._engine) as session:  # an idle worker looks often and locks nothing
-            looks = (first.with_only_columns(QueryRow.serial) for first in (queued, asked))
+            looks = (first.with_only_columns(QueryRow.serial) for first in (queued, searched))
             if all(session.scalar(look) is None for look in looks):
                 return None
         with writing(self._engine) as session:
-            if (row := session.scalar(queued) or session.scalar(asked)) is None:
+            if (row := session.scalar(queued) or session.scalar(searched)) is None:
                 return None
             row.claimed_by, row.heartbeat_at = worker, at
             row.begin(session, at)
@@ -189,12 +189,12 @@ def require_claim(session: Session, query_id: str, worker: str | None) -> None:
         raise ClaimLost(query_id, worker)
 
 
-Asked = TypeVar("Asked")
+Item = TypeVar("Item")
 Stored = TypeVar("Stored")
 
 
 @dataclass(eq=False)
-class Together(Generic[Asked, Stored]):
+class Together(Generic[Item, Stored]):
     """Stores things, each for a thread that waits for it.
 
     `store` takes several in the order of their coming and gives for each what its thread gets,
@@ -202,23 +202,23 @@ class Together(Generic[Asked, Stored]):
     time.
     """
 
-    store: Callable[[Sequence[Asked]], Sequence[Stored | Exception]]
+    store: Callable[[Sequence[Item]], Sequence[Stored | Exception]]
     _turn: Lock = field(default_factory=Lock, init=False)
-    _waiting: list[tuple[Asked, Future[Stored]]] = field(default_factory=list, init=False)
+    _waiting: list[tuple[Item, Future[Stored]]] = field(default_factory=list, init=False)
 
-    def __call__(self, asked: Asked) -> Stored:
+    def __call__(self, item: Item) -> Stored:
         """Return what is stored for one thing, or raise why it is not."""
         mine = Future[Stored]()
-        self._waiting.append((asked, mine))
+        self._waiting.append((item, mine))
         with self._turn:
             if not mine.done():
                 waiting, self._waiting = self._waiting, []
                 self._store(waiting)
         return mine.result()
 
-    def _store(self, waiting: Sequence[tuple[Asked, Future[Stored]]]) -> None:
+    def _store(self, waiting: Sequence[tuple[Item, Future[Stored]]]) -> None:
         try:
-            answers = self.store([asked for asked, _ in waiting])
+            answers = self.store([item for item, _ in waiting])
         except DatabaseFailed as error:  # nobody's fault
             answers = [error] * len(waiting)
         except Exception as error:  # noqa: BLE001 - raised in the thread that asked
@@ -227,8 +227,8 @@ class Together(Generic[Asked, Stored]):
                     self._store([each])
                 return
             answers = [error]
-        for (_, told), answer in zip(waiting, answers, strict=True):
+        for (_, future), answer in zip(waiting, answers, strict=True):
             if isinstance(answer, Exception):
-                told.set_exception(answer)
+                future.set_exception(answer)
             else:
-                told.set_result(answer)
+                future.set_result(answer)

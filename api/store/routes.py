@@ -27,9 +27,9 @@ class SqlRoutes:
         """
         with writing(self._engine) as session:
             one_at_a_time(session, "routes")
-            found = session.get(RouteRow, name)
-            if found is not None:
-                found.route = dict(route)
+            row = session.get(RouteRow, name)
+            if row is not None:
+                row.route = dict(route)
                 return False
             count = session.scalar(select(func.count()).select_from(RouteRow)) or 0
             rule = f"must be at most {most}: remove one first"
@@ -40,10 +40,10 @@ class SqlRoutes:
     def get(self, name: str) -> Document:
         """Return a route; NotFound if there is none of that name."""
         with reading(self._engine) as session:
-            found = session.get(RouteRow, name)
-            if found is None:
+            row = session.get(RouteRow, name)
+            if row is None:
                 raise NotFound("route", name)
-            return found.route
+            return row.route
 
     def all(self) -> dict[str, Document]:
         """Return all routes by name, in its order."""

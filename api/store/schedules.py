@@ -10,7 +10,7 @@ from sqlalchemy import Engine, delete, or_, select
 
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.engine import one_at_a_time, reading, rows, writing
-from circinus.api.store.query_rows import pool_told
+from circinus.api.store.query_rows import pool_event
 from circinus.api.store.records import (
     DisplacedRecord,
     InForce,
@@ -67,8 +67,8 @@ class ScheduleStore:
             row.schedule, row.at, row.revision = to_document(new), new.made_at, row.revision + 1
             session.add_all(DisplacementRow(**asdict(record)) for record in displaced)
             if changed := _changes(before, new, displaced):
-                tell(session, _told(row.revision, changed, new.made_at))
-            tell(session, *_pools_told(before, new))
+                tell(session, _schedule_event(row.revision, changed, new.made_at))
+            tell(session, *_pool_events(before, new))
             return row.revision
 
     def _before(self, row: ScheduleRow) -> InForce:
@@ -110,7 +110,7 @@ class ScheduleStore:
             there = {row.tier: row.machines for row in session.scalars(select(MachinesRow))}
             changed = {t: n for t, n in machines.items() if n != there.get(t)}
             if changed:
-                tell(session, _machines_told(changed, at))
+                tell(session, _machines_event(changed, at))
             for tier, count in changed.items():
                 if count is None:
                     session.execute(delete(MachinesRow).where(MachinesRow.tier == tier))
@@ -133,8 +133,8 @@ def _changes(
         same = old.by_query.get(query_id) == serves
         if not same or extras != len(before.extras.get(query_id, ())):
             tiers = sorted({piece.tier for piece in serves.machines})
-            told = {"state": "served", "plan_id": serves.plan_id, "tiers": tiers}
-            changed[query_id] = {**told, "extras": extras}
+            served = {"state": "served", "plan_id": serves.plan_id, "tiers": tiers}
+            changed[query_id] = {**served, "extras": extras}
     for query_id, why in new.waiting.items():
         if query_id not in old.waiting:
             by = sorted({r.by for r in displaced if r.query_id == query_id and r.by is not None})
@@ -143,18 +143,20 @@ def _changes(
     return changed | {query_id: {"state": "gone"} for query_id in sorted(gone)}
 
 
-def _pools_told(before: InForce, now: InForce) -> Iterator[NewEvent]:
+def _pool_events(before: InForce, now: InForce) -> Iterator[NewEvent]:
     """Tell which queries got their pools, and which lack them that did not before."""
     for query_id, pool in now.pools.items():
         if before.pools.get(query_id) != pool:
-            yield pool_told(query_id, "placed", now.made_at, pool)
+            yield pool_event(query_id, "placed", now.made_at, pool)
     for query_id, why in now.lacking.items():
         if query_id not in before.lacking:
-            yield pool_told(query_id, "lacking", now.made_at, {}, why)
+            yield pool_event(query_id, "lacking", now.made_at, {}, why)
 
 
-def _told(revision: int, changed: Mapping[str, Mapping[str, object]], at: float) -> NewEvent:
-    counts = Counter(str(told["state"]) for told in changed.values())
+def _schedule_event(
+    revision: int, changed: Mapping[str, Mapping[str, object]], at: float
+) -> NewEvent:
+    counts = Counter(str(served["state"]) for served in changed.values())
     words = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     one = f" ({next(iter(changed))})" if len(changed) == 1 else ""
     return NewEvent(
@@ -165,7 +167,7 @@ def _told(revision: int, changed: Mapping[str, Mapping[str, object]], at: float)
     )
 
 
-def _machines_told(changed: Mapping[str, int | None], at: float) -> NewEvent:
+def _machines_event(changed: Mapping[str, int | None], at: float) -> NewEvent:
     words = ", ".join(
         f"{tier} has {'as many machines as stated' if count is None else f'{count} machines'}"
         for tier, count in changed.items()

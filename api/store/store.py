@@ -86,12 +86,12 @@ class Store:
         return self._submit((query, queue_limit))
 
     def _submitted(
-        self, asked: Sequence[tuple[NewQuery, int | None]]
+        self, submissions: Sequence[tuple[NewQuery, int | None]]
     ) -> list[tuple[StoredQuery, bool] | Exception]:
         answers: list[tuple[StoredQuery, bool] | Exception] = []
         with writing(self._engine) as session:
             one_at_a_time(session, "submissions")
-            for query, queue_limit in asked:
+            for query, queue_limit in submissions:
                 try:
                     answers.append(_submitted(session, query, queue_limit))
                 except (Conflict, QueueFull) as refusal:
@@ -101,7 +101,7 @@ class Store:
     def query(self, query_id: str) -> StoredQuery:
         """Return a query; NotFound if there is none of that id."""
         with reading(self._engine) as session:
-            return _found(session, query_id).record
+            return _row_of(session, query_id).record
 
     def queries(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[StoredQuery, ...]:
         """Return the newest queries of a choice, newest first."""
@@ -115,10 +115,10 @@ class Store:
         wanted = wanted.where(*_conditions(**choice))
         wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
         with reading(self._engine) as session:
-            found = session.execute(wanted).all()
+            records = session.execute(wanted).all()
         return tuple(
             QueryState(serial=serial, id=name, version=version, phase=QueryPhase(phase))
-            for serial, name, version, phase in found
+            for serial, name, version, phase in records
         )
 
     def state(self, query_id: str) -> tuple[int, int]:
@@ -128,10 +128,10 @@ class Store:
         there is none of that id.
         """
         with reading(self._engine) as session:
-            found = session.execute(_STATE, {"query_id": query_id}).one_or_none()
-        if found is None:
+            records = session.execute(_STATE, {"query_id": query_id}).one_or_none()
+        if records is None:
             raise NotFound("query", query_id)
-        return found[0], found[1] or 0
+        return records[0], records[1] or 0
 
     def ids(self, phases: frozenset[QueryPhase]) -> tuple[str, ...]:
         """Return the ids of all queries in one of the phases, oldest first. Cheap."""
@@ -148,15 +148,15 @@ class Store:
         """Return the live queries, oldest first: id -> revision, new with other plans. Cheap."""
         wanted = select(QueryRow.id, QueryRow.revision).where(QueryRow.phase.in_(LIVE))
         with reading(self._engine) as session:
-            found = session.execute(wanted.order_by(QueryRow.serial))
-            return {query_id: revision for query_id, revision in found}
+            records = session.execute(wanted.order_by(QueryRow.serial))
+            return {query_id: revision for query_id, revision in records}
 
     def pools(self) -> Mapping[str, Slices]:
         """Return the pools that should serve live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.pool.is_not(None)
         with reading(self._engine) as session:
-            found = session.execute(select(QueryRow.id, QueryRow.pool).where(*there))
-            return {query_id: pool for query_id, pool in found if pool is not None}
+            records = session.execute(select(QueryRow.id, QueryRow.pool).where(*there))
+            return {query_id: pool for query_id, pool in records if pool is not None}
 
     def set_pool(
         self, query_id: str, pool: Slices, *, at: float, follows: bool = False, why: str = ""
@@ -166,7 +166,7 @@ class Store:
         NotFound if there is none of that id, Conflict if it is not live.
         """
         with writing(self._engine) as session:
-            row = _found(session, query_id, lock=True)
+            row = _row_of(session, query_id, lock=True)
             if row.phase not in LIVE:
                 raise Conflict("phase", "must be serving to be given a pool", row.phase)
             if (row.pool, row.pool_follows) != (pool, follows):
@@ -180,7 +180,7 @@ class Store:
         NotFound if there is none of that id.
         """
         with writing(self._engine) as session:
-            row = _found(session, query_id, lock=True)
+            row = _row_of(session, query_id, lock=True)
             if row.pool is None or only not in (None, row.pool):
                 return False
             row.want_pool(session, None, at, why, follows=False)
@@ -190,8 +190,8 @@ class Store:
         """Return how many replicas somebody asked for, of live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.replicas.is_not(None)
         with reading(self._engine) as session:
-            found = session.execute(select(QueryRow.id, QueryRow.replicas).where(*there))
-            return {query_id: count for query_id, count in found if count is not None}
+            records = session.execute(select(QueryRow.id, QueryRow.replicas).where(*there))
+            return {query_id: count for query_id, count in records if count is not None}
 
     def set_replicas(self, query_id: str, replicas: int | None) -> StoredQuery:
         """Store how many replicas a query should have; None: they follow the rate of requests.
@@ -199,7 +199,7 @@ class Store:
         NotFound if there is none of that id, Conflict if it is not live and is to have some.
         """
         with writing(self._engine) as session:
-            row = _found(session, query_id, lock=True)
+            row = _row_of(session, query_id, lock=True)
             if row.phase not in LIVE and replicas is not None:
                 raise Conflict("phase", "must be serving to be given replicas", row.phase)
             if row.replicas != replicas:
@@ -214,7 +214,7 @@ class Store:
         there is none of that id, Conflict if planning it is over, unless it was cancelled before.
         """
         with writing(self._engine) as session:
-            row = _found(session, query_id, lock=True)
+            row = _row_of(session, query_id, lock=True)
             search = row.search if row.phase in LIVE else None
             if search is not None and search["ended"] in (None, _CANCELLED):
                 row.drop_search(session, at, _CANCELLED)
@@ -263,7 +263,7 @@ class Store:
         """
         mine = replan.query_id
         with writing(self._engine) as session:
-            row = _found(session, mine, lock=True)
+            row = _row_of(session, mine, lock=True)
             if QueryPhase(row.phase) not in REPLANNABLE:
                 return False
             session.execute(delete(CheckpointRow).where(CheckpointRow.query_id == mine))
@@ -280,7 +280,7 @@ class Store:
         False: it is not live, or searched on already.
         """
         with writing(self._engine) as session:
-            row = _found(session, query_id, lock=True)
+            row = _row_of(session, query_id, lock=True)
             if row.phase not in LIVE or row.record.searching is not None:
                 return False
             row.ask_for(session, search)
@@ -392,7 +392,7 @@ def _require_room(session: Session, queue_limit: int) -> None:
         raise QueueFull(queue_limit)
 
 
-def _found(session: Session, query_id: str, *, lock: bool = False) -> QueryRow:
+def _row_of(session: Session, query_id: str, *, lock: bool = False) -> QueryRow:
     wanted = select(QueryRow).where(QueryRow.id == query_id)
     row = session.scalar(wanted.with_for_update() if lock else wanted)
     if row is None:

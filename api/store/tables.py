@@ -78,19 +78,19 @@ def tell(session: Session, *events: NewEvent) -> None:
     finds every event with a smaller serial. Whoever waits there holds what he changed, and whom he
     waits for needs nothing any more: nobody waits in a circle.
     """
-    told = cast("list[NewEvent]", session.info.setdefault(_TOLD, []))
-    if not told:
-        event.listen(session, "before_commit", _store_told, once=True)
-    told.extend(events)
+    pending = cast("list[NewEvent]", session.info.setdefault(_PENDING, []))
+    if not pending:
+        event.listen(session, "before_commit", _store_events, once=True)
+    pending.extend(events)
 
 
-def _store_told(session: Session) -> None:
+def _store_events(session: Session) -> None:
     session.flush()
     one_at_a_time(session, "events")
-    session.add_all(EventRow(**asdict(each)) for each in session.info.pop(_TOLD))
+    session.add_all(EventRow(**asdict(each)) for each in session.info.pop(_PENDING))
 
 
-_TOLD = "circinus_told"
+_PENDING = "circinus_told"
 
 
 class DatasetRow(Base):

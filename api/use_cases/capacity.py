@@ -121,15 +121,19 @@ class Emulation:
             replace(told.get(frozenset(link.between), link), emulated=link.emulated)
             for link in self.now.links
         )
-        told_of = [new for new, old in zip(changed, self.now.links, strict=True) if new != old]
+        changed_links = [
+            new for new, old in zip(changed, self.now.links, strict=True) if new != old
+        ]
         self.now = replace(self.now, links=changed)
         await self.deployer.imitate(self.now)
-        if told_of:
-            await asyncio.to_thread(self.events.tell, _links_told(told_of, self.clock.timestamp()))
+        if changed_links:
+            await asyncio.to_thread(
+                self.events.tell, _links_event(changed_links, self.clock.timestamp())
+            )
         return self.now
 
 
-def _links_told(links: Sequence[Link], at: float) -> NewEvent:
+def _links_event(links: Sequence[Link], at: float) -> NewEvent:
     figures: list[dict[str, object]] = [
         {
             "between": list(link.between),

@@ -40,7 +40,7 @@ from circinus.planner.search.result import undecided_words
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.journal import MeasuredInput, profiles_of
 
-_KEPT = 8
+_MOST_QUERIES = 8
 """Queries: one with 2,016 configurations takes some 20 MB."""
 
 
@@ -141,14 +141,14 @@ class Knowledge:
         low, high = rates_of(query, rates)
 
         def plans_at(rate: float) -> Sequence[Plan]:
-            asked = replace(query, request_rate_per_s=rate)
-            return self.planner.every_plan(asked, there, self.known, self.drawing)
+            rated = replace(query, request_rate_per_s=rate)
+            return self.planner.every_plan(rated, there, self.known, self.drawing)
 
         return break_even_view(break_even(plans_at, low, high), query, there)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Asked:
+class _Subject:
     """A query as questions about it find it."""
 
     record: StoredQuery
@@ -165,35 +165,35 @@ class Answers:
     """
 
     parts: ServiceParts
-    _known: OrderedDict[tuple[str, int], _Asked] = field(default_factory=OrderedDict, init=False)
+    _known: OrderedDict[tuple[str, int], _Subject] = field(default_factory=OrderedDict, init=False)
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
     def explain(self, stored: StoredPlan) -> ExplanationView:
         """Return why a plan is what it is; InvalidInput if its configuration was not measured."""
-        asked, here = self._asked(stored.query_id), self.parts.infrastructure
-        return asked.knowledge.explain(stored.plan, asked.record.query, here, asked.now)
+        subject, here = self._subject(stored.query_id), self.parts.infrastructure
+        return subject.knowledge.explain(stored.plan, subject.record.query, here, subject.now)
 
     def what_if(self, query_id: str, change: WhatIfBody) -> WhatIfView:
         """Return what a change would do, measuring nothing.
 
         NotFound if there is no query of that id, InvalidInput if the change does not fit.
         """
-        asked, here = self._asked(query_id), self.parts.infrastructure
-        return asked.knowledge.what_if(asked.record.query, here, change, asked.now)
+        subject, here = self._subject(query_id), self.parts.infrastructure
+        return subject.knowledge.what_if(subject.record.query, here, change, subject.now)
 
-    def _asked(self, query_id: str) -> _Asked:
+    def _subject(self, query_id: str) -> _Subject:
         key = query_id, self.parts.store.state(query_id)[0]
         with self._one_at_a_time:
-            if (found := self._known.get(key)) is not None:
+            if (cached := self._known.get(key)) is not None:
                 self._known.move_to_end(key)
-                return found
+                return cached
         record = self.parts.store.query(query_id)
         knowledge = Knowledge.of(self.parts, record)
         now = knowledge.answer(record.query, self.parts.infrastructure)
-        made = _Asked(record=record, knowledge=knowledge, now=now)
+        made = _Subject(record=record, knowledge=knowledge, now=now)
         with self._one_at_a_time:
             self._known[key] = made
-            while len(self._known) > _KEPT:
+            while len(self._known) > _MOST_QUERIES:
                 self._known.popitem(last=False)
         return made
 
@@ -218,8 +218,8 @@ def _words(before: Sequence[Plan], after: Sequence[Plan]) -> str:
     alike = old.cost_usd_per_hour == new.cost_usd_per_hour and not moved
     if alike and old.configuration == new.configuration:
         return "the cheapest plan would stay as it is"
-    told = (old.cost_usd_per_hour, new.cost_usd_per_hour)
-    cost = " to ".join(map(units.dollars_per_hour, told))
+    costs = (old.cost_usd_per_hour, new.cost_usd_per_hour)
+    cost = " to ".join(map(units.dollars_per_hour, costs))
     parts = [f"the cheapest plan would go from {cost}"]
     if moved:
         parts.append(f"move {', '.join(moved)}")

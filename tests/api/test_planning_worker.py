@@ -10,7 +10,7 @@ import pytest
 
 from circinus.api.bootstrap.planning import Kept, plan_query, remembered
 from circinus.api.control.planning_worker import plan_next
-from circinus.api.control.pulse import Heart
+from circinus.api.control.pulse import ProgressReporter
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.store.engine import connect
@@ -130,7 +130,7 @@ def test_a_query_starts_from_earlier_ones_unless_it_is_cold(
 def test_a_heart_hears_of_cancelling(parts: ServiceParts) -> None:
     submit(parts)
     parts.store.queue.claim("w", at=0.0)
-    heart = Heart(parts.store, parts.clock, "q-1", "w")
+    heart = ProgressReporter(parts.store, parts.clock, "q-1", "w")
     heart.beat()
     assert not heart.cancelled()
     parts.store.request_cancel("q-1", at=1.0)
@@ -140,7 +140,7 @@ def test_a_heart_hears_of_cancelling(parts: ServiceParts) -> None:
 
 def test_a_heart_that_lost_its_query_says_stop(parts: ServiceParts) -> None:
     submit(parts)
-    heart = Heart(parts.store, parts.clock, "q-1", "never claimed it")
+    heart = ProgressReporter(parts.store, parts.clock, "q-1", "never claimed it")
     heart.beat()
     assert heart.cancelled()
 
@@ -179,7 +179,7 @@ def told_of(parts: ServiceParts, kind: EventKind) -> list[EventView]:
 def test_what_a_heart_could_not_tell_it_tells_when_it_can(parts: ServiceParts) -> None:
     submit(parts)
     parts.store.queue.claim("w", at=0.0)
-    heart = Heart(parts.store, parts.clock, "q-1", "w")
+    heart = ProgressReporter(parts.store, parts.clock, "q-1", "w")
     heart.progress(progress_of(trial(0, 1), trial(1, 1)))
 
     def away(*args: object, **more: object) -> bool:
@@ -208,7 +208,7 @@ def test_a_heart_tells_every_trial_but_how_far_it_is_once_a_second(parts: Servic
     clock = ManualClock()
     submit(parts)
     parts.store.queue.claim("w", at=0.0)
-    heart = Heart(parts.store, clock, "q-1", "w")
+    heart = ProgressReporter(parts.store, clock, "q-1", "w")
     for beat in range(9):
         heart.progress(progress_of(trial(0, beat), measured=beat))
         heart.beat()
@@ -255,7 +255,7 @@ def test_a_query_whose_first_measurement_hangs_shows_how_long_it_is_planned(
     seen: list[PlanningProgress | None] = []
 
     def hanging(*args: object, **rest: object) -> object:
-        heart: Heart = args[4]  # type: ignore[assignment]  # what it is, see `plan_query`
+        heart: ProgressReporter = args[4]  # type: ignore[assignment]  # what it is, see `plan_query`
         for seconds in (0.0, 1.5, 1.5, 60.0):
             clock.sleep(seconds)
             heart.beat()
@@ -360,7 +360,7 @@ def test_a_search_counts_on_the_machines_that_there_are_and_on_the_device_as_obs
 def test_a_query_that_is_retired_stops_its_search(parts: ServiceParts) -> None:
     search_on(parts, slowed(2.0))
     parts.store.queue.claim("w", at=3.0)
-    heart = Heart(parts.store, parts.clock, "q-1", "w")
+    heart = ProgressReporter(parts.store, parts.clock, "q-1", "w")
     heart.beat()
     assert not heart.cancelled()
     parts.store.move("q-1", QueryPhase.RETIRED, at=4.0)

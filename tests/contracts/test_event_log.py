@@ -230,8 +230,8 @@ def test_old_events_are_dropped_and_whoever_wants_them_is_told(store: Store) -> 
     store.submit(new("q-2"))
     store.events.tell(*[told("q-2") for _ in range(5)])
     latest = store.events.latest()
-    assert store.events.drop_old(kept=100) == 0
-    assert store.events.drop_old(kept=6) == latest - 6
+    assert store.events.drop_old(most=100) == 0
+    assert store.events.drop_old(most=6) == latest - 6
     oldest = store.events.since(0, 99)[0].id
     assert (oldest, store.events.latest()) == (latest - 5, latest)
     assert not store.events.is_dropped(oldest - 1)
