@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 
 from circinus import (
     CallRetries,
@@ -34,9 +35,8 @@ from circinus import (
     Pipeline,
     report_usage,
 )
-from circinus.pipelines.model.operators import Settings
-from circinus.pipelines.model.profile import FloatArray
 
+Settings = Mapping[str, str | int | float | bool]
 READERS = ("reader-small", "reader-medium", "reader-large")
 RENTED = "rented"
 _METALS = (
@@ -75,44 +75,47 @@ def _post(path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def chunked(inputs: Payload, knobs: Settings) -> Payload:
     """Return the question with the notes in pieces of so many sentences."""
-    asked = cast("dict[str, Any]", inputs)
-    sentences = [each for each in asked["notes"].split("\n") if each]
+    request = cast("dict[str, Any]", inputs)
+    sentences = [each for each in request["notes"].split("\n") if each]
     size = int(knobs["sentences"])
     pieces = [" ".join(sentences[i : i + size]) for i in range(0, len(sentences), size)]
-    return {"question": asked["question"], "pieces": cast("list[Payload]", pieces)}
+    return {"question": request["question"], "pieces": cast("list[Payload]", pieces)}
 
 
 def retrieved(inputs: Payload, knobs: Settings) -> Payload:
     """Return the pieces that share most words with the question, the best first."""
-    found = cast("dict[str, Any]", inputs)
-    wanted = _words(found["question"])
-    shared = [len(wanted & _words(piece)) / len(_words(piece)) for piece in found["pieces"]]
+    request = cast("dict[str, Any]", inputs)
+    wanted = _words(request["question"])
+    shared = [len(wanted & _words(piece)) / len(_words(piece)) for piece in request["pieces"]]
     best = np.argsort(-np.array(shared), kind="stable")[: int(knobs["pieces"])]
-    return {"question": found["question"], "pieces": [found["pieces"][i] for i in best.tolist()]}
+    return {
+        "question": request["question"],
+        "pieces": [request["pieces"][i] for i in best.tolist()],
+    }
 
 
 def reranked(inputs: Payload, knobs: Settings) -> Payload:
     """Return the half that a hosted reranker puts first, or all of it."""
-    found = cast("dict[str, Any]", inputs)
+    request = cast("dict[str, Any]", inputs)
     if knobs["model"] == "none":
         return inputs
-    kept = max(len(found["pieces"]) // 2, 1)
-    body = {"model": "reranker", "query": found["question"], "documents": found["pieces"]}
-    order = _post("rerank", {**body, "top_n": kept})["results"]
+    count = max(len(request["pieces"]) // 2, 1)
+    body = {"model": "reranker", "query": request["question"], "documents": request["pieces"]}
+    order = _post("rerank", {**body, "top_n": count})["results"]
     report_usage("reranker")
-    pieces = [found["pieces"][each["index"]] for each in order]
-    return {"question": found["question"], "pieces": pieces}
+    pieces = [request["pieces"][each["index"]] for each in order]
+    return {"question": request["question"], "pieces": pieces}
 
 
 def read(inputs: Payload, knobs: Settings) -> Payload:
     """Return the answer of a hosted reader, or of the one that is rented."""
-    found = cast("dict[str, Any]", inputs)
+    request = cast("dict[str, Any]", inputs)
     model = str(knobs["model"])
     if model == RENTED:
-        return _read_here(found["question"], found["pieces"])
+        return _read_here(request["question"], request["pieces"])
     messages = [
         {"role": "system", "content": "Answer with the one word that the notes give."},
-        {"role": "user", "content": "\n".join([*found["pieces"], found["question"]])},
+        {"role": "user", "content": "\n".join([*request["pieces"], request["question"]])},
     ]
     answer = _post("chat/completions", {"model": model, "messages": messages, "max_tokens": 8})
     used = answer["usage"]
@@ -138,13 +141,13 @@ def _read_here(question: str, pieces: Sequence[str]) -> str:
     return answer
 
 
-def _hashed(words: set[str]) -> FloatArray:
-    found = np.zeros(_BUCKETS)
+def _hashed(words: set[str]) -> npt.NDArray[np.float64]:
+    vector = np.zeros(_BUCKETS)
     for word in words:
-        found[zlib.crc32(word.encode()) % _BUCKETS] += 1
+        vector[zlib.crc32(word.encode()) % _BUCKETS] += 1
     for _ in range(_LAYERS):
-        found = _LAYER @ found
-    return found / np.linalg.norm(found)
+        vector = _LAYER @ vector
+    return vector / np.linalg.norm(vector)
 
 
 def _words(text: str) -> set[str]:
@@ -161,10 +164,10 @@ def _example(rng: np.random.Generator) -> Example:
     things = [metal + kind for metal in _METALS for kind in _KINDS]
     chosen = rng.choice(things, 12, replace=False).tolist()
     facts = {(figure, of): str(rng.integers(10, 99)) for of in chosen for figure in _FIGURES}
-    told = list(facts)
-    rng.shuffle(told)
-    notes = "\n".join(f"The {figure} of {of} is {facts[figure, of]}." for figure, of in told)
-    figure, of = told[int(rng.integers(len(told)))]
+    order = list(facts)
+    rng.shuffle(order)
+    notes = "\n".join(f"The {figure} of {of} is {facts[figure, of]}." for figure, of in order)
+    figure, of = order[int(rng.integers(len(order)))]
     question = f"What is the {figure} of {of}?"
     return Example(input={"notes": notes, "question": question}, expected=facts[figure, of])
 

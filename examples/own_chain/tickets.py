@@ -57,8 +57,8 @@ class MostAlike(RunnableSerializable[list[str], str]):
         }
         return max(alike, key=alike.__getitem__)
 
-    def _parts(self, found: Sequence[str]) -> Counter[str]:
-        return Counter(word[: self.letters] for word in found if len(word) > 2)
+    def _parts(self, words: Sequence[str]) -> Counter[str]:
+        return Counter(word[: self.letters] for word in words if len(word) > 2)
 
 
 team: Runnable[list[str], str] = (

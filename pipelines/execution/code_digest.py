@@ -32,7 +32,7 @@ import numpy as np
 
 _OURS = f"{__name__.partition('.')[0]}."
 _ITSELF = str | bytes | int | float | complex | None
-_Found = tuple[str | bytes, Iterable[object]]
+_Contents = tuple[str | bytes, Iterable[object]]
 """What a value is without what it holds, and that."""
 
 
@@ -61,13 +61,13 @@ def code_digest(*values: object) -> str:
 
 def _looked_into(value: object) -> tuple[str | bytes, list[object]]:
     try:
-        text, inside = _found(value)
+        text, inside = _contents(value)
         return text, list(inside)
     except Exception:  # noqa: BLE001 - an object of the user's, that stands for another: a border
         return type(value).__name__, []
 
 
-def _found(value: object) -> _Found:
+def _contents(value: object) -> _Contents:
     if isinstance(value, dict | MappingProxyType):
         return type(value).__name__, (part for item in value.items() for part in item)
     if isinstance(value, set | frozenset):
@@ -85,7 +85,7 @@ def _found(value: object) -> _Found:
     return _of_callable(value) or _of_object(value)
 
 
-def _of_callable(value: object) -> _Found | None:
+def _of_callable(value: object) -> _Contents | None:
     if isinstance(value, FunctionType):
         return f"function {_name(value)}", _of_function(value)
     if isinstance(value, classmethod | staticmethod):
@@ -115,7 +115,7 @@ def _of_function(function: FunctionType) -> Iterable[object]:
         yield from (held[name] for name in loaded if name in held)
 
 
-def _of_object(value: object) -> _Found:
+def _of_object(value: object) -> _Contents:
     if isinstance(value, type):
         return f"type {_name(value)}", () if _is_of_package(value) else _of_class(value)
     kind = type(value)

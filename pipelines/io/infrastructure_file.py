@@ -146,14 +146,14 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     except ValidationError as error:
         each = (violation for found in error.errors() for violation in _violations(found))
         raise InvalidInput([*islice(chain(violations, each), MOST_VIOLATIONS)]) from error
-    told = cast("Mapping[str, Any]", document)
+    stated = cast("Mapping[str, Any]", document)
     twice = [
-        Violation.of(f"tiers[{i}].{name}", "must be left out: the types say it", given[name])
-        for i, given in enumerate(told["tiers"])
+        Violation.of(f"tiers[{i}].{name}", "must be left out: the types say it", tier[name])
+        for i, tier in enumerate(stated["tiers"])
         for name in OF_TYPES
-        if given.get("types") and name in given
+        if tier.get("types") and name in tier
     ]
-    if violations := [*violations, *twice, *_out_of_range(told, "")][:MOST_VIOLATIONS]:
+    if violations := [*violations, *twice, *_out_of_range(stated, "")][:MOST_VIOLATIONS]:
         raise InvalidInput(violations)
     return Infrastructure(**vars(top))
 
@@ -207,14 +207,14 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
     }
 
 
-def _out_of_range(told: object, path: str) -> Iterator[Violation]:
+def _out_of_range(document: object, path: str) -> Iterator[Violation]:
     """Yield the numbers of a document, at any depth, that are outside of their range."""
-    if isinstance(told, list | tuple):
-        for i, each in enumerate(told):
+    if isinstance(document, list | tuple):
+        for i, each in enumerate(document):
             yield from _out_of_range(each, f"{path}[{i}]")
-    if not isinstance(told, Mapping):
+    if not isinstance(document, Mapping):
         return
-    for name, value in told.items():
+    for name, value in document.items():
         where = f"{path}.{name}".removeprefix(".")
         if name in _RANGES and not isinstance(value, Mapping):
             if not _RANGES[name].holds(value):
@@ -223,25 +223,25 @@ def _out_of_range(told: object, path: str) -> Iterator[Violation]:
             yield from _out_of_range(value, where)
 
 
-def _tier(given: Mapping[str, Any]) -> dict[str, object]:
+def _tier(fields: Mapping[str, Any]) -> dict[str, object]:
     """Return the document of a tier or type; what a tier has from its types is left out.
 
     So is what a tier with endpoints has not: machines and what they are like.
     """
-    kept = _told(given)
-    if endpoints := kept.pop("endpoints", ()):
-        return {"name": kept["name"], "endpoints": [_told(each) for each in endpoints]}
-    types = [_tier(each) for each in kept.pop("types", ())]
+    stated = _stated(fields)
+    if endpoints := stated.pop("endpoints", ()):
+        return {"name": stated["name"], "endpoints": [_stated(each) for each in endpoints]}
+    types = [_tier(each) for each in stated.pop("types", ())]
     if not types:
-        return kept
-    return {name: kept[name] for name in kept if name not in OF_TYPES} | {"types": types}
+        return stated
+    return {name: stated[name] for name in stated if name not in OF_TYPES} | {"types": types}
 
 
-def _told(given: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is not none, of a mapping and of those that are its values."""
-    told = {name: value for name, value in given.items() if value is not None}
-    plain = {n: v.value if isinstance(v, Enum) else v for n, v in told.items()}
-    return {n: _told(v) if isinstance(v, Mapping) else v for n, v in plain.items()}
+    stated = {name: value for name, value in mapping.items() if value is not None}
+    plain = {n: v.value if isinstance(v, Enum) else v for n, v in stated.items()}
+    return {n: _stated(v) if isinstance(v, Mapping) else v for n, v in plain.items()}
 
 
 def _violations(error: ErrorDetails) -> list[Violation]:
@@ -293,8 +293,8 @@ def with_prices(document: object) -> tuple[object, list[Violation]]:
     for i, tier in enumerate(document["tiers"]):
         if isinstance(tier, Mapping) and _is_list(tier.get("endpoints")):
             where = f"tiers[{i}].endpoints"
-            told = enumerate(tier["endpoints"])
-            endpoints = [_priced(each, f"{where}[{k}].price", violations) for k, each in told]
+            numbered = enumerate(tier["endpoints"])
+            endpoints = [_priced(each, f"{where}[{k}].price", violations) for k, each in numbered]
             tier = {**tier, "endpoints": endpoints}
         tiers.append(tier)
     return {**document, "tiers": tiers}, violations
@@ -305,37 +305,41 @@ def _is_list(value: object) -> bool:
 
 
 def _priced(endpoint: object, where: str, violations: list[Violation]) -> object:
-    told = endpoint.get("price") if isinstance(endpoint, Mapping) else None
-    if not isinstance(endpoint, Mapping) or not isinstance(told, Mapping) or "genai" not in told:
+    named_price = endpoint.get("price") if isinstance(endpoint, Mapping) else None
+    if (
+        not isinstance(endpoint, Mapping)
+        or not isinstance(named_price, Mapping)
+        or "genai" not in named_price
+    ):
         return endpoint
-    found = [*_malformed(told, where)]
+    malformed = [*_malformed(named_price, where)]
     price: dict[str, Any] = {}
     bounds: dict[str, Any] = {}
-    if not found:
-        named = told["genai"]
+    if not malformed:
+        named = named_price["genai"]
         most = endpoint.get("most_input_tokens")
         most = most if isinstance(most, int) and most >= 1 else None
         try:
             listed = listed_price(named["model"], named["provider"], named["date"], most)
         except InvalidInput as error:
-            found = [
+            malformed = [
                 Violation(f"{where}.genai.{f.field}", f.rule, f.value) for f in error.violations
             ]
         else:
             price = asdict(listed.price)
             bounds = dict.fromkeys(_BOUNDS, listed.context_tokens)
-    violations += found
-    given = {name: value for name, value in endpoint.items() if value is not None}
-    return {**bounds, **given, "price": price}
+    violations += malformed
+    stated = {name: value for name, value in endpoint.items() if value is not None}
+    return {**bounds, **stated, "price": price}
 
 
-def _malformed(told: Mapping[str, Any], where: str) -> list[Violation]:
+def _malformed(price: Mapping[str, Any], where: str) -> list[Violation]:
     """Return what is wrong with the form of a price that is to be looked up."""
     rule = "must be left out: the price is looked up"
     violations = [
-        Violation.of(f"{where}.{name}", rule, told[name]) for name in told if name != "genai"
+        Violation.of(f"{where}.{name}", rule, price[name]) for name in price if name != "genai"
     ]
-    named = told["genai"]
+    named = price["genai"]
     if not isinstance(named, Mapping):
         return [*violations, Violation.of(f"{where}.genai", "must be a mapping", named)]
     rule = f"must have only the fields {', '.join(_NAMED)}"

@@ -87,7 +87,7 @@ class _Check:
         self._networks = {*names, whole} if names else set[str]()
         self.calling: set[str] = set()  # operators that call endpoints: nobody pays for a check
         # what each operator was given, once
-        self._given: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
+        self._inputs: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
 
     @property
     def draws(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class _Check:
                 continue
             step = self._steps[name]
             given[name] = inputs_of(self._pipeline.graph, name, item, outputs)
-            self._given[name].setdefault(content_hash(given[name]), given[name])
+            self._inputs[name].setdefault(content_hash(given[name]), given[name])
             hand = partial(step.output, given[name], by_hand(step.configured(at.of(name))))
             whole = by_langchain(step.configured(chosen))
             try:
@@ -150,7 +150,7 @@ class _Check:
     def _refuse_writing(self, name: str, inputs: Payload, at: Configuration) -> None:
         """Raise InvalidInput if a step writes into what it is given: other steps have it too."""
         step = self._steps[name]
-        value = step.given(inputs)
+        value = step.inputs_of(inputs)
         before = pack(value)
         call = by_hand(step.configured(at.of(name)))
         with suppress(_Raised):
@@ -172,14 +172,14 @@ class _Check:
         """Return whether a knob of an operator is known to change none of its outputs."""
         name = slot.operator
         is_known = name not in self.random and not self._pipeline.by_name[name].spec.calls
-        has_choice = bool(self._given[name]) and len(slot.knob.values) > 1
+        has_choice = bool(self._inputs[name]) and len(slot.knob.values) > 1
         return is_known and has_choice and not self._turns(slot, configurations)
 
     def _turns(self, slot: Slot, configurations: Sequence[Configuration]) -> bool:
         """Return whether turning a knob changed an output, whatever the others stood at."""
         name, knob = slot.operator, slot.knob
         stood = {tuple(at.of(name).items()) for at in configurations}
-        tried = product(self._given[name].values(), stood)
+        tried = product(self._inputs[name].values(), stood)
         return any(
             self._differs(name, given, [{**dict(at), knob.name: value} for value in knob.values])
             for given, at in tried
@@ -202,7 +202,7 @@ class _Check:
             self._texts(name, hand, _REPEATS)
         except _Raised as again:
             if isinstance(again.__cause__, OperatorFailed):
-                raise _difference(name, at, str(raised), _shown(theirs[0])) from again
+                raise _difference(name, at, str(raised), _as_text(theirs[0])) from again
 
     def _differs(
         self, name: str, item: Payload, values: Sequence[Mapping[str, KnobValue]]
@@ -237,7 +237,7 @@ class _Check:
         except _Raised as raised:
             raise _difference(name, at, repr(output), str(raised)) from raised
         if len(set(ours)) == len(set(theirs)) == 1:
-            raise _difference(name, at, _shown(ours[0]), _shown(theirs[0]))
+            raise _difference(name, at, _as_text(ours[0]), _as_text(theirs[0]))
         self.random.add(name)
         return output
 
@@ -273,7 +273,7 @@ def _difference(name: str, at: Configuration, mine: str, theirs: str) -> Invalid
     return InvalidInput.of(where, rule, mine)
 
 
-def _shown(text: bytes) -> str:
+def _as_text(text: bytes) -> str:
     return text[4:].decode(errors="replace")  # after the length of the header, it is JSON
 
 

@@ -42,12 +42,12 @@ _Step = Runnable[Any, Any]
 
 def parts(step: _Step) -> list[_Step]:
     """Return a step and the steps that it holds in its fields, lists and dicts, at any depth."""
-    return _found(step, _fields)
+    return _steps_in(step, _fields)
 
 
 def chat_models(step: _Step) -> list[BaseChatModel]:
     """Return the chat models that a step holds, and those that its functions can call."""
-    return [one for one in _found(step, held_by) if isinstance(one, BaseChatModel)]
+    return [one for one in _steps_in(step, held_by) if isinstance(one, BaseChatModel)]
 
 
 def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
@@ -56,7 +56,7 @@ def specs_of(step: _Step) -> tuple[ConfigurableFieldSpec, ...]:
     The step's own come first, then those of what it holds and names.
     """
     specs: dict[str, ConfigurableFieldSpec] = {}
-    held = _found(step, held_by)
+    held = _steps_in(step, held_by)
     alternatives = [one for one in held if isinstance(one, RunnableConfigurableAlternatives)]
     keys = {one.which.id: (*one.alternatives, one.default_key) for one in alternatives}
     own = [
@@ -90,7 +90,7 @@ def _keyed(spec: ConfigurableFieldSpec, keys: Sequence[str]) -> ConfigurableFiel
 
 def samples(step: _Step) -> bool:
     """Return whether a step holds a language model whose temperature is above 0."""
-    models = (one for one in _found(step, held_by) if isinstance(one, BaseLanguageModel))
+    models = (one for one in _steps_in(step, held_by) if isinstance(one, BaseLanguageModel))
     warm = (getattr(one, "temperature", None) for one in models)
     return any(isinstance(degree, int | float) and degree > 0 for degree in warm)
 
@@ -122,20 +122,20 @@ def everything_of(value: object) -> list[object]:
     return _reached(value, held_by)
 
 
-def _found(step: _Step, inside: Callable[[object], Iterable[object]]) -> list[_Step]:
+def _steps_in(step: _Step, inside: Callable[[object], Iterable[object]]) -> list[_Step]:
     return [value for value in _reached(step, inside) if isinstance(value, Runnable)]
 
 
 def _reached(value: object, inside: Callable[[object], Iterable[object]]) -> list[object]:
     waiting = deque[object]([value])
-    seen = dict[tuple[int, ...], object]()  # kept: an id stays one value's
-    while waiting and len(seen) < _MOST:
+    visited = dict[tuple[int, ...], object]()  # kept: an id stays one value's
+    while waiting and len(visited) < _MOST:
         value = waiting.popleft()
         key = identity(value)
-        if key not in seen:
-            seen[key] = value
+        if key not in visited:
+            visited[key] = value
             waiting.extend(each for each in inside(value) if not _is_data(each))
-    return list(seen.values())
+    return list(visited.values())
 
 
 def _is_data(value: object) -> bool:
@@ -178,10 +178,10 @@ def _of_function(function: object, held: list[object]) -> list[object]:
     held += _annotated(function)
     known = {id(value) for value in held}
     for value in islice(held, _MOST):  # it grows on the way: a.b.c
-        for found in _attributes(value, names):
-            if id(found) not in known:
-                known.add(id(found))
-                held.append(found)
+        for attribute in _attributes(value, names):
+            if id(attribute) not in known:
+                known.add(id(attribute))
+                held.append(attribute)
     return [value for value in held if _is_read(value, function)]
 
 
@@ -199,11 +199,11 @@ def _attributes(value: object, names: Iterable[str]) -> Iterable[object]:
     if isinstance(value, FunctionType | MethodType | Runnable) or not hasattr(value, "__dict__"):
         return
     for name in names:
-        found = getattr_static(value, name, None)  # asks no property
-        if isinstance(found, FunctionType) and name not in vars(value):
-            found = MethodType(found, value)
-        if found is not None:
-            yield found
+        attribute = getattr_static(value, name, None)  # asks no property
+        if isinstance(attribute, FunctionType) and name not in vars(value):
+            attribute = MethodType(attribute, value)
+        if attribute is not None:
+            yield attribute
 
 
 def _is_read(value: object, by: FunctionType) -> bool:

@@ -145,7 +145,7 @@ class _Reached(NamedTuple):
 
     value: object
     when: dict[str, KnobValue]  # options with which it is reached
-    told: Mapping[str, Any]  # what bindings add to the call
+    bindings: Mapping[str, Any]  # what bindings add to the call
     times: int  # how often a run may reach it
     is_known: bool  # whether that is known
     repeats: bool = False  # whether what leads to it makes failed calls anew
@@ -184,17 +184,17 @@ class _Walk:
         elif is_made_late(value):
             yield from self._made_late(at, cast(Any, value))
         else:
-            told, times, is_known = dict(at.told), at.times, at.is_known
+            bindings, times, is_known = dict(at.bindings), at.times, at.is_known
             repeats = at.repeats or _makes_anew(value)
             if isinstance(value, RunnableBinding):
-                told |= value.kwargs
+                bindings |= value.kwargs
             if isinstance(value, RunnableRetry):
                 times *= value.max_attempt_number
             elif is_known and not isinstance(value, _ONCE_EACH):
                 times, is_known = max(times, MOST_CALLS), False
             for each in held_by(value):
                 yield at._replace(
-                    value=each, told=told, times=times, is_known=is_known, repeats=repeats
+                    value=each, bindings=bindings, times=times, is_known=is_known, repeats=repeats
                 )
 
     def _alternatives(
@@ -254,7 +254,7 @@ def _makes_anew(value: object) -> bool:
 
 
 def _hosted(at: _Reached, model: BaseChatModel) -> HostedModel:
-    parameters = _model_parameters(model, at.told)
+    parameters = _model_parameters(model, at.bindings)
     name = str(parameters["ls_model_name"])
     temperature = parameters.get("ls_temperature")
     return HostedModel(

@@ -208,7 +208,7 @@ class _Reader:
         self.remarks: list[str] = []  # what was read otherwise than step by step
         self.hosted: list[HostedModel] = []
         self.knobs = Knobs(reading.choices)
-        self._told = RunnableConfig()  # tags and metadata of what is being walked
+        self._tags = RunnableConfig()  # tags and metadata of what is being walked
         self._outputs: dict[str, Source] = {}
         self._carriers: set[str] = set()  # operators that hand the pipeline's input on, too
 
@@ -251,7 +251,7 @@ class _Reader:
             steps=tuple(steps),
             body=body or (lambda item, call: call(steps[0], item)),
             source=source,
-            told=self._told,
+            tags=self._tags,
             carriers=self._carriers,
             graphs=graphs_with_context(*steps),
         )
@@ -309,11 +309,11 @@ class _Reader:
 
     @contextmanager
     def _telling(self, config: RunnableConfig) -> Iterator[None]:
-        outer = self._told
+        outer = self._tags
         inner = {key: value for key, value in config.items() if key in TOLD and value}
-        self._told = merge_configs(outer, cast("RunnableConfig", inner))
+        self._tags = merge_configs(outer, cast("RunnableConfig", inner))
         yield
-        self._told = outer
+        self._tags = outer
 
     def _keys(self, items: Mapping[str, Source], base: Source | None = None) -> Source:
         """Return a dict with a source for each key, laid over a base when there is one."""
@@ -324,9 +324,9 @@ class _Reader:
             base = base and self._carried(base, carrier)
             sources = [*([base] if base else []), *items.values()]
 
-        def made(outputs: Mapping[str, Payload], given: Payload) -> Payload:
-            parts = {key: part.made(outputs, given) for key, part in items.items()}
-            under: Payload = {} if base is None else base.made(outputs, given)
+        def made(outputs: Mapping[str, Payload], item: Payload) -> Payload:
+            parts = {key: part.made(outputs, item) for key, part in items.items()}
+            under: Payload = {} if base is None else base.made(outputs, item)
             if not isinstance(under, dict):
                 raise InvalidInput.of("assign", "must be given a dict", type(under).__name__)
             return {**under, **parts}
@@ -380,12 +380,12 @@ def _passed(step: Step, source: Source) -> Source | None:
 
 
 def _pick(
-    step: RunnablePick, source: Source, outputs: Mapping[str, Payload], given: Payload
+    step: RunnablePick, source: Source, outputs: Mapping[str, Payload], item: Payload
 ) -> Payload:
-    taken = source.made(outputs, given)
-    if not isinstance(taken, dict):
-        raise InvalidInput.of("pick", "must be given a dict", type(taken).__name__)
-    return cast("Payload", step.invoke(taken))
+    value = source.made(outputs, item)
+    if not isinstance(value, dict):
+        raise InvalidInput.of("pick", "must be given a dict", type(value).__name__)
+    return cast("Payload", step.invoke(value))
 
 
 def _only_tells(step: RunnableBinding[Any, Any]) -> bool:

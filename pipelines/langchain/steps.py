@@ -213,7 +213,7 @@ class ReadStep:
     # `body(item, call)`: the output for what comes in, its steps run by `call`
     body: Callable[[Any, Call], Any]
     source: Source  # where what comes in is found
-    told: RunnableConfig  # the tags and metadata that it has in the chain
+    tags: RunnableConfig  # the tags and metadata that it has in the chain
     # names of the operators that hand on the pipeline's input beside what they make; it grows
     # while the chain is read
     carriers: Collection[str] = ()
@@ -221,11 +221,11 @@ class ReadStep:
 
     def configured(self, chosen: Mapping[str, KnobValue]) -> RunnableConfig:
         """Return what its steps are run with."""
-        return merge_configs(self.told, run_config(chosen, self.graphs))
+        return merge_configs(self.tags, run_config(chosen, self.graphs))
 
     def output(self, inputs: Payload, call: Call) -> Payload:
         """Return the operator's output for what an operator's function is given."""
-        made = pack(self.body(self.given(inputs), call))
+        made = pack(self.body(self.inputs_of(inputs), call))
         if self.operator not in self.carriers:
             return made
         after = self.source.after
@@ -238,7 +238,7 @@ class ReadStep:
             return output[_OUTPUT]
         return output
 
-    def given(self, inputs: Payload) -> Value:
+    def inputs_of(self, inputs: Payload) -> Value:
         """Return what its steps are given, made anew."""
         after = self.source.after
         alone = len(after) == 1

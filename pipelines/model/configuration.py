@@ -106,7 +106,7 @@ class ConfigurationSpace:
         violations = _unknown(self.graph, nested)
         values = []
         for slot, at in self.graph.choosing:
-            chosen = _given(self.graph, nested, at)
+            chosen = _values_of_slot(self.graph, nested, at)
             own = nested.get(slot.operator, {}).get(slot.knob.name, next(iter(chosen), None))
             try:
                 values.append((slot.operator, slot.knob.name, _value(slot, own, chosen)))
@@ -134,7 +134,7 @@ def _value(slot: Slot, own: KnobValue | None, chosen: Sequence[KnobValue]) -> Kn
     return values[index]
 
 
-def _given(
+def _values_of_slot(
     graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]], at: int
 ) -> list[KnobValue]:
     """Return the values that are given for the knobs that one slot chooses for."""

@@ -77,7 +77,7 @@ class SpanKind(Enum):
     TOWN = r"(?<=\b(?:in|at|to) )[A-Z][a-z]+\b(?! [A-Z])|(?<=\bwith )[A-Z][a-z]+\b(?! [A-Z])"
 
 
-_ASKED = (
+_KINDS_BY_WORD = (
     (SpanKind.YEAR, re.compile(r"\b(year|when)\b", re.I)),
     (SpanKind.QUANTITY, re.compile(r"\bhow\b", re.I)),
     (SpanKind.PERSON, re.compile(r"\b(who|whom|whose)\b", re.I)),
@@ -98,7 +98,9 @@ class Span:
 
 def expected_kind(question: str) -> SpanKind:
     """Return what a question asks for; a person when nothing in it says."""
-    return next((kind for kind, pattern in _ASKED if pattern.search(question)), SpanKind.PERSON)
+    return next(
+        (kind for kind, pattern in _KINDS_BY_WORD if pattern.search(question)), SpanKind.PERSON
+    )
 
 
 def spans_of(text: str, kind: SpanKind, question: str) -> list[Span]:

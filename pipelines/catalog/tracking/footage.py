@@ -133,7 +133,7 @@ def _rows(
     )
 
 
-SEEN = 0.3
+LEAST_VISIBLE = 0.3
 """Share of a sprite that must be seen in a frame, else nobody is expected to find it there."""
 NOISE_FRAMES = 3
 """Frames' worth of noise drawn for a clip; each frame takes it from another place on. Drawing
@@ -158,7 +158,7 @@ def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Example:
         scene, owners = _painted(background, sprites, time)
         y, x = camera[time]
         view = slice(y, y + HEIGHT), slice(x, x + WIDTH)
-        frame[:] = _seen(scene[view], float(light[time]), noise, rng)
+        frame[:] = _visible(scene[view], float(light[time]), noise, rng)
         rows += _boxes(owners[view], sprites, time, (y, x))
     return Example(input=frames, expected=np.array(rows, dtype=np.int16).reshape(-1, 6))
 
@@ -194,7 +194,7 @@ def _noise(rng: np.random.Generator) -> NDArray[np.int16]:  # (NOISE_FRAMES * HE
     return np.asarray(np.rint(values), dtype=np.int16)
 
 
-def _seen(
+def _visible(
     view: UInt8Array, light: float, noise: NDArray[np.int16], rng: np.random.Generator
 ) -> UInt8Array:
     """Return the view, lit, under some of the noise."""
@@ -223,10 +223,10 @@ def _boxes(
     owners: NDArray[np.int8], sprites: Sequence[Sprite], time: int, corner: tuple[int, int]
 ) -> list[list[int]]:  # owners (HEIGHT, WIDTH)
     """Return whole boxes, also of what is half hidden, cut at the edges of the frame."""
-    seen = np.bincount(owners.ravel() + 1, minlength=len(sprites) + 1)[1:]
+    visible_pixels = np.bincount(owners.ravel() + 1, minlength=len(sprites) + 1)[1:]
     rows = []
     for number, sprite in enumerate(sprites):
-        if seen[number] < SEEN * sprite.shape.sum():
+        if visible_pixels[number] < LEAST_VISIBLE * sprite.shape.sum():
             continue
         low = np.maximum(sprite.path[time] - corner, 0)
         high = np.minimum(sprite.path[time] - corner + sprite.shape.shape, (HEIGHT, WIDTH))

@@ -142,7 +142,7 @@ class Motion:
             c=self.c + Q * t * t,
         )
 
-    def seen(self, x: FloatArray) -> Motion:
+    def measured(self, x: FloatArray) -> Motion:
         """Return what is known of it once it was seen at `x`."""
         gain_x, gain_v = self.a / (self.a + R), self.b / (self.a + R)
         innovation = x - self.x
@@ -218,7 +218,7 @@ def _followed(detections: Detections, method: _Method) -> list[_Track]:
         alive = [track for track in tracks if track.times[-1] >= oldest]
         pairs = _paired(alive, boxes, looks, time, method)
         for row, column in pairs:
-            _see(alive[row], time, boxes[column], looks[column])
+            _update(alive[row], time, boxes[column], looks[column])
         known = {column for _, column in pairs}
         tracks += [
             _Track(times=[time], boxes=[box], motion=motion_of(box), look=look)
@@ -245,8 +245,8 @@ def _paired(
     return method.pairs(costs, method.limit)
 
 
-def _see(track: _Track, time: int, box: FloatArray, look: FloatArray) -> None:
-    track.motion = track.motion.after(time - track.times[-1]).seen(centred(box))
+def _update(track: _Track, time: int, box: FloatArray, look: FloatArray) -> None:
+    track.motion = track.motion.after(time - track.times[-1]).measured(centred(box))
     track.look = FADING * track.look + (1 - FADING) * look
     track.times.append(time)
     track.boxes.append(box)
