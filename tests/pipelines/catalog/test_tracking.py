@@ -205,7 +205,7 @@ def test_the_motion_is_that_of_a_kalman_filter_in_matrices() -> None:
         gain = spread[:, 0] / (spread[0, 0] + R)
         state = state + gain * (seen[0] - state[0])
         spread = spread - np.outer(gain, spread[0])
-        motion = motion.after(t).seen(seen)
+        motion = motion.after(t).measured(seen)
         np.testing.assert_allclose([motion.x[0], motion.v[0]], state)
         np.testing.assert_allclose([[motion.a, motion.b], [motion.b, motion.c]], spread)
 
