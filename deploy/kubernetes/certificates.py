@@ -1,4 +1,4 @@
-"""Certificates of workers and of the service that calls them, made by OpenSSL's program.
+"""Certificates of workers and of the service that calls them.
 
 An authority that is made for one release signs one certificate for each role: workers' are good
 for answering only, the service's for asking only. All files are PEM.
@@ -6,30 +6,38 @@ for answering only, the service's for asking only. All files are PEM.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from circinus.deploy.workers.transport import SERVER_NAME
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError
 
-_AUTHORITY_DAYS = 3650  # what trusts it does not hear of another one in time
-_DAY_S = 86_400
-_LONGEST_S = 60.0
-_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+_AUTHORITY_DAYS = 3650  # what trusts it is not told of another one in time
+_EARLIER = timedelta(minutes=5)  # clocks of nodes differ
 
 
 class NotMade(CircinusError):
-    """OpenSSL is missing, or could not make a certificate."""
+    """A certificate could not be made."""
 
 
-class Role(StrEnum):
+class Role(Enum):
     """Whose certificate; its value is the use that it is good for."""
 
-    WORKERS = "serverAuth"
-    SERVICE = "clientAuth"
+    WORKERS = ExtendedKeyUsageOID.SERVER_AUTH
+    SERVICE = ExtendedKeyUsageOID.CLIENT_AUTH
 
     @property
     def host(self) -> str:
@@ -46,61 +54,78 @@ class Pair:
 
 
 def authority() -> Pair:
-    """Return a new authority; NotMade if there is no OpenSSL."""
-    extensions = ("basicConstraints = critical, CA:TRUE", "keyUsage = critical, keyCertSign")
-    return _made("circinus-workers", extensions, _AUTHORITY_DAYS, None)
+    """Return a new authority."""
+    extensions = (x509.BasicConstraints(ca=True, path_length=None), _usage(signs=True))
+    return _made("circinus-workers", [(each, True) for each in extensions], _AUTHORITY_DAYS, None)
 
 
 def signed(role: Role, by: Pair, days: int) -> Pair:
-    """Return a new certificate that is good for `days`, `>= 1`; NotMade if it cannot be made."""
-    extensions = (
-        "basicConstraints = critical, CA:FALSE",
-        "keyUsage = critical, digitalSignature",
-        f"extendedKeyUsage = {role.value}",
-        f"subjectAltName = DNS:{role.host}",
-    )
+    """Return a new certificate that is good for `days`, `>= 1`; NotMade if `by` cannot sign."""
+    extensions = [
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage([role.value]), False),
+        (x509.SubjectAlternativeName([x509.DNSName(role.host)]), False),
+    ]
     return _made(role.host, extensions, days, by)
 
 
 def lasts(certificate: bytes, days: float) -> bool:
     """Return whether a certificate is good for so many days more; one that is none is not."""
-    with TemporaryDirectory() as name:
-        file = Path(name, "certificate")
-        file.write_bytes(certificate)
-        seconds = str(round(days * _DAY_S))
-        done = _run("x509", "-in", str(file), "-noout", "-checkend", seconds)
-        return done.returncode == 0
-
-
-def _made(subject: str, extensions: tuple[str, ...], days: int, by: Pair | None) -> Pair:
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        lines = ["[req]", "prompt = no", "distinguished_name = of", "x509_extensions = extensions"]
-        lines += ["[of]", f"CN = {subject}", "[extensions]", "subjectKeyIdentifier = hash"]
-        (folder / "request").write_text("\n".join([*lines, *extensions, ""]), encoding="ascii")
-        signing: list[str] = []
-        if by is not None:
-            (folder / "ca").write_bytes(by.certificate)
-            (folder / "ca.key").write_bytes(by.key)
-            signing = ["-CA", str(folder / "ca"), "-CAkey", str(folder / "ca.key")]
-        files = ["-config", str(folder / "request"), "-out", str(folder / "made")]
-        files += ["-keyout", str(folder / "made.key")]
-        done = _run("req", "-x509", *_CURVE, "-days", str(days), *files, *signing)
-        if done.returncode:
-            raise NotMade(f"OpenSSL made no certificate of {subject}: {done.stderr.strip()}")
-        return Pair(
-            certificate=(folder / "made").read_bytes(), key=(folder / "made.key").read_bytes()
-        )
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            ["openssl", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotMade(f"certificates are made by the program openssl: {error}") from error
+        ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError:
+        return False
+    return ends > _now() + timedelta(days=days)
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().timestamp(), UTC)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _made(
+    subject: str, extensions: list[tuple[x509.ExtensionType, bool]], days: int, by: Pair | None
+) -> Pair:
+    """Return a certificate of a new key; `extensions` with whether each is critical."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), _now()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
+    issuer, signer = name, key
+    if by is not None:
+        try:
+            issuer = x509.load_pem_x509_certificate(by.certificate).subject
+            loaded = load_pem_private_key(by.key, password=None)
+        except ValueError as error:
+            raise NotMade(f"no certificate of {subject} can be signed: {error}") from error
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+            raise NotMade(f"no certificate of {subject} can be signed: it takes a key of a curve")
+        signer = loaded
+    builder = x509.CertificateBuilder(
+        issuer_name=issuer,
+        subject_name=name,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - _EARLIER,
+        not_valid_after=now + timedelta(days=days),
+    )
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    above = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    for extension, critical in [*extensions, (own, False), (above, False)]:
+        builder = builder.add_extension(extension, critical=critical)
+    return Pair(
+        certificate=builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM),
+        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )

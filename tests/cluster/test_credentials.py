@@ -19,7 +19,6 @@ from circinus.pipelines.errors import InvalidInput
 from tests.cluster.accounts import grant, stranger
 from tests.cluster.chart import RELEASE, jobs, of_kind, rendered
 from tests.cluster.cluster import Cluster
-from tests.programs import need
 
 pytestmark = pytest.mark.cluster
 ARGUMENTS = CredentialNames(
@@ -29,11 +28,6 @@ ARGUMENTS = CredentialNames(
     service=f"{RELEASE}-service-tls",
     days=90,
 )
-
-
-@pytest.fixture(autouse=True)
-def _openssl() -> None:
-    need("openssl")
 
 
 def documents() -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.deploy.workers.transport import TlsFiles, files_in
 from circinus.pipelines.model.payload import decode, encode
 from tests.deploy.test_server import options, worker
-from tests.programs import need
 
 _numbers = itertools.count()
 
@@ -23,7 +22,6 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def signers() -> tuple[Pair, Pair]:
     """Two authorities."""
-    need("openssl")
     return authority(), authority()
 
 

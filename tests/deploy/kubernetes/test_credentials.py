@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from circinus.deploy.kubernetes.certificates import NotMade, Pair, Role, authority, signed
+from circinus.deploy.kubernetes.certificates import NotMade, Pair, Role, authority, lasts, signed
 from circinus.deploy.kubernetes.credentials import CredentialNames
 from circinus.pipelines.errors import InvalidInput
-from tests.programs import need
 
 
 @pytest.mark.parametrize(
@@ -27,13 +26,13 @@ def test_names_that_cannot_be_are_told(names: dict[str, str | int], told: str) -
     CredentialNames(token="a" * 253, authority="a", workers="w", service="s.t", days=1)
 
 
-def test_without_openssl_no_certificate_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(NotMade, match="certificates are made by the program openssl: "):
-        authority()
-
-
 def test_what_signs_nothing_is_told() -> None:
-    need("openssl")
-    with pytest.raises(NotMade, match="OpenSSL made no certificate of circinus-worker: "):
+    with pytest.raises(NotMade, match="no certificate of circinus-worker can be signed: "):
         signed(Role.WORKERS, Pair(certificate=b"none", key=b"none"), 1)
+
+
+def test_a_certificate_lasts_as_long_as_it_is_made_for_and_no_text_does() -> None:
+    made = signed(Role.SERVICE, authority(), 30)
+    assert lasts(made.certificate, 29.9)
+    assert not lasts(made.certificate, 30.1)
+    assert not lasts(b"none", 0)
