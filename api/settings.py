@@ -20,7 +20,7 @@ from platformdirs import user_data_path
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from circinus.deploy.kubernetes.images import WORKER_IMAGE
+from circinus.deploy.kubernetes.names import WORKER_IMAGE
 from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
 from circinus.pipelines.io.datasets import LARGEST_DATASET

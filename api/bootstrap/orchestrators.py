@@ -188,9 +188,9 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     if not settings.discovery:
         return None
     from circinus.deploy.kubernetes.access import DISCOVERY
-    from circinus.deploy.kubernetes.gpus import told_of_pools
     from circinus.deploy.kubernetes.nodes import Discovery
     from circinus.deploy.kubernetes.pod_template import read_pod_template
+    from circinus.deploy.kubernetes.resources import pool_requirements
 
     shared = (tier for tier in parts.infrastructure.tiers if not tier.dedicated)
     return Discovery(
@@ -199,7 +199,7 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
         report=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
         tolerations=read_pod_template(settings.worker_pod_template).tolerations,
-        own=told_of_pools(parts.infrastructure),
+        own=pool_requirements(parts.infrastructure),
     )
 
 

@@ -16,7 +16,7 @@ from circinus.api.schemas.query import SloRequest
 from circinus.api.text.screen import Screen
 from circinus.deploy.compose.rendering import ComposeSettings, addresses, as_yaml, compact
 from circinus.deploy.compose.rendering import render as file_of
-from circinus.deploy.kubernetes.images import WORKER_IMAGE
+from circinus.deploy.kubernetes.names import WORKER_IMAGE
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import DesiredDeployment, instances_of
 from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict

@@ -21,7 +21,7 @@ from circinus.api.schemas.query import SloRequest
 from circinus.api.schemas.schedule import MachineShare
 from circinus.api.schemas.violations import checked
 from circinus.api.text.screen import Screen
-from circinus.deploy.kubernetes.images import WORKER_IMAGE
+from circinus.deploy.kubernetes.names import WORKER_IMAGE
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Slice

@@ -73,7 +73,7 @@ def doctor(
     if not cluster:
         _show(screen, [*_checks(), _service(url, token)])
         return
-    from circinus.deploy.kubernetes.fitness.looking import look
+    from circinus.deploy.kubernetes.fitness.cluster import look
     from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds, needs_of, runs_as_pod
 
     installs = not (way.kubeconfig is None and runs_as_pod())

@@ -92,7 +92,7 @@ def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
     import yaml
 
     from circinus.deploy.kubernetes.manifests import WithoutAliases
-    from circinus.deploy.kubernetes.routing.planned import planned
+    from circinus.deploy.kubernetes.routing.objects import planned
 
     objects = planned(route, SystemClock().timestamp())
     if screen.as_json:
@@ -134,7 +134,7 @@ def _followed(screen: Screen, follower: RouteFollower, *, once: bool) -> RouteSt
 
     if once:
         return follower.once()
-    follower.told = tell
+    follower.on_steered = tell
     over = Event()
 
     def end(*_: object) -> None:
@@ -157,7 +157,7 @@ def _follower(
         route_permissions,
     )
     from circinus.deploy.kubernetes.routing.follower import RouteFollower
-    from circinus.deploy.kubernetes.routing.planned import planned
+    from circinus.deploy.kubernetes.routing.objects import planned
 
     clock, cluster = SystemClock(), Cluster(connect(options.kubeconfig))
     kinds = [each["kind"] for each in planned(route, clock.timestamp())]
@@ -179,8 +179,8 @@ def _follower(
 def _line(steered: RouteSteered) -> str:
     direction = steered.direction
     parts = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
-    took_s = steered.took_s
-    took = "" if took_s is None else f", {formats.seconds(took_s)} after the change"
+    reaction_s = steered.reaction_s
+    took = "" if reaction_s is None else f", {formats.seconds(reaction_s)} after the change"
     without = "".join(f"; {name}: {why}" for name, why in steered.unverified.items())
     return f"{direction.regime.value} mode, {direction.why}: {parts or 'no unit'}{took}{without}"
 

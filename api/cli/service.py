@@ -151,7 +151,7 @@ def operator(
 
 
 def _retire(screen: Screen, scope: Scope, kubeconfig: Path | None, release: str) -> None:
-    from circinus.api.operator.retiring import Retirement
+    from circinus.api.operator.claims import Retirement
     from circinus.deploy.kubernetes.access import RETIREMENT, require_access
     from circinus.deploy.kubernetes.api import Cluster, connect
 

@@ -19,7 +19,7 @@ from circinus.api.schemas.violations import checked
 from circinus.api.settings import DEFAULT_URL
 from circinus.api.text import formats, tables, tiers
 from circinus.api.text.screen import Screen
-from circinus.deploy.kubernetes.images import SERVICE_IMAGE
+from circinus.deploy.kubernetes.names import SERVICE_IMAGE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.io.datasets import LARGEST_DATASET
@@ -140,7 +140,10 @@ def verify(
     --url is then where the Job finds the service.
     """
     if job:
-        from circinus.deploy.kubernetes.benchmark_job import BenchmarkSettings, benchmark_job
+        from circinus.deploy.kubernetes.fitness.benchmark_job import (
+            BenchmarkSettings,
+            benchmark_job,
+        )
 
         url = client.base_url
         settings = BenchmarkSettings(

@@ -1,27 +1,27 @@
-"""A controller: watches objects, reads the service's queries once a tick, looks at what changed.
+"""A controller: watches objects, reads the service's queries once a tick, reconciles what changed.
 
-An object is looked at when the cluster tells of it, when its queries changed, and seldom besides,
-so that whatever was lost comes to light. Few workers look, so a thousand objects at once are no
-storm. Blocking calls in threads; it ends soon after it is told to.
+An object is reconciled when the cluster tells of it, when its queries changed, and seldom besides,
+so that whatever was lost comes to light. Few workers do it, so a thousand objects at once are no
+storm.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Condition, Event, Thread
 
 from circinus.api.client import Client
-from circinus.api.event_log import Outage
-from circinus.api.operator.elsewhere import SWEEP_S, Elsewhere
-from circinus.api.operator.looking import Looks, Ours, everything
-from circinus.api.operator.objects import WatchedObjects
+from circinus.api.event_log import Outage, trouble
+from circinus.api.operator.claims import FINALIZER
+from circinus.api.operator.following import QueryObject, Status, transition
+from circinus.api.operator.objects import WatchedObjects, path_of_object, path_of_objects
 from circinus.api.operator.queries import QueryBook
-from circinus.api.operator.telling import EventTeller
-from circinus.api.operator.work import WorkQueue
-from circinus.deploy.kubernetes.api import Cluster
+from circinus.api.operator.reconciling import EventPublisher, ObjectReconciler, Ours, everything
+from circinus.deploy.kubernetes.api import Cluster, ClusterRefused, Object
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
@@ -50,7 +50,7 @@ class Controller:
     ours: Ours = everything
     queue: WorkQueue = field(init=False)
     objects: WatchedObjects = field(init=False)
-    looks: Looks = field(init=False)
+    reconciler: ObjectReconciler = field(init=False)
     _over: Event = field(default_factory=Event, init=False)
     _ticked_at: float = field(init=False)
     _answered_at: float = field(init=False)
@@ -61,11 +61,13 @@ class Controller:
         self.objects = WatchedObjects(
             cluster=self.cluster, clock=self.clock, on_change=self.queue.add, over=self._over
         )
-        self.looks = Looks(
+        self.reconciler = ObjectReconciler(
             cluster=self.cluster,
             objects=self.objects,
             book=QueryBook(service=self.service),
-            teller=EventTeller(cluster=self.cluster, identity=self.identity, clock=self.clock),
+            publisher=EventPublisher(
+                cluster=self.cluster, identity=self.identity, clock=self.clock
+            ),
             clock=self.clock,
             ours=self.ours,
         )
@@ -99,24 +101,27 @@ class Controller:
         """Read the service's queries; let objects be looked at whose queries changed."""
         self._ticked_at = self.clock.now()
         try:
-            changed = self.looks.book.read()
+            changed = self.reconciler.book.read()
         except CircinusError as error:
             self._outage.lasts(cause=str(error))
-            if self.looks.outage is None and self._ticked_at - self._answered_at > _PATIENCE_S:
-                self._look_at_all(str(error))
+            if (
+                self.reconciler.outage is None
+                and self._ticked_at - self._answered_at > _PATIENCE_S
+            ):
+                self._reconcile_all(str(error))
             return
         except Exception:  # noqa: BLE001 - the next tick goes on
             _LOG.exception("operator.tick_failed")
             return
         self._outage.over()
         self._answered_at = self.clock.now()
-        if self.looks.outage is not None:
-            self._look_at_all(None)
+        if self.reconciler.outage is not None:
+            self._reconcile_all(None)
         for key in filter(None, map(self.objects.key_of_uid, changed)):
             self.queue.add(key)
 
-    def _look_at_all(self, outage: str | None) -> None:
-        self.looks.outage = outage
+    def _reconcile_all(self, outage: str | None) -> None:
+        self.reconciler.outage = outage
         for key in self.objects.known():
             self.queue.add(key)
 
@@ -124,7 +129,7 @@ class Controller:
         while (key := self.queue.take()) is not None:
             again: Backoff | float | None = _BROKEN
             try:
-                again = self.looks.look(key)
+                again = self.reconciler.reconcile(key)
             except Exception:  # noqa: BLE001 - the thread's edge: the next look goes on
                 _LOG.exception("operator.look_failed object=%s", key)
             finally:
@@ -134,7 +139,7 @@ class Controller:
         told = Elsewhere(
             cluster=self.cluster,
             followed=frozenset(filter(None, self.namespaces)),
-            teller=self.looks.teller,
+            publisher=self.reconciler.publisher,
             clock=self.clock,
         )
         outage = Outage(_LOG, "operator.elsewhere_unseen", self.clock)
@@ -162,3 +167,145 @@ class Controller:
             for namespace in self.namespaces
             if namespace not in self.objects.synced
         ]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WorkQueue:
+    """Keys of objects and when each is due. Safe to share between threads."""
+
+    clock: Clock
+    _due: dict[str, float] = field(default_factory=dict, init=False)  # key -> when
+    _order: list[tuple[float, str]] = field(default_factory=list, init=False)  # may have old ones
+    _in_hand: dict[str, float] = field(default_factory=dict, init=False)  # key -> since when
+    _times: dict[str, int] = field(default_factory=dict, init=False)  # key -> in a row
+    _changed: Condition = field(default_factory=Condition, init=False)
+    _closed: bool = field(default=False, init=False)
+
+    def add(self, key: str) -> None:
+        """Let an object be looked at now: something about it changed."""
+        with self._changed:
+            self._times.pop(key, None)
+            self._put(key, self.clock.now())
+
+    def take(self) -> str | None:
+        """Wait for an object that is due and give it; None: the queue is closed."""
+        with self._changed:
+            while not self._closed:
+                picked = self._pick()
+                if isinstance(picked, str):
+                    return picked
+                self._changed.wait(picked)
+            return None
+
+    def ready(self) -> str | None:
+        """Return an object that is due, as `take`; None: there is none now."""
+        with self._changed:
+            picked = self._pick()
+            return picked if isinstance(picked, str) else None
+
+    def done(self, key: str, again: Backoff | float | None) -> None:
+        """Give back what was taken; to be looked at again so, in so many seconds, or not."""
+        with self._changed:
+            self._in_hand.pop(key, None)
+            if isinstance(again, Backoff):
+                self._times[key] = times = self._times.get(key, 0) + 1
+                again = again.pause_s(times)
+            else:
+                self._times.pop(key, None)
+            if again is not None:
+                self._put(key, self.clock.now() + again)
+            self._changed.notify_all()  # it may have been added meanwhile
+
+    def close(self) -> None:
+        """Let whoever waits go."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    @property
+    def in_hand(self) -> Mapping[str, float]:
+        """Return what workers have, and since when."""
+        with self._changed:
+            return dict(self._in_hand)
+
+    def __len__(self) -> int:
+        """Return how many objects are to be looked at some time."""
+        return len(self._due)
+
+    def _put(self, key: str, when: float) -> None:
+        if when < self._due.get(key, float("inf")):
+            self._due[key] = when
+            heapq.heappush(self._order, (when, key))
+            self._changed.notify_all()  # who waits for a later one waits too long now
+
+    def _pick(self) -> str | float | None:
+        """Return a due key, else the seconds until one is; None: when one is added."""
+        now, held = self.clock.now(), []
+        try:
+            while self._order:
+                when, key = self._order[0]
+                if self._due.get(key) != when:  # it was due earlier, and is done
+                    heapq.heappop(self._order)
+                elif when > now:
+                    return when - now
+                elif key in self._in_hand:
+                    held.append(heapq.heappop(self._order))
+                else:
+                    heapq.heappop(self._order)
+                    del self._due[key]
+                    self._in_hand[key] = now
+                    return key
+            return None
+        finally:
+            for entry in held:
+                heapq.heappush(self._order, entry)
+
+
+SWEEP_S = 30.0
+"""Between two sweeps."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Elsewhere:
+    """Looks after objects outside of the namespaces that are followed. For one thread."""
+
+    cluster: Cluster
+    followed: Collection[str]  # namespaces
+    publisher: EventPublisher
+    clock: Clock
+    _alone: frozenset[str] = field(default=frozenset(), init=False)  # uids, at the last sweep
+
+    def sweep(self) -> int:
+        """Tell every object that nobody follows; give how many. Raises as `Cluster` does."""
+        alone = [
+            obj
+            for obj in self.cluster.listed_whole(path_of_objects(None))["items"]
+            if self._is_alone(obj)
+        ]
+        still = [obj for obj in alone if obj["metadata"]["uid"] in self._alone]
+        self._alone = frozenset(obj["metadata"]["uid"] for obj in alone)
+        return sum(map(self._tell, still))
+
+    def _is_alone(self, obj: Object) -> bool:
+        metadata = obj["metadata"]
+        met = FINALIZER in metadata.get("finalizers", ()) or obj.get("status")
+        return metadata["namespace"] not in self.followed and not met
+
+    def _tell(self, obj: Object) -> bool:
+        metadata = obj["metadata"]
+        message = (
+            f"no operator follows namespace {metadata['namespace']}: this one follows "
+            f"{', '.join(sorted(self.followed))}. Let it be started with --namespace "
+            f"{metadata['namespace']} or --all-namespaces, or make the object there."
+        )
+        status = Status.unwatched(metadata["generation"], message)
+        document = status.document({}, at=self.clock.timestamp())
+        version = {"resourceVersion": metadata["resourceVersion"]}
+        change = {"metadata": version, "status": document}
+        try:
+            self.cluster.merge(f"{path_of_object(obj)}/status", change)
+        except ClusterRefused as error:  # it changed, or went; or rights end here
+            trouble(_LOG, "operator.elsewhere_not_told", uid=metadata["uid"], reason=str(error))
+            return False
+        self.publisher.publish(obj, transition(QueryObject.of(obj).status, document))
+        return True

@@ -44,7 +44,7 @@ _DIGITS = 6  # of figures in a status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenQuery:
+class QueryObject:
     """An object as the cluster has it."""
 
     uid: str  # of this object, never used again
@@ -52,22 +52,33 @@ class SeenQuery:
     spec: Mapping[str, object]  # as the API server let it through
     status: Mapping[str, Any]  # as it was written last; empty before the first time
 
+    @classmethod
+    def of(cls, obj: Mapping[str, Any]) -> QueryObject:
+        """Return an object of the cluster as it is followed."""
+        metadata = obj["metadata"]
+        return cls(
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            spec=obj.get("spec", {}),
+            status=obj.get("status", {}),
+        )
 
-def follow(seen: SeenQuery, book: QueryBook) -> tuple[Status, list[Event]]:
+
+def follow(target: QueryObject, book: QueryBook) -> tuple[Status, list[Event]]:
     """Let the service do what the object asks for; give its status, and events to be told.
 
     Refused if it names another problem than a broken rule, Unavailable if it cannot answer now.
     """
-    planned = PlannedFor.of(seen.spec, seen.generation, seen.status)
-    key = f"{seen.uid}/{planned.generation}"
-    known = book.of(seen.uid)
-    query = next((q for q in known if q.key == key), None) or _finished(seen, key, book)
+    planned = PlannedFor.of(target.spec, target.generation, target.status)
+    key = f"{target.uid}/{planned.generation}"
+    known = book.of(target.uid)
+    query = next((q for q in known if q.key == key), None) or _finished(target, key, book)
     if query is None:
         try:
             query = book.submit(query_of(dict(planned.spec)), key)
         except InvalidInput as error:
             # Whatever served before serves on: the new spec never became a query.
-            return Status.refused(seen.generation, str(error)), []
+            return Status.refused(target.generation, str(error)), []
     others = [other for other in known if other.id != query.id]
     events, serving = _make_way(query, others, book)
     if query.phase in LIVE:
@@ -78,37 +89,37 @@ def follow(seen: SeenQuery, book: QueryBook) -> tuple[Status, list[Event]]:
         "queryId": query.id,
         "planId": query.plan_id,
         "servedBy": serving,
-        "planning": {**dict.fromkeys(seen.status.get("planning") or ()), **query.planning},
-        **_plan_facts(book.service, query, seen.status),
+        "planning": {**dict.fromkeys(target.status.get("planning") or ()), **query.planning},
+        **_plan_facts(book.service, query, target.status),
     }
-    found = book.fares(query.id)
-    facts["observed"] = observed = observed_facts(seen.status.get("observed"), found)
-    facts |= {**planned.facts, **scale_facts(query.id, found)}
-    state, reason, told = objectives_condition(observed)
-    kept = Condition(type=OBJECTIVES_MET, status=state, reason=reason, message=told)
-    conditions = (*_conditions(query, query.message, serving), kept)
-    return Status(generation=seen.generation, facts=facts, conditions=conditions), events
+    objectives = book.fares(query.id)
+    facts["observed"] = observed = observed_facts(target.status.get("observed"), objectives)
+    facts |= {**planned.facts, **scale_facts(query.id, objectives)}
+    state, reason, message = objectives_condition(observed)
+    met = Condition(type=OBJECTIVES_MET, status=state, reason=reason, message=message)
+    conditions = (*_conditions(query, query.message, serving), met)
+    return Status(generation=target.generation, facts=facts, conditions=conditions), events
 
 
-def release(seen: SeenQuery, book: QueryBook) -> tuple[str, ...]:
+def release(target: QueryObject, book: QueryBook) -> tuple[str, ...]:
     """Stop everything that the object ever asked for; give the ids of what still runs.
 
     Refused if the service names a problem, Unavailable if it cannot answer now.
     """
     left = []
-    for view in book.service.all_queries(key_prefix=f"{seen.uid}/"):
+    for view in book.service.all_queries(key_prefix=f"{target.uid}/"):
         book.stop(KnownQuery.of(view))
         if book.service.deployment(view.id).phase != NO_DEPLOYMENT:
             left.append(view.id)
     return tuple(left)
 
 
-def _finished(seen: SeenQuery, key: str, book: QueryBook) -> KnownQuery | None:
+def _finished(target: QueryObject, key: str, book: QueryBook) -> KnownQuery | None:
     """Return the present spec's query that is no longer among the unfinished ones.
 
     None: there is none, or a service that lost its state has to get it again.
     """
-    query_id = seen.status.get("queryId")
+    query_id = target.status.get("queryId")
     query = book.find(str(query_id)) if query_id else None
     return query if query is not None and query.key == key else None
 

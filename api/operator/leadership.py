@@ -104,8 +104,8 @@ class Contender:
     renew_s: float = 2.0  # pause between renewals, `> 0` and below half the duration: one may fail
     tried_at: float = field(init=False)  # the last time, by its clock
     answered_at: float = field(init=False)  # when the cluster last did
-    _seen: Lease | None = field(default=None, init=False)
-    _seen_at: float = field(default=0.0, init=False)
+    _latest: Lease | None = field(default=None, init=False)
+    _latest_at: float = field(default=0.0, init=False)
     _held_until: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -127,9 +127,9 @@ class Contender:
         self.tried_at = asked = self.clock.now()
         lease = self.leases.read()
         self.answered_at = self.clock.now()
-        if lease != self._seen:
-            self._seen, self._seen_at = lease, asked
-        stale = asked - self._seen_at >= self.leases.duration_s
+        if lease != self._latest:
+            self._latest, self._latest_at = lease, asked
+        stale = asked - self._latest_at >= self.leases.duration_s
         if lease.holder not in ("", self.identity) and not stale:
             self._held_until = None
             return False
@@ -140,7 +140,7 @@ class Contender:
     @property
     def pause_s(self) -> float:
         """How long to wait for the lease of somebody else: not longer than until it is stale."""
-        stale_s = self._seen_at + self.leases.duration_s - self.clock.now()
+        stale_s = self._latest_at + self.leases.duration_s - self.clock.now()
         return stale_s if 0.0 < stale_s < self.renew_s else self.renew_s
 
     def resign(self) -> None:

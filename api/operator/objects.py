@@ -26,14 +26,14 @@ def path_of_objects(namespace: str | None, name: str = "") -> str:
     return f"/apis/{GROUP}/{VERSION}{where}/{PLURAL}{'/' if name else ''}{name}"
 
 
-def path_of_object(found: Object) -> str:
+def path_of_object(obj: Object) -> str:
     """Return the path of an object."""
-    return path_of_objects(found["metadata"]["namespace"], found["metadata"]["name"])
+    return path_of_objects(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
 
-def key_of_object(found: Object) -> str:
+def key_of_object(obj: Object) -> str:
     """Return `NAMESPACE/NAME`."""
-    return f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,12 +62,12 @@ class WatchedObjects:
         with self._lock:
             return tuple(self._objects)
 
-    def wrote(self, found: Object) -> None:
+    def wrote(self, obj: Object) -> None:
         """Take an object as the cluster gave it back to who wrote it: the watch is behind."""
         with self._lock:
-            known = self._objects.get(key_of_object(found))
-            if known is not None and known["metadata"]["uid"] == found["metadata"]["uid"]:
-                self._take(found)
+            known = self._objects.get(key_of_object(obj))
+            if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
+                self._take(obj)
 
     def follow(self, namespace: str | None) -> None:
         """Follow a namespace, None: all, until it is over."""
@@ -101,16 +101,16 @@ class WatchedObjects:
         if news:
             self.on_change(key)
 
-    def _take(self, found: Object) -> bool:
+    def _take(self, obj: Object) -> bool:
         """Keep an object unless a newer state of it is known; give whether that is news."""
-        key, metadata = key_of_object(found), found["metadata"]
+        key, metadata = key_of_object(obj), obj["metadata"]
         known = self._objects.get(key)
         if known is not None:
-            if known["metadata"]["uid"] == metadata["uid"] and not _is_newer(found, known):
+            if known["metadata"]["uid"] == metadata["uid"] and not _is_newer(obj, known):
                 return False
             self._keys.pop(known["metadata"]["uid"], None)
         metadata.pop("managedFields", None)  # half of an object, and nobody reads it
-        self._objects[key] = found
+        self._objects[key] = obj
         self._keys[metadata["uid"]] = key
         return True
 
@@ -124,6 +124,6 @@ class WatchedObjects:
         self.on_change(key)
 
 
-def _is_newer(found: Object, known: Object) -> bool:
+def _is_newer(obj: Object, known: Object) -> bool:
     """Whether an object is of a later version; versions of one object grow."""
-    return int(found["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"])
+    return int(obj["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"])

@@ -154,9 +154,9 @@ class QueryBook:
 
     def _page(self, text: bytes) -> _Page:
         page = QueryPage.model_validate_json(text)
-        return tuple(map(self._kept_once, map(KnownQuery.of, page.items))), page.next_cursor
+        return tuple(map(self._interned, map(KnownQuery.of, page.items))), page.next_cursor
 
-    def _kept_once(self, query: KnownQuery) -> KnownQuery:
+    def _interned(self, query: KnownQuery) -> KnownQuery:
         """Return what is known if it is equal: the client remembers many pages of the same."""
         known = self._known.get(query.id)
         return known if known is not None and known == query else query

@@ -1,21 +1,26 @@
-"""A running operator: preflight, then leadership, then a controller while it leads."""
+"""A running operator: preflight, probes, then leadership, then a controller while it leads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
+from threading import Thread
+from typing import ClassVar
 
 from circinus.api.client import Client
 from circinus.api.operator.claims import Claims, Whose, whose
 from circinus.api.operator.controller import Controller
-from circinus.api.operator.health import answering
 from circinus.api.operator.leadership import ClusterLeases, Contender, lead
 from circinus.deploy.kubernetes.access import (
     FOLLOWER,
@@ -29,6 +34,7 @@ from circinus.deploy.kubernetes.api import Cluster, Object, connect, own_namespa
 from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, ObjectOwner, check_release
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.errors import InvalidInput
 
 LEASE_S = 10.0
 """After which a silent leader is replaced: it renews every two seconds."""
@@ -188,3 +194,70 @@ def operator_of(
     """Return an operator; InvalidInput without a way to the cluster or for a bad figure."""
     cluster = Cluster(connect(kubeconfig))
     return OperatorProcess(service=service, cluster=cluster, settings=settings)
+
+
+Ailing = Callable[[], Sequence[str]]
+"""Returns what is wrong, in words; nothing: all is well. Called from any thread."""
+
+_LARGEST_PORT = 65535
+_NOT_FOUND, _UNAVAILABLE, _OK = 404, 503, 200
+
+
+@contextmanager
+def answering(port: int, paths: Mapping[str, Ailing]) -> Iterator[int]:
+    """Answer `GET` of each path with 200, or 503 and what is wrong; give the port.
+
+    `port` 0: any that is free. InvalidInput if it cannot be had.
+    """
+    checks.require(0 <= port <= _LARGEST_PORT, "health", "must be in [0, 65535]", port)
+    handler = type("Answering", (_Handler,), {"paths": paths})
+    try:
+        server = _Server(("", port), handler)
+    except OSError as error:
+        rule = f"must be a port that is free ({error.strerror})"
+        raise InvalidInput.of("health", rule, port) from error
+    thread = Thread(target=server.serve_forever, name="health", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without asking for this machine's name, which may take seconds."""
+        TCPServer.server_bind(self)
+        self.server_port = self.server_address[1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    paths: ClassVar[Mapping[str, Ailing]] = {}
+    timeout = 10.0  # of a client that says nothing
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        ailing = self.paths.get(self.path.partition("?")[0])
+        if ailing is None:
+            self._answer(_NOT_FOUND, {"status": "no such path", "paths": sorted(self.paths)})
+            return
+        wrong = list(ailing())
+        if wrong:
+            self._answer(_UNAVAILABLE, {"status": "unavailable", "wrong": wrong})
+        else:
+            self._answer(_OK, {"status": "ok"})
+
+    def _answer(self, status: int, document: Mapping[str, object]) -> None:
+        text = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: probes come every few seconds."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from circinus.deploy.kubernetes.images import WORKER_IMAGE
+from circinus.deploy.kubernetes.names import WORKER_IMAGE
 from circinus.deploy.kubernetes.resources import MachineShape
 from circinus.deploy.runtime.instances import InstanceSpec, refuse_callers
 from circinus.deploy.workers.shares import Enforcement, enforcement_for

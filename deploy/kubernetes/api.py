@@ -19,12 +19,12 @@ import urllib3.exceptions
 from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTResponse
 
+from circinus.deploy.kubernetes.names import FIELD_MANAGER
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object as JSON has it."""
 
-FIELD_MANAGER = "circinus"
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TIMEOUT_S, _CONNECT_S = 30.0, 5.0
 _RETRY_AFTER_S = 1.0
@@ -215,7 +215,7 @@ class Cluster:
 
         # With a time-out it asks once: whoever watches decides how to go on.
         events = kubernetes.watch.Watch().stream(opened, timeout_seconds=for_s)  # type: ignore[no-untyped-call]
-        with _heard(f"watch {path}"), closing(events):
+        with _translated_errors(f"watch {path}"), closing(events):
             yield from filter(None, events)
 
     def _call(
@@ -228,7 +228,7 @@ class Cluster:
         content: str = _JSON,
     ) -> Object:
         response = self._response(method, path, query or {}, body, content=content)
-        with _heard(f"{method} {path}"):
+        with _translated_errors(f"{method} {path}"):
             data = response.read()  # type: ignore[no-untyped-call]
         answer: Object = json.loads(data) if data else {}
         return answer
@@ -252,7 +252,7 @@ class Cluster:
             body=body,
             auth_settings=["BearerToken"],
         )
-        with _heard(doing):
+        with _translated_errors(doing):
             timeout = (_CONNECT_S, self._timeout_s + more_s)
             response = self.client.call_api(*request, _request_timeout=timeout)
             if response.status < 400:
@@ -281,7 +281,7 @@ def _refusal(doing: str, status: int, document: Mapping[str, Any]) -> ClusterRef
 
 
 @contextmanager
-def _heard(doing: str) -> Iterator[None]:
+def _translated_errors(doing: str) -> Iterator[None]:
     """Let what the connection raises be Unavailable, and what a watch is told a refusal."""
     try:
         yield

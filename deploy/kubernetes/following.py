@@ -11,9 +11,9 @@ import contextlib
 from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.api import Cluster
-from circinus.deploy.kubernetes.gpus import enforcement_of
 from circinus.deploy.kubernetes.launcher import ReadyWorkers
 from circinus.deploy.kubernetes.pods import name_of
+from circinus.deploy.kubernetes.resources import enforcement_of
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.diagnosis import why_not_ready
 from circinus.deploy.kubernetes.manifests import Rendered
-from circinus.deploy.kubernetes.names import PLAN, QUERY, label_value, selector_of
+from circinus.deploy.kubernetes.names import FIELD_MANAGER, PLAN, QUERY, label_value, selector_of
 from circinus.deploy.kubernetes.ownership import RELEASE
 from circinus.pipelines.errors import CircinusError, InvalidInput
 

@@ -16,7 +16,6 @@ from itertools import count
 
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of, key_of, path_of
 from circinus.deploy.kubernetes.diagnosis import why_not_ready
-from circinus.deploy.kubernetes.gpus import enforcement_of
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.names import INSTANCE, PLAN, QUERY, label_value
 from circinus.deploy.kubernetes.ownership import (
@@ -32,6 +31,7 @@ from circinus.deploy.kubernetes.pods import (
     tier_budget,
     worker_objects,
 )
+from circinus.deploy.kubernetes.resources import enforcement_of
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
     InstanceSpec,

@@ -18,7 +18,7 @@ import yaml
 
 from circinus.deploy.kubernetes import names
 from circinus.deploy.kubernetes.api import VERSIONS, Object
-from circinus.deploy.kubernetes.images import version_of
+from circinus.deploy.kubernetes.names import version_of
 from circinus.deploy.kubernetes.pods import (
     HEALTH_PORT,
     PORT,

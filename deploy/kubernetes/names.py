@@ -1,4 +1,4 @@
-"""Names and labels that are valid and unique for any query, plan, pipeline and tier."""
+"""Names, labels and versions of images that are valid, and unique for any query, plan and tier."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
-from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
+from circinus.pipelines import checks
 
+FIELD_MANAGER = "circinus"
+"""Of what we apply, and the value of `MANAGED_BY`."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 COMPONENT = "app.kubernetes.io/component"
 QUERY, PLAN, TIER = "circinus.io/query", "circinus.io/plan", "circinus.io/tier"
@@ -67,7 +69,7 @@ def object_name(query_id: str, use: str, *more: str) -> str:
     return "-".join(["cq", *filter(None, told), _hash([query_id, use, *more], _SHORT)])
 
 
-def content_hash(document: Object) -> str:
+def content_hash(document: Mapping[str, object]) -> str:
     """Return the hash of a document: equal documents have equal ones, in every process."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return blake2b(text.encode(), digest_size=10).hexdigest()
@@ -85,3 +87,22 @@ def _slug(text: str, most: int = _SLUG) -> str:
 
 def _hash(parts: Iterable[str], size: int = 10) -> str:
     return blake2b(json.dumps(list(parts)).encode(), digest_size=size).hexdigest()
+
+
+WORKER_IMAGE, SERVICE_IMAGE = "circinus/worker:0.1.0", "circinus/service:0.1.0"
+"""What is run unless another image is named: those of this version."""
+
+_DIGEST_SHOWN = 12
+
+
+def version_of(image: str, field: str = "image") -> str:
+    """Return the tag of an image, or the beginning of its digest; InvalidInput if it has neither.
+
+    `latest` is no version: what it was depends on when a node pulled it, and a rollback would
+    bring back the same.
+    """
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    rule = "must have a tag other than latest, or a digest"
+    checks.require(bool(digest) or tag not in ("", "latest"), field, rule, image)
+    return tag or digest.rpartition(":")[2][:_DIGEST_SHOWN]

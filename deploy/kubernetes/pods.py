@@ -13,12 +13,10 @@ from enum import StrEnum
 from math import ceil
 
 from circinus.deploy.kubernetes import names
-from circinus.deploy.kubernetes.api import FIELD_MANAGER, VERSIONS, Object
-from circinus.deploy.kubernetes.gpus import device_resources, enforcement_of
-from circinus.deploy.kubernetes.images import WORKER_IMAGE, version_of
-from circinus.deploy.kubernetes.locked_down import TLS_FOLDER, locked_down
-from circinus.deploy.kubernetes.pod_template import PodTemplate
-from circinus.deploy.kubernetes.resources import MachineShape
+from circinus.deploy.kubernetes.api import VERSIONS, Object
+from circinus.deploy.kubernetes.names import FIELD_MANAGER, WORKER_IMAGE, version_of
+from circinus.deploy.kubernetes.pod_template import TLS_FOLDER, PodTemplate, locked_down
+from circinus.deploy.kubernetes.resources import MachineShape, device_resources, enforcement_of
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, files_in
 from circinus.pipelines import checks

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from circinus.api.operator.claims import FINALIZER, Claims
-from circinus.api.operator.retiring import Retirement
+from circinus.api.operator.claims import FINALIZER, Claims, Retirement
 from circinus.deploy.kubernetes.ownership import RELEASE, queries_path
 from circinus.pipelines.clock import SystemClock
 from tests.cluster.api import Object, eventually

@@ -13,8 +13,7 @@ from circinus.api.cli import app
 from circinus.api.cli.command import ExitCode
 from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import connect
-from circinus.deploy.kubernetes.certificates import lasts
-from circinus.deploy.kubernetes.credentials import CredentialNames, fill_in
+from circinus.deploy.kubernetes.credentials import CredentialNames, fill_in, lasts
 from circinus.pipelines.errors import InvalidInput
 from tests.cluster.accounts import grant, stranger
 from tests.cluster.chart import RELEASE, jobs, of_kind, rendered

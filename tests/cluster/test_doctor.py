@@ -16,13 +16,13 @@ from circinus.api.operator.definition import definition
 from circinus.deploy.kubernetes.access import DEPLOYER, DISCOVERY, OPERATOR, RETIREMENT
 from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import connect
-from circinus.deploy.kubernetes.fitness.looking import look
-from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
-from circinus.deploy.kubernetes.fitness.server import (
+from circinus.deploy.kubernetes.fitness.api_server import (
     INSTALLER,
     INSTALLER_OF_DEFINITION,
     INSTALLER_OF_DISCOVERY,
 )
+from circinus.deploy.kubernetes.fitness.cluster import look
+from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
 from tests.api.cli.commands import invoke
 from tests.cluster import simulated
 from tests.cluster.accounts import grant, grant_everywhere, stranger

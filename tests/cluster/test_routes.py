@@ -27,7 +27,7 @@ from circinus.deploy.kubernetes.routing.applied import (
     route_permissions,
 )
 from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
-from circinus.deploy.kubernetes.routing.planned import planned
+from circinus.deploy.kubernetes.routing.objects import planned
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, IngressFront
 from circinus.pipelines.clock import SystemClock
 from circinus.scheduler.routing.regimes import RegimeSettings
@@ -176,7 +176,7 @@ def following(
         route=route,
         clock=clock,
         writer=RouteWriter(cluster=server, clock=clock),
-        told=told.append,
+        on_steered=told.append,
     )
     thread = Thread(target=follower.run, args=[over])
     thread.start()
@@ -250,7 +250,7 @@ def test_pods_that_no_node_takes_move_traffic_in_time_and_it_comes_back(
         assert capacity.startswith("cost -> capacity: cannot be had: cheap (")
         assert "pods find no node" in capacity
         assert cost.startswith("capacity -> cost: all that is wanted could be had for ")
-    took_s = [each.took_s for each in told if each.took_s is not None]
+    took_s = [each.reaction_s for each in told if each.reaction_s is not None]
     with capsys.disabled():
         sys.stdout.write(
             f"\nlost to moved {lost_s:.2f} s (of the event: {max(took_s):.3f} s), "

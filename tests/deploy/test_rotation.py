@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.deploy.kubernetes.certificates import Pair, Role, authority, lasts, signed
+from circinus.deploy.kubernetes.credentials import Pair, Role, authority, lasts, signed
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost
 from circinus.deploy.workers.execution import INPUT

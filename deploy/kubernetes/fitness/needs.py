@@ -14,9 +14,8 @@ from typing import Any, Literal
 from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.gpus import told_of_pools
 from circinus.deploy.kubernetes.pod_template import PodTemplate
-from circinus.deploy.kubernetes.resources import quantity
+from circinus.deploy.kubernetes.resources import pool_requirements, quantity
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
@@ -99,7 +98,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         defines=_at(values, "crds.install", _ON),
         tiers=_stated(planned_for),
         least=machine,
-        own={name: told for name, told in told_of_pools(planned_for).items() if told},
+        own={name: told for name, told in pool_requirements(planned_for).items() if told},
         tolerations=PodTemplate(_at(values, "deployment.podTemplate", {})).tolerations,
         claims=_at(values, "persistence.enabled", _ON),
         storage_class=_at(values, "persistence.storageClass", ""),

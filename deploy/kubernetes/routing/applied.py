@@ -13,9 +13,16 @@ from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.access import Permission
 from circinus.deploy.kubernetes.api import Cluster, Object
-from circinus.deploy.kubernetes.events import EventReporter
-from circinus.deploy.kubernetes.routing.rendered import GATEWAY_API, INGRESS_API, MANAGER, REGIME
-from circinus.deploy.kubernetes.routing.scaling import AUTOSCALING_API, KARPENTER_API, KEDA_API
+from circinus.deploy.kubernetes.diagnosis import EventReporter
+from circinus.deploy.kubernetes.routing.objects import (
+    AUTOSCALING_API,
+    GATEWAY_API,
+    INGRESS_API,
+    KARPENTER_API,
+    KEDA_API,
+    MANAGER,
+    REGIME,
+)
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.pipelines.clock import Clock
 

@@ -1,25 +1,23 @@
-"""How many of each unit a cluster gives: by conditions of its objects and by events, never logs.
+"""How many of each unit a cluster gives, and how traffic follows what is ready. Pure.
 
-Pure. What a scheduler or Karpenter says stands in conditions, which can be read at any time; an
-event tells only what no condition does: Karpenter deletes a NodeClaim that it got no machine for.
-
-A pod without a node is not had, nor one that a quota forbids, nor one whose node is gone or
-silent: the cluster takes most of a minute to say so of the pod. While Karpenter makes a node for
-it, it can be. A pod that has a node and does not answer yet can be had, too: it gets no traffic,
-see `steering`.
+It goes by conditions of objects, which can be read at any time, and by one event: Karpenter
+deletes a NodeClaim that it got no machine for. A pod without a node is not had, unless Karpenter
+makes one for it, nor one whose node is gone or silent, of which the cluster takes a minute to say
+so. Traffic goes to pods that answer: nothing is sent to models that load.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.diagnosis import replica_failure
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, UnitNodePool
-from circinus.scheduler.routing.units import DeploymentUnit
+from circinus.scheduler.routing.traffic import RouteTraffic, carried_weights
+from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
 POOL_LABEL = "karpenter.sh/nodepool"
 REFUSED = "InsufficientCapacityError"
@@ -31,7 +29,7 @@ _SECONDS = len("2026-01-01T00:00:00")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSeen:
+class ClusterState:
     """What there is in a cluster."""
 
     deployments: Mapping[str, Object]  # by name, of the route's namespace
@@ -39,12 +37,12 @@ class ClusterSeen:
     claims: Sequence[Object] = ()  # NodeClaims
     refusals: Sequence[Object] = ()  # events of reason `REFUSED`
     nodes: Mapping[str, Object] | None = None  # by name; None: nobody looked
-    # uid of a pod -> since when it is seen without a node
+    # uid of a pod -> since when it is known to have no node
     waiting_since: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitSeen:
+class UnitState:
     """What a cluster gives of a unit."""
 
     available: int | None  # that run or can be had; None: any number
@@ -59,66 +57,66 @@ def waiting_pods(pods: Iterable[Object]) -> list[Object]:
     return [pod for pod in pods if not _ends(pod) and _unscheduled(pod) is not None]
 
 
-def units_seen(route: ClusterRoute, seen: ClusterSeen, at_s: float) -> dict[str, UnitSeen]:
+def unit_states(route: ClusterRoute, state: ClusterState, at_s: float) -> dict[str, UnitState]:
     """Return what a cluster gives of each unit, at a time of the clock of `waiting_since`."""
-    return {unit.name: _unit_seen(route, unit, seen, at_s) for unit in route.route.units}
+    return {unit.name: _unit_state(route, unit, state, at_s) for unit in route.route.units}
 
 
-def _unit_seen(
-    route: ClusterRoute, unit: DeploymentUnit, seen: ClusterSeen, at_s: float
-) -> UnitSeen:
+def _unit_state(
+    route: ClusterRoute, unit: DeploymentUnit, state: ClusterState, at_s: float
+) -> UnitState:
     target = route.targets[unit.name]
-    deployment = seen.deployments.get(target.deployment)
+    deployment = state.deployments.get(target.deployment)
     if deployment is None:
-        return UnitSeen(available=0, why=f"there is no Deployment {target.deployment}")
-    pods = [pod for pod in seen.pods if not _ends(pod) and _is_of(pod, target.deployment)]
-    stay = [pod for pod in pods if not _is_cut_off(pod, seen.nodes)]
+        return UnitState(available=0, why=f"there is no Deployment {target.deployment}")
+    pods = [pod for pod in state.pods if not _ends(pod) and _is_of(pod, target.deployment)]
+    stay = [pod for pod in pods if not _is_cut_off(pod, state.nodes)]
     placed = sum(1 for pod in stay if pod["spec"].get("nodeName"))
     had = placed if unit.available is None else min(placed, unit.available)
     answer = [pod for pod in stay if _is_true(pod, "Ready")]
     ready, templates = len(answer), frozenset(_labels(pod)[_TEMPLATE] for pod in answer)
     waiting = waiting_pods(pods)
-    why, again_s = _lack(target.node_pool, deployment, waiting, seen, at_s - route.launch_s)
+    why, again_s = _shortage(target.node_pool, deployment, waiting, state, at_s - route.launch_s)
     if len(stay) < len(pods):
         cut_off = f"{len(pods) - len(stay)} pods are on nodes that are gone or silent"
         why = f"{why}; {cut_off}" if why else cut_off
     if not why:
         again_s += route.launch_s
-        return UnitSeen(
+        return UnitState(
             available=unit.available, ready=ready, templates=templates, again_s=again_s
         )
-    return UnitSeen(available=had, ready=ready, templates=templates, why=why)
+    return UnitState(available=had, ready=ready, templates=templates, why=why)
 
 
-def _lack(
+def _shortage(
     pool: UnitNodePool | None,
     deployment: Object,
     waiting: Sequence[Object],
-    seen: ClusterSeen,
+    state: ClusterState,
     before_s: float,
 ) -> tuple[str, float]:
     """Return why no more can be had than runs, empty: more can be; and since when a pod waits."""
     if refused := replica_failure(deployment):
         return refused, inf
-    words = _told(deployment, waiting) if waiting else ""
+    words = _unscheduled_in_words(deployment, waiting) if waiting else ""
     if pool is None:
         return words, inf
-    claims = [claim for claim in seen.claims if _labels(claim).get(POOL_LABEL) == pool.name]
+    claims = [claim for claim in state.claims if _labels(claim).get(POOL_LABEL) == pool.name]
     failed = next(filter(None, map(_failed, claims)), "")
     if failed or not waiting:
         return failed, inf
     oldest = min(pod["metadata"]["creationTimestamp"][:_SECONDS] for pod in waiting)
-    refusals = [e for e in seen.refusals if _is_claim_of(e, pool.name) and _time(e) >= oldest]
+    refusals = [e for e in state.refusals if _is_claim_of(e, pool.name) and _time(e) >= oldest]
     last = max(refusals, key=_time, default=None)
     if any(last is None or _time(claim) > _time(last) for claim in claims if _comes(claim)):
         return "", inf
     if last is not None:
         return f"{words} ({last.get('message') or REFUSED})", inf
-    since_s = min(seen.waiting_since.get(pod["metadata"]["uid"], before_s) for pod in waiting)
+    since_s = min(state.waiting_since.get(pod["metadata"]["uid"], before_s) for pod in waiting)
     return ("", since_s) if before_s < since_s else (words, inf)
 
 
-def _told(deployment: Object, waiting: Sequence[Object]) -> str:
+def _unscheduled_in_words(deployment: Object, waiting: Sequence[Object]) -> str:
     condition = _unscheduled(waiting[0]) or {}
     message = condition.get("message") or condition.get("reason")
     wanted = deployment["spec"].get("replicas", 1)
@@ -128,7 +126,7 @@ def _told(deployment: Object, waiting: Sequence[Object]) -> str:
 def _is_cut_off(pod: Object, nodes: Mapping[str, Object] | None) -> bool:
     """Whether the node of a pod is silent or gone.
 
-    Watches differ by moments: a pod may be seen on a node that is not yet. That has not run yet.
+    Watches differ by moments: a pod may be state on a node that is not yet. That has not run yet.
     """
     name = pod["spec"].get("nodeName")
     if nodes is None or not name:
@@ -198,3 +196,50 @@ def _condition(thing: Object, kind: str) -> Object | None:
 
 def _labels(thing: Object) -> Mapping[str, str]:
     return thing["metadata"].get("labels") or {}
+
+
+_ROUNDING = 1e-9  # of the demand
+
+
+def steered(
+    route: EndpointRoute, traffic: RouteTraffic, ready: Mapping[str, int]
+) -> dict[str, float]:
+    """Return traffic weights that sum to 1, those of the regime where all that it wants is ready.
+
+    Where all that is ready is too little, they are by what it can take; where nothing is, those
+    of the regime: whatever comes up first is to be found. Empty: no unit at all could serve.
+    """
+    by_ready = carried_weights(route.quick, ready)
+    if not by_ready:
+        return dict(traffic.weights)
+    demand = route.demand_per_s
+    most = {unit.name: ready.get(unit.name, 0) * unit.most_per_s for unit in route.quick}
+    taken = {name: min(traffic.weights.get(name, 0.0) * demand, can) for name, can in most.items()}
+    left, spare = demand - sum(taken.values()), sum(most.values()) - sum(taken.values())
+    if left > _ROUNDING * demand:
+        part = min(left / spare, 1.0) if spare > 0 else 0.0
+        taken = {name: taken[name] + part * (can - taken[name]) for name, can in most.items()}
+    total = sum(taken.values())
+    if total == 0:
+        return by_ready
+    return {name: rate / total for name, rate in taken.items() if rate > 0}
+
+
+def verified_weights(
+    route: EndpointRoute,
+    traffic: RouteTraffic,
+    ready: Mapping[str, int],
+    agree: Collection[str],
+    before: Mapping[str, float],
+) -> dict[str, float]:
+    """Return traffic weights where only units whose outputs agree may take any; they sum to 1.
+
+    Where none of these is ready, they are as before, but of units that the route leaves out: what
+    is back is not kept from answering by probes, if nobody else can. Empty: no unit may take any.
+    """
+    may = {unit.name: ready.get(unit.name, 0) for unit in route.quick if unit.name in agree}
+    if any(may.values()):
+        return steered(route, traffic, may)
+    kept = {name: weight for name, weight in before.items() if name not in route.left_out}
+    total = sum(kept.values())
+    return {name: weight / total for name, weight in kept.items()} if total > 0 else {}

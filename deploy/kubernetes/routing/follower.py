@@ -19,7 +19,7 @@ from math import inf
 from threading import Event, Lock
 
 from circinus.deploy.kubernetes.api import Cluster, Object, collection_of
-from circinus.deploy.kubernetes.events import iso_time
+from circinus.deploy.kubernetes.diagnosis import iso_time
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.nodes import NODES
 from circinus.deploy.kubernetes.routing.applied import (
@@ -30,14 +30,14 @@ from circinus.deploy.kubernetes.routing.applied import (
 )
 from circinus.deploy.kubernetes.routing.capacity import (
     REFUSED,
-    ClusterSeen,
-    UnitSeen,
-    units_seen,
+    ClusterState,
+    UnitState,
+    steered,
+    unit_states,
+    verified_weights,
     waiting_pods,
 )
-from circinus.deploy.kubernetes.routing.planned import objects_of
-from circinus.deploy.kubernetes.routing.rendered import RouteDirection
-from circinus.deploy.kubernetes.routing.steering import steered, verified_weights
+from circinus.deploy.kubernetes.routing.objects import RouteDirection, objects_of
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
@@ -65,30 +65,30 @@ class RouteSteered:
 
     direction: RouteDirection
     traffic: RouteTraffic
-    units: Mapping[str, UnitSeen]
+    units: Mapping[str, UnitState]
     written: tuple[str, ...] = ()  # `Kind/name` that were written; none: all was so already
-    took_s: float | None = None  # from hearing of a change to having written; None: nobody told
+    reaction_s: float | None = None  # from a change to having written; None: there was none
     # unit -> why its ready pods get no requests: its outputs do not agree, or nobody knows yet
     unverified: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RouteFollower:
-    """Moves a route's traffic. `run` in one thread; what it hears comes in others."""
+    """Moves a route's traffic. `run` in one thread; `ingest` in others."""
 
     cluster: Cluster
     route: ClusterRoute
     clock: Clock
     writer: RouteWriter
-    # hears of what was written, and of what is verified
-    told: Callable[[RouteSteered], object] = lambda _: None
+    # takes what was written, and what is verified
+    on_steered: Callable[[RouteSteered], object] = lambda _: None
     with_nodes: bool = True  # whether nodes are watched: pods of one that is gone are lost at once
     probes: EndpointProbes | None = None  # by which units are verified first; None: none is
     urls: Mapping[str, str] | None = None  # where units are verified; None: at their Services
     _woken: Event = field(default_factory=Event, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
-    _heard: dict[str, Mapping[str, Object]] = field(default_factory=dict, init=False)
-    _heard_s: float | None = field(default=None, init=False)
+    _collections: dict[str, Mapping[str, Object]] = field(default_factory=dict, init=False)
+    _changed_s: float | None = field(default=None, init=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, init=False)
     _epoch_s: float = field(init=False)  # of the clock's zero: cycles begin at whole ones of it
     _router: RegimeRouter = field(init=False)
@@ -96,9 +96,9 @@ class RouteFollower:
     _cheapest: RouteTraffic = field(init=False)
     _direction: RouteDirection | None = field(default=None, init=False)
     _written: dict[str, Object] = field(default_factory=dict, init=False)
-    _known: str | None = field(default=None, init=False)  # regime that was told last
+    _known: str | None = field(default=None, init=False)  # regime that was reported last
     _verifier: UnitVerifier | None = field(default=None, init=False)
-    _unverified: Mapping[str, str] = field(default_factory=dict, init=False)  # told last
+    _unverified: Mapping[str, str] = field(default_factory=dict, init=False)  # reported last
 
     def __post_init__(self) -> None:
         self._epoch_s = self.clock.timestamp() - self.clock.now()
@@ -111,7 +111,7 @@ class RouteFollower:
                 urls={unit.name: urls[unit.name] for unit in self._wanted.quick},
                 probes=self.probes,
                 clock=self.clock,
-                heard=self.wake,
+                on_change=self.wake,
             )
 
     @property
@@ -131,9 +131,9 @@ class RouteFollower:
         """Look once and write what is other than it should be; raises as `Cluster` does."""
         for name, (path, fields) in self.collections.items():
             query = {"fieldSelector": fields} if fields else {}
-            self._heard[name] = listed_by_name(self.cluster, path, **query)
+            self._collections[name] = listed_by_name(self.cluster, path, **query)
         if self._verifier is not None:
-            self._verified(self._units(self._heard))
+            self._verified(self._units(self._collections))
             self._verifier.wait()
         return self.step()[0]
 
@@ -161,7 +161,7 @@ class RouteFollower:
         while not over.is_set():
             self._woken.wait(max(0.0, min(due_s - self.clock.now(), _RESYNC_S)))
             self._woken.clear()
-            if over.is_set() or not self._heard.keys() >= _NEEDED:
+            if over.is_set() or not self._collections.keys() >= _NEEDED:
                 continue
             if self.clock.now() - synced_s >= _RESYNC_S:
                 self._written.clear()
@@ -183,20 +183,20 @@ class RouteFollower:
     def ingest(self, name: str, objects: Mapping[str, Object]) -> None:
         """Take a collection as it is now."""
         with self._lock:
-            self._heard[name] = objects
-            if self._heard_s is None:
-                self._heard_s = self.clock.now()
+            self._collections[name] = objects
+            if self._changed_s is None:
+                self._changed_s = self.clock.now()
         self._woken.set()
 
     def step(self) -> tuple[RouteSteered, float]:
-        """Look at what was heard, and write; give what it came to, and when to look again.
+        """Steer by what was ingested, and write; return the result and when to look again.
 
         The time is the clock's; inf: when something happens. Raises as `Cluster` does; what was
         not written then is written by the next step.
         """
         with self._lock:
-            heard, heard_s, self._heard_s = dict(self._heard), self._heard_s, None
-        now, units = self.clock.now(), self._units(heard)
+            objects, changed_s, self._changed_s = dict(self._collections), self._changed_s, None
+        now, units = self.clock.now(), self._units(objects)
         verdicts = self._verified(units)
         available = {name: unit.available for name, unit in units.items()}
         traffic, again_s = self._router.decided(
@@ -205,32 +205,32 @@ class RouteFollower:
         direction = self._directed(traffic, units, verdicts)
         documents = objects_of(self.route, direction, traffic, self._cheapest)
         written, failure = self._write(documents, direction, held=self._held(verdicts))
-        took_s = None if heard_s is None else self.clock.now() - heard_s
+        reaction_s = None if changed_s is None else self.clock.now() - changed_s
         found = RouteSteered(
             direction=direction,
             traffic=traffic,
             units=units,
             written=written,
-            took_s=took_s,
+            reaction_s=reaction_s,
             unverified={} if verdicts is None else verdicts.words,
         )
         if written or found.unverified != self._unverified:
             self._unverified = found.unverified
-            self.told(found)
+            self.on_steered(found)
         if failure is not None:
             raise failure
         due_s = min(again_s - self._epoch_s, *(unit.again_s for unit in units.values()))
         return found, due_s if verdicts is None else min(due_s, verdicts.again_s)
 
-    def _units(self, heard: Mapping[str, Mapping[str, Object]]) -> dict[str, UnitSeen]:
+    def _units(self, objects: Mapping[str, Mapping[str, Object]]) -> dict[str, UnitState]:
         now = self.clock.now()
-        return units_seen(self.route, self._seen(heard, now), now)
+        return unit_states(self.route, self._state(objects, now), now)
 
-    def _verified(self, units: Mapping[str, UnitSeen]) -> UnitVerdicts | None:
+    def _verified(self, units: Mapping[str, UnitState]) -> UnitVerdicts | None:
         """Return the checks of units' outputs; units that disagree leave the route."""
         if self._verifier is None:
             return None
-        found = self._verifier.see({name: unit.templates for name, unit in units.items()})
+        found = self._verifier.verify({name: unit.templates for name, unit in units.items()})
         if found.refused != self._wanted.left_out:
             self._wanted = replace(self._wanted, left_out=found.refused)
             without = replace(self.route.route, left_out=found.refused)
@@ -244,23 +244,23 @@ class RouteFollower:
             return False
         return bool(self._wanted.quick)
 
-    def _seen(self, heard: Mapping[str, Mapping[str, Object]], now: float) -> ClusterSeen:
-        pods = [*heard["pods"].values()]
+    def _state(self, objects: Mapping[str, Mapping[str, Object]], now: float) -> ClusterState:
+        pods = [*objects["pods"].values()]
         uids = [pod["metadata"]["uid"] for pod in waiting_pods(pods)]
         self._waiting_since = {uid: self._waiting_since.get(uid, now) for uid in uids}
-        return ClusterSeen(
-            deployments=heard["deployments"],
+        return ClusterState(
+            deployments=objects["deployments"],
             pods=pods,
-            claims=[*heard.get("claims", {}).values()],
-            refusals=[*heard.get("refusals", {}).values()],
-            nodes=heard.get("nodes"),
+            claims=[*objects.get("claims", {}).values()],
+            refusals=[*objects.get("refusals", {}).values()],
+            nodes=objects.get("nodes"),
             waiting_since=self._waiting_since,
         )
 
     def _directed(
         self,
         traffic: RouteTraffic,
-        units: Mapping[str, UnitSeen],
+        units: Mapping[str, UnitState],
         verdicts: UnitVerdicts | None,
     ) -> RouteDirection:
         """Return where requests go; the reason is that of the moment in which a regime began."""
@@ -313,8 +313,8 @@ class RouteFollower:
         regime = direction.regime
         if self._known == regime.value:
             return
-        told = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
-        message = f"{self._known} -> {regime.value}: {direction.why}; traffic: {told or 'none'}"
+        parts = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
+        message = f"{self._known} -> {regime.value}: {direction.why}; traffic: {parts or 'none'}"
         self._known = regime.value
         try:
             self.writer.tell(stored, message, warning=regime is Regime.CAPACITY)

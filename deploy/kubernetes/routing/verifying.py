@@ -5,7 +5,7 @@ them. What they say is of the template of the pods that were ready then. It hold
 these is: pods that come back after all were gone are verified anew, and so is a rollout, once the
 last pod from before it is gone.
 
-All are held against the first unit that has a score: of units that are asked together it is the
+All are held against the first unit that has a score: of units that are checked together it is the
 first in the route, and the others wait for it.
 """
 
@@ -25,7 +25,7 @@ from circinus.deploy.runtime.endpoint_proofs import (
 from circinus.deploy.runtime.probing import ProofReference, UnitProof
 from circinus.pipelines.clock import Clock
 
-_AGAIN_S = 1.0  # after which a unit that was not reached is asked again
+_AGAIN_S = 1.0  # after which a unit that was not reached is checked again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class UnitVerdicts:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Asked:
+class _Check:
     templates: frozenset[str]
     words: str = "its outputs are not verified yet"
     thread: Thread | None = None
@@ -56,15 +56,15 @@ class UnitVerifier:
     urls: Mapping[str, str]  # of the units, in the route's order
     probes: EndpointProbes
     clock: Clock
-    heard: Callable[[], object]  # is called, from any thread, as more is known
+    on_change: Callable[[], object]  # is called, from any thread, as more is known
     _lock: Lock = field(default_factory=Lock, init=False)
     _reference: ProofReference = field(init=False)
-    _asked: dict[str, _Asked] = field(default_factory=dict, init=False)
+    _checks: dict[str, _Check] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._reference = ProofReference(tolerance=self.probes.tolerance)
 
-    def see(self, templates: Mapping[str, frozenset[str]]) -> UnitVerdicts:
+    def verify(self, templates: Mapping[str, frozenset[str]]) -> UnitVerdicts:
         """Begin with what has to be verified, and give what is known; it waits for nothing.
 
         `templates` are those of each unit's ready pods.
@@ -72,63 +72,69 @@ class UnitVerifier:
         now = self.clock.now()
         with self._lock:
             for name in self.urls:
-                there, asked = templates.get(name, frozenset()), self._asked.get(name)
-                if asked is not None and not asked.templates & there:
-                    del self._asked[name]
-                    asked = None
-                if there and (asked is None or now >= asked.again_s):
-                    self._ask(name, there, asked)
+                there, check = (
+                    templates.get(name, frozenset()),
+                    self._checks.get(name),
+                )
+                if check is not None and not check.templates & there:
+                    del self._checks[name]
+                    check = None
+                if there and (check is None or now >= check.again_s):
+                    self._begin(name, there, check)
             self._settle()
             return self._verdicts()
 
     def wait(self) -> None:
         """Wait until probes that are under way have ended."""
         with self._lock:
-            threads = [asked.thread for asked in self._asked.values() if asked.thread is not None]
+            threads = [check.thread for check in self._checks.values() if check.thread is not None]
         for thread in threads:
             thread.join()
 
-    def _ask(self, name: str, templates: frozenset[str], before: _Asked | None) -> None:
-        asked = self._asked[name] = _Asked(templates=templates)
+    def _begin(self, name: str, templates: frozenset[str], before: _Check | None) -> None:
+        check = self._checks[name] = _Check(templates=templates)
         if before is not None:
-            asked.words = before.words
-        asked.thread = Thread(target=self._probe, args=[name, asked], name=name, daemon=True)
-        asked.thread.start()
+            check.words = before.words
+        check.thread = Thread(target=self._probe, args=[name, check], name=name, daemon=True)
+        check.thread.start()
 
-    def _probe(self, name: str, asked: _Asked) -> None:
+    def _probe(self, name: str, check: _Check) -> None:
         found = EndpointScore(score=None, failed="probes were broken off", is_away=True)
         try:
             found = asyncio.run(endpoint_score(self.urls[name], self.probes))
         finally:  # whatever became of it, nobody waits for it in vain
             with self._lock:
                 if found.is_away:
-                    asked.words = f"its outputs are not verified yet: {found.failed}"
-                    asked.again_s = self.clock.now() + _AGAIN_S
+                    check.words = f"its outputs are not verified yet: {found.failed}"
+                    check.again_s = self.clock.now() + _AGAIN_S
                 else:
-                    asked.score = found
+                    check.score = found
                 self._settle()
-            self.heard()
+            self.on_change()
 
     def _settle(self) -> None:
         """Judge what has a score; while there is no reference, an earlier unit may become it."""
         for name in self.urls:
-            asked = self._asked.get(name)
-            if asked is None or asked.proof is not None:
+            check = self._checks.get(name)
+            if check is None or check.proof is not None:
                 continue
-            if asked.score is not None:
-                score = asked.score
-                asked.proof = self._reference.proof(name, score.score, score.failed)
-            elif asked.again_s == inf and not self._reference.is_known:
+            if check.score is not None:
+                score = check.score
+                check.proof = self._reference.proof(name, score.score, score.failed)
+            elif check.again_s == inf and not self._reference.is_known:
                 return
 
     def _verdicts(self) -> UnitVerdicts:
-        proofs = {name: a.proof for name, a in self._asked.items() if a.proof is not None}
+        proofs = {name: a.proof for name, a in self._checks.items() if a.proof is not None}
         refused = {name: proof for name, proof in proofs.items() if not proof.agrees}
-        unknown = {name: a.words for name, a in self._asked.items() if a.proof is None}
+        unknown = {name: a.words for name, a in self._checks.items() if a.proof is None}
         refusals = {name: proof.refusal for name, proof in refused.items()}
         return UnitVerdicts(
             agree=frozenset(proofs.keys() - refused.keys()),
             refused=frozenset(refused),
             words=refusals | unknown,
-            again_s=min((asked.again_s for asked in self._asked.values()), default=inf),
+            again_s=min(
+                (check.again_s for check in self._checks.values()),
+                default=inf,
+            ),
         )

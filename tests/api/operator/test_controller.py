@@ -54,7 +54,7 @@ def test_a_look_that_breaks_is_tried_again_and_stops_no_other(
     cluster.put("a")
     cluster.put("b")
     with running(cluster, service) as made:
-        look, broken = made.looks.ours, list[str]()
+        look, broken = made.reconciler.ours, list[str]()
 
         def odd(found: dict[str, dict[str, str]]) -> bool:
             if found["metadata"]["name"] == "a" and not broken:
@@ -62,7 +62,7 @@ def test_a_look_that_breaks_is_tried_again_and_stops_no_other(
                 raise KeyError("nonsense")
             return look(found)
 
-        made.looks.ours = odd
+        made.reconciler.ours = odd
         eventually(lambda: cluster.status("b").get("queryId"))
         eventually(lambda: cluster.status("a").get("queryId"))
 
@@ -87,13 +87,13 @@ def test_a_short_silence_of_the_service_is_nothing_and_a_long_one_is_told() -> N
     service.down = True
     clock.sleep(9.0)
     made.tick()
-    assert made.looks.outage is None
+    assert made.reconciler.outage is None
     clock.sleep(2.0)
     made.tick()
-    assert made.looks.outage == "no service answers"
+    assert made.reconciler.outage == "no service answers"
     service.down = False
     made.tick()
-    assert made.looks.outage is None
+    assert made.reconciler.outage is None
 
 
 def test_what_hangs_is_named() -> None:

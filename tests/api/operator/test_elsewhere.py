@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from circinus.api.operator.claims import FINALIZER
-from circinus.api.operator.elsewhere import Elsewhere
-from circinus.api.operator.telling import EventTeller
+from circinus.api.operator.controller import Elsewhere
+from circinus.api.operator.reconciling import EventPublisher
 from circinus.deploy.kubernetes.api import Forbidden, Object
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import Unavailable
@@ -15,9 +15,9 @@ from tests.api.operator.fake_cluster import FakeCluster
 
 def elsewhere(cluster: FakeCluster) -> Elsewhere:
     clock = ManualClock()
-    teller = EventTeller(cluster=cluster, identity="me", clock=clock)
+    publisher = EventPublisher(cluster=cluster, identity="me", clock=clock)
     return Elsewhere(
-        cluster=cluster, followed=frozenset({"ours", "mine"}), teller=teller, clock=clock
+        cluster=cluster, followed=frozenset({"ours", "mine"}), publisher=publisher, clock=clock
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from circinus.api.operator.following import (
     Event,
-    SeenQuery,
+    QueryObject,
     Status,
     follow,
     release,
@@ -27,7 +27,7 @@ from tests.api.operator.fake_service import FakeService
 
 SPEC = {"pipeline": "add", "data": {"examples": 10}, "slo": {"accuracy": 0.5, "latency_s": 1.0}}
 OTHER = {**SPEC, "data": {"examples": 20}}
-NEW = SeenQuery(uid="u-1", generation=1, spec=SPEC, status={})
+NEW = QueryObject(uid="u-1", generation=1, spec=SPEC, status={})
 
 
 def read(service: FakeService) -> QueryBook:
@@ -37,7 +37,9 @@ def read(service: FakeService) -> QueryBook:
     return book
 
 
-def looked(seen: SeenQuery, service: FakeService, at: float = 0.0) -> tuple[SeenQuery, list[str]]:
+def looked(
+    seen: QueryObject, service: FakeService, at: float = 0.0
+) -> tuple[QueryObject, list[str]]:
     """Look once and write the status, as the controller does; also give the reasons told."""
     status, events = follow(seen, read(service))
     document = status.document(seen.status, at=at)
@@ -46,7 +48,7 @@ def looked(seen: SeenQuery, service: FakeService, at: float = 0.0) -> tuple[Seen
     return replace(seen, status=kept), [event.reason for event in events]
 
 
-def condition(seen: SeenQuery, kind: str) -> dict[str, Any]:
+def condition(seen: QueryObject, kind: str) -> dict[str, Any]:
     return next(c for c in seen.status["conditions"] if c["type"] == kind)
 
 
@@ -54,7 +56,7 @@ def phase_of(service: FakeService, query_id: str) -> QueryPhase:
     return service.queries[query_id].phase
 
 
-def serving(service: FakeService, seen: SeenQuery) -> SeenQuery:
+def serving(service: FakeService, seen: QueryObject) -> QueryObject:
     seen, _ = looked(seen, service)
     service.move(str(seen.status["queryId"]), QueryPhase.SERVING, plan_id="p-1")
     return looked(seen, service)[0]

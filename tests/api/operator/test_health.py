@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from circinus.api.operator.health import answering
+from circinus.api.operator.running import answering
 from circinus.pipelines.errors import InvalidInput
 
 

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from circinus.api.operator.claims import FINALIZER
-from circinus.api.operator.retiring import Retirement
+from circinus.api.operator.claims import FINALIZER, Retirement
 from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, Object
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.operator.work import WorkQueue
+from circinus.api.operator.controller import WorkQueue
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import ManualClock, SystemClock
 

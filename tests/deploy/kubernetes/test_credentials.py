@@ -4,8 +4,15 @@ import re
 
 import pytest
 
-from circinus.deploy.kubernetes.certificates import NotMade, Pair, Role, authority, lasts, signed
-from circinus.deploy.kubernetes.credentials import CredentialNames
+from circinus.deploy.kubernetes.credentials import (
+    CredentialNames,
+    NotMade,
+    Pair,
+    Role,
+    authority,
+    lasts,
+    signed,
+)
 from circinus.pipelines.errors import InvalidInput
 
 

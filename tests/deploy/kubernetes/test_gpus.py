@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.gpus import device_resources, told_of_pools
 from circinus.deploy.kubernetes.manifests import ScheduledPlan, render
 from circinus.deploy.kubernetes.names import MACHINE, MACHINE_TYPE, TIER
 from circinus.deploy.kubernetes.pod_template import PodTemplate
 from circinus.deploy.kubernetes.pods import Pinning, RenderSettings, worker_objects
-from circinus.deploy.kubernetes.resources import quantity
+from circinus.deploy.kubernetes.resources import device_resources, pool_requirements, quantity
 from circinus.deploy.runtime.instances import instances_of
 from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
@@ -140,7 +139,7 @@ def test_a_node_is_a_machine_if_it_gives_what_is_told_of_one() -> None:
     ends = ("device", "edge"), ("edge", "gpu")
     links = tuple(Link(between=pair, bandwidth_bytes_per_s=1.0) for pair in ends)
 
-    assert told_of_pools(Infrastructure(name="i", tiers=tiers, links=links)) == {
+    assert pool_requirements(Infrastructure(name="i", tiers=tiers, links=links)) == {
         "device": {},
         "edge/a": {"cpu": "2500m", "nvidia.com/gpu.shared": "10"},
         "edge/b": {"memory": "1536Mi"},

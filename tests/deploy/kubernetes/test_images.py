@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import circinus
-from circinus.deploy.kubernetes.images import SERVICE_IMAGE, WORKER_IMAGE, version_of
+from circinus.deploy.kubernetes.names import SERVICE_IMAGE, WORKER_IMAGE, version_of
 from circinus.pipelines.errors import InvalidInput
 
 DIGEST = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

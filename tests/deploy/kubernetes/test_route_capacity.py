@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.routing.capacity import ClusterSeen, UnitSeen, units_seen
+from circinus.deploy.kubernetes.routing.capacity import ClusterState, UnitState, unit_states
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from tests.deploy.kubernetes.routes_in_a_cluster import (
     claim,
@@ -32,19 +32,19 @@ NOT_LAUNCHED = {
     "message": "no inf2.xlarge",
 }
 AWAITING = {"type": "Launched", "status": "Unknown", "reason": "AwaitingReconciliation"}
-ONE_ANSWERS = UnitSeen(available=None, ready=1, templates=frozenset({"5d5"}))
+ONE_ANSWERS = UnitState(available=None, ready=1, templates=frozenset({"5d5"}))
 
 
 def cheap(
-    route: ClusterRoute, *pods: Object, at_s: float = 0.0, seen: ClusterSeen | None = None
-) -> UnitSeen:
-    found = seen or ClusterSeen(deployments=DEPLOYMENTS)
-    return units_seen(route, replace(found, pods=[*found.pods, *pods]), at_s)["cheap"]
+    route: ClusterRoute, *pods: Object, at_s: float = 0.0, seen: ClusterState | None = None
+) -> UnitState:
+    found = seen or ClusterState(deployments=DEPLOYMENTS)
+    return unit_states(route, replace(found, pods=[*found.pods, *pods]), at_s)["cheap"]
 
 
 def test_a_unit_without_a_deployment_cannot_be_had() -> None:
-    found = cheap(cluster_route(), seen=ClusterSeen(deployments={}))
-    assert found == UnitSeen(available=0, why="there is no Deployment m-cheap")
+    found = cheap(cluster_route(), seen=ClusterState(deployments={}))
+    assert found == UnitState(available=0, why="there is no Deployment m-cheap")
 
 
 def test_a_pod_without_a_node_cannot_be_had_and_says_why() -> None:
@@ -56,13 +56,13 @@ def test_a_pod_without_a_node_cannot_be_had_and_says_why() -> None:
 def test_a_quota_that_makes_no_pods_is_a_lack() -> None:
     words = 'pods "m-cheap-5d5" is forbidden: exceeded quota: gpus'
     refused = {"type": "ReplicaFailure", "status": "True", "message": words}
-    seen = ClusterSeen(deployments={"m-cheap": deployment("m-cheap", 2, refused)})
+    seen = ClusterState(deployments={"m-cheap": deployment("m-cheap", 2, refused)})
     found = cheap(cluster_route(), pod("m-cheap"), seen=seen)
     assert (found.available, found.why) == (1, f"m-cheap: {words}")
 
 
 def test_a_node_claim_that_is_not_launched_is_a_lack_before_any_pod_waits() -> None:
-    seen = ClusterSeen(deployments=DEPLOYMENTS, claims=[claim("p", NOT_LAUNCHED)])
+    seen = ClusterState(deployments=DEPLOYMENTS, claims=[claim("p", NOT_LAUNCHED)])
     found = cheap(WITH_POOL, pod("m-cheap"), seen=seen)
     assert (found.available, found.why) == (1, "p-abcde: InsufficientCapacity: no inf2.xlarge")
 
@@ -77,19 +77,19 @@ def test_a_node_claim_that_is_not_launched_is_a_lack_before_any_pod_waits() -> N
     ],
 )
 def test_a_claim_lacks_only_when_it_says_so(condition: Object, lacks: bool) -> None:
-    seen = ClusterSeen(deployments=DEPLOYMENTS, claims=[claim("p", condition)])
+    seen = ClusterState(deployments=DEPLOYMENTS, claims=[claim("p", condition)])
     assert (cheap(WITH_POOL, *ONE_WAITS, seen=seen).available == 1) is lacks
 
 
 def test_claims_of_another_pool_and_claims_that_end_say_nothing() -> None:
     ending = claim("p", NOT_LAUNCHED)
     ending["metadata"]["deletionTimestamp"] = LATER
-    seen = ClusterSeen(deployments=DEPLOYMENTS, claims=[claim("q", NOT_LAUNCHED), ending])
+    seen = ClusterState(deployments=DEPLOYMENTS, claims=[claim("q", NOT_LAUNCHED), ending])
     assert cheap(WITH_POOL, pod("m-cheap"), seen=seen) == ONE_ANSWERS
 
 
 def test_while_karpenter_makes_a_node_a_waiting_pod_can_be_had() -> None:
-    seen = ClusterSeen(
+    seen = ClusterState(
         deployments=DEPLOYMENTS, claims=[claim("p", AWAITING)], waiting_since={"m-cheap-1": 0.0}
     )
     assert cheap(WITH_POOL, *ONE_WAITS, seen=seen, at_s=100.0).available is None
@@ -97,12 +97,12 @@ def test_while_karpenter_makes_a_node_a_waiting_pod_can_be_had() -> None:
 
 def test_a_claim_whose_node_is_there_helps_no_pod_that_waits() -> None:
     there = claim("p", {"type": "Initialized", "status": "True"})
-    seen = ClusterSeen(deployments=DEPLOYMENTS, claims=[there], waiting_since={"m-cheap-1": 0.0})
+    seen = ClusterState(deployments=DEPLOYMENTS, claims=[there], waiting_since={"m-cheap-1": 0.0})
     assert cheap(WITH_POOL, *ONE_WAITS, seen=seen, at_s=3.0).available == 1
 
 
 def test_a_pod_of_a_pool_waits_for_karpenter_to_begin_and_no_longer() -> None:
-    seen = ClusterSeen(deployments=DEPLOYMENTS, waiting_since={"m-cheap-1": 10.0})
+    seen = ClusterState(deployments=DEPLOYMENTS, waiting_since={"m-cheap-1": 10.0})
     before = cheap(WITH_POOL, *ONE_WAITS, seen=seen, at_s=12.75)
     after = cheap(WITH_POOL, *ONE_WAITS, seen=seen, at_s=13.0)
     assert (before.available, before.again_s) == (None, 13.0)
@@ -110,7 +110,7 @@ def test_a_pod_of_a_pool_waits_for_karpenter_to_begin_and_no_longer() -> None:
 
 
 def test_karpenters_refusal_ends_the_wait_at_once() -> None:
-    seen = ClusterSeen(
+    seen = ClusterState(
         deployments=DEPLOYMENTS,
         refusals=[refusal("p")],
         waiting_since={"m-cheap-1": 10.0},
@@ -126,14 +126,14 @@ def test_karpenters_refusal_ends_the_wait_at_once() -> None:
     ids=["before the pod", "of another pool", "of a pool whose name goes on"],
 )
 def test_a_refusal_of_others_says_nothing(event: Object) -> None:
-    seen = ClusterSeen(
+    seen = ClusterState(
         deployments=DEPLOYMENTS, refusals=[event], waiting_since={"m-cheap-1": 10.0}
     )
     assert cheap(WITH_POOL, *ONE_WAITS, seen=seen, at_s=10.0).available is None
 
 
 def test_a_claim_made_after_a_refusal_may_succeed() -> None:
-    seen = ClusterSeen(
+    seen = ClusterState(
         deployments=DEPLOYMENTS,
         refusals=[refusal("p")],
         claims=[claim("p", AWAITING, at=LATER)],
@@ -163,21 +163,21 @@ def node(ready: str) -> Object:
 def test_pods_whose_node_is_gone_or_silent_are_lost_before_the_cluster_says_so(
     nodes: dict[str, Object],
 ) -> None:
-    seen = ClusterSeen(deployments=DEPLOYMENTS, nodes=nodes)
+    seen = ClusterState(deployments=DEPLOYMENTS, nodes=nodes)
     found = cheap(cluster_route(), pod("m-cheap", 0), pod("m-cheap", 1), seen=seen)
     why = "2 pods are on nodes that are gone or silent"
-    assert found == UnitSeen(available=0, ready=0, why=why)
+    assert found == UnitState(available=0, ready=0, why=why)
 
 
 def test_a_pod_on_a_node_that_is_not_seen_yet_is_not_lost() -> None:
-    seen = ClusterSeen(deployments=DEPLOYMENTS, nodes={})
+    seen = ClusterState(deployments=DEPLOYMENTS, nodes={})
     found = cheap(cluster_route(), pod("m-cheap", 0, ready=False), seen=seen)
-    assert found == UnitSeen(available=None, ready=0)
+    assert found == UnitState(available=None, ready=0)
 
 
 def test_a_pod_that_starts_can_be_had_and_does_not_answer() -> None:
     found = cheap(cluster_route(), pod("m-cheap", 0, ready=False))
-    assert found == UnitSeen(available=None, ready=0)
+    assert found == UnitState(available=None, ready=0)
 
 
 def test_more_than_the_route_says_can_be_had_is_not() -> None:

@@ -15,7 +15,7 @@ from circinus.deploy.kubernetes.api import Clash, Cluster, Expired, Object, coll
 from circinus.deploy.kubernetes.mirror import Mirror
 from circinus.deploy.kubernetes.routing.applied import RouteWriter, route_permissions
 from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
-from circinus.deploy.kubernetes.routing.planned import planned
+from circinus.deploy.kubernetes.routing.objects import planned
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.deploy.runtime.endpoint_proofs import EndpointProbes
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
@@ -227,7 +227,7 @@ def test_a_look_at_what_is_as_before_writes_nothing() -> None:
     cluster, clock = KeepingCluster(), ManualClock()
     here = hearing(cluster, clock)
     told: list[RouteSteered] = []
-    here.told = told.append
+    here.on_steered = told.append
     clock.sleep(5.0)
     here.ingest("pods", dict(ALL_RUN))
     assert (here.step()[0].written, told) == ((), [])
@@ -260,7 +260,7 @@ def set_if_moved(moved: Event, steered: RouteSteered) -> None:
 def moves_traffic(here: RouteFollower) -> bool:
     """Let it follow, in a thread, and say whether it moves all traffic to the dear unit."""
     over, moved = Event(), Event()
-    here.told = partial(set_if_moved, moved)
+    here.on_steered = partial(set_if_moved, moved)
     thread = Thread(target=here.run, args=[over])
     thread.start()
     found = moved.wait(10)
@@ -293,7 +293,7 @@ def test_what_a_watch_has_forgotten_is_listed_again() -> None:
 def test_it_follows_until_it_is_told_to_end() -> None:
     cluster, over, moved = KeepingCluster(), Event(), Event()
     here = follower(cluster, SystemClock())
-    here.told = partial(set_if_moved, moved)
+    here.on_steered = partial(set_if_moved, moved)
     thread = Thread(target=here.run, args=[over])
     thread.start()
     began = time.monotonic()
@@ -411,7 +411,7 @@ def test_a_unit_that_does_not_agree_is_left_out_as_one_that_is_too_slow_is(
 ) -> None:
     cluster, told = KeepingCluster(), list[RouteSteered]()
     here = verifying(cluster, cheap.url, dear.url)
-    here.told = told.append
+    here.on_steered = told.append
     cheap.status = 500
     steered = settled(here)
     assert (cluster.weights, cluster.events) == ({"m-cheap": 0, "m-dear": 1000}, [])
@@ -431,7 +431,7 @@ def test_a_refusal_is_told_though_nothing_has_to_be_written(
     dear.answer = lambda given: -1 if go.wait(10) else None
     cluster = KeepingCluster()
     here = verifying(cluster, cheap.url, dear.url)
-    here.told = told.append
+    here.on_steered = told.append
     while not any("httproutes" in path for path in cluster.kept):
         here.step()  # until cheap agrees
         Event().wait(0.01)

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.deploy.kubernetes.routing.rendered import (
+from circinus.deploy.kubernetes.routing.objects import (
     RouteDirection,
-    front_of,
-    whole_weights,
-)
-from circinus.deploy.kubernetes.routing.scaling import (
     floors_of,
+    front_of,
     node_pools_of,
     scalers_of,
+    whole_weights,
 )
 from circinus.deploy.kubernetes.routing.targets import IngressFront, UnitNodePool
 from circinus.pipelines.errors import InvalidInput

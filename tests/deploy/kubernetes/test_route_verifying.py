@@ -37,14 +37,14 @@ def verifier(
         urls={name: unit.url for name, unit in units.items()},
         probes=PROBES,
         clock=clock or ManualClock(),
-        heard=(heard or Event()).set,
+        on_change=(heard or Event()).set,
     )
 
 
 def known(here: UnitVerifier, **templates: frozenset[str]) -> UnitVerdicts:
-    here.see(templates)
+    here.verify(templates)
     here.wait()
-    return here.see(templates)
+    return here.verify(templates)
 
 
 def test_without_ready_pods_nobody_is_asked(units: dict[str, AnsweringServed]) -> None:
@@ -104,10 +104,10 @@ def test_the_first_of_the_route_is_the_reference_though_it_answers_last(
     units["a"].answer = lambda given: given if go.wait(10) else None
     units["b"].answer = lambda _: -1
     here, heard = verifier(units), Event()
-    here.heard = heard.set
-    assert here.see({"a": OLD, "b": OLD}).words.keys() == {"a", "b"}
+    here.on_change = heard.set
+    assert here.verify({"a": OLD, "b": OLD}).words.keys() == {"a", "b"}
     assert heard.wait(10)  # of b, which is not judged before a
-    assert here.see({"a": OLD, "b": OLD}).words.keys() == {"a", "b"}
+    assert here.verify({"a": OLD, "b": OLD}).words.keys() == {"a", "b"}
     go.set()
     found = known(here, a=OLD, b=OLD)
     told = "outputs do not agree: score 0.000, that of a is 1.000"
@@ -121,9 +121,9 @@ def test_a_first_unit_whose_pods_go_keeps_nobody_waiting(
     go, heard = Event(), Event()
     units["a"].answer = lambda given: given if go.wait(10) else None
     here = verifier(units, heard=heard)
-    here.see({"a": OLD, "b": OLD})
+    here.verify({"a": OLD, "b": OLD})
     assert heard.wait(10)
-    assert here.see({"b": OLD}).agree == {"b"}
+    assert here.verify({"b": OLD}).agree == {"b"}
     go.set()
 
 
@@ -133,11 +133,11 @@ def test_what_was_found_of_pods_that_are_gone_does_not_count(
     go, heard = Event(), Event()
     units["a"].answer = lambda given: given if go.wait(10) else None
     here = verifier(units, heard=heard)
-    here.see({"a": OLD})
-    here.see({})
+    here.verify({"a": OLD})
+    here.verify({})
     go.set()
     assert heard.wait(10)
-    assert here.see({}) == NOTHING
+    assert here.verify({}) == NOTHING
 
 
 def test_a_verdict_holds_while_a_pod_of_it_is_ready_and_not_longer(

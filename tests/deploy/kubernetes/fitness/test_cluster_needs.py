@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from circinus.deploy.kubernetes.fitness.api_server import OLDEST
 from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds, needs_of
-from circinus.deploy.kubernetes.fitness.server import OLDEST
 from circinus.pipelines.errors import InvalidInput
 
 CHART = Path(__file__).resolve().parents[4] / "deploy" / "chart"

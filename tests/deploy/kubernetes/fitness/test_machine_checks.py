@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.fitness.machines import checks_of
+from circinus.deploy.kubernetes.fitness.cluster import checks_of
 from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
 from circinus.deploy.kubernetes.names import MACHINE_TYPE, TIER
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from circinus.api.operator.claims import FINALIZER
-from circinus.api.operator.looking import Looks, everything
 from circinus.api.operator.objects import WatchedObjects
 from circinus.api.operator.queries import QueryBook
-from circinus.api.operator.telling import EventTeller
+from circinus.api.operator.reconciling import EventPublisher, ObjectReconciler, everything
 from circinus.api.phases import QueryPhase
 from circinus.deploy.kubernetes.api import Forbidden, Object
 from circinus.pipelines.backoff import Backoff
@@ -27,11 +26,11 @@ class Bench:
             cluster=self.cluster, clock=self.clock, on_change=lambda _: None
         )
         self.book = QueryBook(service=self.service)
-        self.looks = Looks(
+        self.reconciler = ObjectReconciler(
             cluster=self.cluster,
             objects=self.objects,
             book=self.book,
-            teller=EventTeller(cluster=self.cluster, identity="me", clock=self.clock),
+            publisher=EventPublisher(cluster=self.cluster, identity="me", clock=self.clock),
             clock=self.clock,
         )
 
@@ -40,7 +39,7 @@ class Bench:
         follow(self.objects, 1)
         self.book.read()
         self.cluster.writes.clear()
-        return self.looks.look(f"ns/{name}")
+        return self.reconciler.reconcile(f"ns/{name}")
 
 
 @pytest.fixture
@@ -54,15 +53,15 @@ def test_an_object_that_is_gone_is_nothing(bench: Bench) -> None:
     assert bench.look("never-there") is None
     follow(bench.objects, 1)
     bench.cluster.remove("a")
-    assert bench.looks.look("ns/a") is None  # the watch has not told yet
+    assert bench.reconciler.reconcile("ns/a") is None  # the watch has not told yet
     assert bench.service.queries == {}
 
 
 def test_an_object_that_is_not_ours_is_left_alone(bench: Bench) -> None:
-    bench.looks.ours = lambda found: found["metadata"]["name"] == "b"
+    bench.reconciler.ours = lambda found: found["metadata"]["name"] == "b"
     assert isinstance(bench.look(), float)
     assert (bench.cluster.writes, bench.service.queries, bench.cluster.events) == ([], {}, [])
-    bench.looks.ours = everything
+    bench.reconciler.ours = everything
     bench.look()
     assert list(bench.service.queries) == ["q-1"]
 
@@ -70,7 +69,7 @@ def test_an_object_that_is_not_ours_is_left_alone(bench: Bench) -> None:
 def test_an_object_is_held_before_it_has_a_query(bench: Bench) -> None:
     bench.service.down = True
     follow(bench.objects, 1)
-    bench.looks.look("ns/a")
+    bench.reconciler.reconcile("ns/a")
     assert bench.cluster.objects["ns/a"]["metadata"]["finalizers"] == [FINALIZER]
     bench.service.down = False
     bench.look()
@@ -90,7 +89,7 @@ def test_finalizers_of_others_stay(bench: Bench) -> None:
 def test_who_is_overtaken_writes_nothing_and_looks_again(bench: Bench) -> None:
     follow(bench.objects, 1)
     bench.cluster.put("a")
-    assert isinstance(bench.looks.look("ns/a"), Backoff)
+    assert isinstance(bench.reconciler.reconcile("ns/a"), Backoff)
     assert bench.service.queries == {}
     bench.look()
     assert bench.cluster.status("a")["observedGeneration"] == 2
@@ -106,7 +105,7 @@ def test_another_object_of_the_same_name_gets_no_status_of_the_one_before(bench:
             bench.cluster.put("a")
 
     bench.cluster.between = replaced
-    bench.looks.look("ns/a")
+    bench.reconciler.reconcile("ns/a")
     assert bench.cluster.status("a") == {}
 
 
@@ -129,14 +128,14 @@ def test_a_refused_spec_is_tried_ever_more_seldom(bench: Bench) -> None:
 
 def test_a_service_that_is_away_is_told_and_asked_for_nothing(bench: Bench) -> None:
     bench.look()
-    bench.looks.outage = "no service answers"
+    bench.reconciler.outage = "no service answers"
     bench.service.calls.clear()
     assert isinstance(bench.look(), Backoff)
     status = bench.cluster.status("a")
     assert (status["phase"], status["queryId"]) == ("queued", "q-1")
     assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "Unknown"
     assert bench.service.calls == ["list unfinished"]  # by the bench itself
-    bench.looks.outage = None
+    bench.reconciler.outage = None
     bench.look()
     status = bench.cluster.status("a")
     assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "False"
@@ -194,7 +193,7 @@ def test_a_deleted_object_waits_for_a_service_that_is_away(bench: Bench) -> None
     bench.cluster.remove("a")
     follow(bench.objects, 1)
     bench.service.down = True
-    assert isinstance(bench.looks.look("ns/a"), Backoff)
+    assert isinstance(bench.reconciler.reconcile("ns/a"), Backoff)
     assert "ns/a" in bench.cluster.objects
 
 

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from circinus.api.cli import app
-from circinus.deploy.kubernetes.benchmark_job import BenchmarkSettings, benchmark_job, name_of
+from circinus.deploy.kubernetes.fitness.benchmark_job import (
+    BenchmarkSettings,
+    benchmark_job,
+    name_of,
+)
 from circinus.pipelines.errors import InvalidInput
 
 SETTINGS = BenchmarkSettings(

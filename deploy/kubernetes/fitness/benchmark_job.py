@@ -9,10 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from circinus.deploy.kubernetes.api import FIELD_MANAGER, Object
-from circinus.deploy.kubernetes.images import version_of
-from circinus.deploy.kubernetes.locked_down import locked_down
-from circinus.deploy.kubernetes.names import COMPONENT, MANAGED_BY, QUERY
+from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.names import (
+    COMPONENT,
+    FIELD_MANAGER,
+    MANAGED_BY,
+    QUERY,
+    version_of,
+)
+from circinus.deploy.kubernetes.pod_template import locked_down
 from circinus.pipelines import checks
 
 _KEPT_S = 3600

@@ -1,7 +1,6 @@
-"""One look at one object: hold it, ask the service, write what changed, tell what happened.
+"""Reconciles one object: hold it, ask the service, write what changed, report what happened.
 
-Also the one place where an object is decided to be ours (`Looks.ours`): nothing is written to an
-object before that says so.
+Also the one place where an object is decided to be ours: nothing is written to it before.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from zlib import crc32
 from circinus.api.client import Refused
 from circinus.api.event_log import trouble
 from circinus.api.operator.claims import FINALIZER
+from circinus.api.operator.definition import GROUP, KIND, VERSION
 from circinus.api.operator.following import (
     REFUSED,
     Event,
-    SeenQuery,
+    QueryObject,
     Status,
     follow,
     release,
@@ -28,11 +28,43 @@ from circinus.api.operator.following import (
 )
 from circinus.api.operator.objects import WatchedObjects, path_of_object
 from circinus.api.operator.queries import QueryBook
-from circinus.api.operator.telling import EventTeller
 from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, Object
+from circinus.deploy.kubernetes.diagnosis import EventReporter
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
+
+_COMPONENT = "circinus-operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPublisher:
+    """Makes events of objects. Safe to share between threads."""
+
+    cluster: Cluster
+    identity: str  # who tells
+    clock: Clock
+
+    def publish(self, obj: Object, events: Iterable[Event]) -> None:
+        """Tell events of an object; what the cluster does not take is logged, and no trouble."""
+        reporter = EventReporter(component=_COMPONENT, instance=self.identity)
+        of = {**obj, "apiVersion": f"{GROUP}/{VERSION}", "kind": KIND}  # lists leave them out
+        for event in events:
+            try:
+                namespace = obj["metadata"]["namespace"]
+                path = f"/api/v1/namespaces/{namespace}/events"
+                document = reporter.event(
+                    of,
+                    event.reason,
+                    event.message,
+                    warning=event.warning,
+                    at_s=self.clock.timestamp(),
+                )
+                self.cluster.create(path, document)
+            except CircinusError as error:
+                uid = obj["metadata"]["uid"]
+                trouble(_LOG, "operator.event_not_told", uid=uid, event=event, reason=str(error))
+
 
 REST_S = 300.0
 """After so many seconds an object is looked at again of which nothing was heard."""
@@ -57,30 +89,30 @@ def everything(_: Object) -> bool:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Looks:
-    """Looks at objects. Safe to share between threads, which look at different objects."""
+class ObjectReconciler:
+    """Reconciles objects. Safe to share between threads, which take different objects."""
 
     cluster: Cluster
     objects: WatchedObjects
     book: QueryBook
-    teller: EventTeller
+    publisher: EventPublisher
     clock: Clock
     ours: Ours = everything
     outage: str | None = field(default=None, init=False)  # why the service cannot be asked
     _retired: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
-    def look(self, key: str) -> Backoff | float | None:
-        """Look at an object; give when to look again if nothing is heard of it; None: never."""
-        found = self.objects.get(key)
-        if found is None:
+    def reconcile(self, key: str) -> Backoff | float | None:
+        """Reconcile an object; return when to do so again without news of it; None: never."""
+        obj = self.objects.get(key)
+        if obj is None:
             return None
         try:
-            if not self.ours(found):
+            if not self.ours(obj):
                 return REST_S
-            if found["metadata"].get("deletionTimestamp"):
-                return self._let_go(found)
-            return self._follow(found)
+            if obj["metadata"].get("deletionTimestamp"):
+                return self._let_go(obj)
+            return self._follow(obj)
         except Absent:  # it went meanwhile: the watch is behind
             return None
         except Clash:  # so did somebody else: what they did is heard soon
@@ -91,78 +123,75 @@ class Looks:
             trouble(_LOG, "operator.refused", object=key, reason=str(error))
             return _SAID_NO
 
-    def _follow(self, found: Object) -> Backoff | float | None:
-        if FINALIZER not in (held := found["metadata"].get("finalizers") or []):
-            found = self._write(found, {"metadata": {"finalizers": [*held, FINALIZER]}})
-        seen = seen_of(found)
-        status, events, again = self._asked(seen)
-        self.teller.tell(found, self._untold(seen.uid, events))
-        document = status.document(seen.status, at=self.clock.timestamp())
-        if changed := {k: v for k, v in document.items() if seen.status.get(k) != v}:
-            found = self._write(found, {"status": changed}, part="/status")
-        self.teller.tell(found, transition(seen.status, document))
-        return again or _spread(REST_S, seen.uid)
+    def _follow(self, obj: Object) -> Backoff | float | None:
+        if FINALIZER not in (held := obj["metadata"].get("finalizers") or []):
+            obj = self._write(obj, {"metadata": {"finalizers": [*held, FINALIZER]}})
+        target = QueryObject.of(obj)
+        status, events, again = self._ask_service(target)
+        self.publisher.publish(obj, self._unreported(target.uid, events))
+        document = status.document(target.status, at=self.clock.timestamp())
+        if changed := {k: v for k, v in document.items() if target.status.get(k) != v}:
+            obj = self._write(obj, {"status": changed}, part="/status")
+        self.publisher.publish(obj, transition(target.status, document))
+        return again or _spread(REST_S, target.uid)
 
-    def _asked(self, seen: SeenQuery) -> tuple[Status, list[Event], Backoff | None]:
+    def _ask_service(self, target: QueryObject) -> tuple[Status, list[Event], Backoff | None]:
         """Return the status, what to tell, and when to ask again if not at rest."""
         if self.outage is not None:
-            return Status.unreachable(seen.generation, seen.status, self.outage), [], _UNHEARD
+            return (
+                Status.unreachable(target.generation, target.status, self.outage),
+                [],
+                _UNHEARD,
+            )
         try:
-            status, events = follow(seen, self.book)
+            status, events = follow(target, self.book)
         except Unavailable as error:
-            unreachable = Status.unreachable(seen.generation, seen.status, str(error))
+            unreachable = Status.unreachable(target.generation, target.status, str(error))
             return unreachable, [], _no_answer(error)
         except Refused as error:  # such as a token that the service does not know
-            trouble(_LOG, "operator.refused", uid=seen.uid, reason=str(error))
-            return Status.unreachable(seen.generation, seen.status, str(error)), [], _SAID_NO
+            trouble(_LOG, "operator.refused", uid=target.uid, reason=str(error))
+            return (
+                Status.unreachable(target.generation, target.status, str(error)),
+                [],
+                _SAID_NO,
+            )
         refused = status.facts["phase"] == REFUSED
         return status, events, _REFUSED_SPEC if refused else None
 
-    def _let_go(self, found: Object) -> Backoff | float | None:
+    def _let_go(self, obj: Object) -> Backoff | float | None:
         """Stop what an object asked for; it goes when nothing of it runs."""
-        held = found["metadata"].get("finalizers") or []
+        held = obj["metadata"].get("finalizers") or []
         if FINALIZER not in held:
             return None
-        if release(seen_of(found), self.book):
+        if release(QueryObject.of(obj), self.book):
             return _STOPPING
         rest = [name for name in held if name != FINALIZER]
-        self._write(found, {"metadata": {"finalizers": rest}})
+        self._write(obj, {"metadata": {"finalizers": rest}})
         return None
 
-    def _write(self, found: Object, change: Mapping[str, Any], part: str = "") -> Object:
+    def _write(self, obj: Object, change: Mapping[str, Any], part: str = "") -> Object:
         """Merge a change into an object; Clash if it was changed, or made anew, meanwhile."""
-        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         whole = {**change, "metadata": {**change.get("metadata", {}), **version}}
-        written = self.cluster.merge(f"{path_of_object(found)}{part}", whole)
+        written = self.cluster.merge(f"{path_of_object(obj)}{part}", whole)
         self.objects.wrote(written)
         return written
 
-    def _untold(self, uid: str, events: Iterable[Event]) -> Iterator[Event]:
+    def _unreported(self, uid: str, events: Iterable[Event]) -> Iterator[Event]:
         """Yield what was not told: a query that is slow to stop is stopped at every look."""
         for event in events:
             with self._lock:
-                told = (uid, event.message) in self._retired
+                known = (uid, event.message) in self._retired
                 self._retired[uid, event.message] = None
                 while len(self._retired) > _REMEMBERED:
                     self._retired.popitem(last=False)
-            if not told:
+            if not known:
                 yield event
 
 
 def _no_answer(error: Unavailable) -> Backoff:
     first_s = max(error.retry_after_s, 1.0)
     return Backoff(first_s=first_s, longest_s=max(first_s, _LONGEST_S))
-
-
-def seen_of(found: Mapping[str, Any]) -> SeenQuery:
-    """Return an object as the cluster has it."""
-    metadata = found["metadata"]
-    return SeenQuery(
-        uid=metadata["uid"],
-        generation=metadata["generation"],
-        spec=found.get("spec", {}),
-        status=found.get("status", {}),
-    )
 
 
 def _spread(seconds: float, uid: str) -> float:

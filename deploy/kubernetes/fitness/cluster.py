@@ -1,0 +1,201 @@
+"""All checks of a cluster, in the order in which somebody would set things right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from functools import partial
+
+from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object, collection_of
+from circinus.deploy.kubernetes.fitness.api_server import definition, namespace, rights, version
+from circinus.deploy.kubernetes.fitness.needs import TOLERATIONS, ClusterCheck, ClusterNeeds, State
+from circinus.deploy.kubernetes.names import TIER
+from circinus.deploy.kubernetes.nodes import NODES, pool_of, why_no_machine
+from circinus.deploy.kubernetes.resources import quantity
+from circinus.pipelines.errors import CircinusError
+
+Look = Callable[[Cluster, ClusterNeeds], Iterator[ClusterCheck]]
+
+
+def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[ClusterCheck]:
+    """Yield what was found of each need; a server that does not answer is the only finding then.
+
+    `wanted` is the definition of PipelineQuery of this release. Reads only.
+    """
+    try:
+        yield version(cluster)
+    except CircinusError as error:
+        remedy = "see to the way there: --kubeconfig, KUBECONFIG, the network, the credentials"
+        yield ClusterCheck("API server", "fail", str(error), remedy)
+        return
+    looks: dict[str, Look] = {
+        "namespace": namespace,
+        "rights": rights,
+        "definition": partial(definition, wanted=wanted),
+        "nodes": machines,
+        "cluster DNS": dns,
+        "storage": storage,
+    }
+    for name, each in looks.items():
+        try:
+            yield from each(cluster, needs)
+        except Forbidden as error:
+            yield ClusterCheck(name, "note", f"this account may not look: {error}")
+        except CircinusError as error:
+            yield ClusterCheck(name, "fail", str(error), "try again")
+
+
+_SHOWN = 5
+_DEVICES = ("nvidia.com/", "amd.com/", "gpu.intel.com/")
+_SIGNS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
+"""Labels of nodes that have a GPU, whether or not pods can ask for it."""
+_LABEL = f"kubectl label node NAME {TIER}="
+
+
+def machines(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+    """Check that each tier has nodes that our pods can run on, and tell of GPUs."""
+    return checks_of(cluster.listed_whole(NODES)["items"], needs)
+
+
+def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+    """Yield the same of nodes. Pure."""
+    stated = needs.tiers
+    if stated is None:
+        stated = dict.fromkeys(sorted({tier for node in nodes if (tier := _tier(node))}), 1)
+        if not stated:
+            told = f"none of the {len(nodes)} nodes carries the label {TIER}"
+            yield ClusterCheck("tiers", "fail" if needs.deploys else "note", told, f"{_LABEL}TIER")
+    of_pools: dict[str | None, list[Object]] = defaultdict(list)
+    for node in nodes:
+        of_pools[pool_of(node, stated)].append(node)
+    for pool, count in stated.items():
+        yield _pool(pool, count, of_pools[pool], needs)
+    if others := of_pools[None]:
+        told = f"{len(others)} are of no tier: {_listed(map(_name, others))}"
+        yield ClusterCheck("other nodes", "note", told, f"to use one: {_LABEL}TIER")
+    yield _gpus(nodes)
+
+
+def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) -> ClusterCheck:
+    least = {**needs.least, **needs.own.get(pool, {})}
+    why = {_name(node): why_no_machine(node, least, needs.tolerations) for node in nodes}
+    good = [name for name, reason in why.items() if not reason]
+    bad = [f"{name} {reason}" for name, reason in why.items() if reason]
+    told = f"{len(good)} of {len(why)} nodes count as machines"
+    if good:
+        told += f": {_listed(good)}"
+    if bad:
+        told += f"; {_listed(bad, '; ')}"
+    name = f"tier {pool}"
+    if not good:
+        state: State = "fail" if needs.deploys and stated > 0 else "note"
+        tier, _, kind = pool.partition("/")
+        label = f"{_LABEL}{tier}" + (f" circinus.io/machine-type={kind}" if kind else "")
+        tolerated = f"tolerate its taint with {TOLERATIONS}" if "taint" in told else "see to one"
+        return ClusterCheck(name, state, told, f"{tolerated}, or: {label}" if bad else label)
+    if len(good) < stated and not needs.discovers:
+        told += f"; the infrastructure says {stated}"
+        return ClusterCheck(name, "note", told, "discovery.enabled=true counts those there are")
+    return ClusterCheck(name, "ok", told)
+
+
+def _gpus(nodes: Iterable[Object]) -> ClusterCheck:
+    offered: dict[str, Decimal] = defaultdict(Decimal)
+    without = []
+    for node in nodes:
+        there = (node.get("status") or {}).get("allocatable") or {}
+        devices = {n: quantity(str(a)) for n, a in there.items() if n.startswith(_DEVICES)}
+        for name, amount in devices.items():
+            offered[name] += amount
+        labels = node["metadata"].get("labels") or {}
+        if any(labels.get(sign) == "true" for sign in _SIGNS) and not any(devices.values()):
+            without.append(_name(node))
+    told = ", ".join(f"{amount:f} {name}" for name, amount in sorted(offered.items()) if amount)
+    if without:
+        told = f"{told or 'none offered'}; {_listed(without)} has some that pods cannot ask for"
+        return ClusterCheck("GPUs", "note", told, "install the vendor's device plug-in there")
+    return ClusterCheck("GPUs", "ok", told or "none: plans use CPUs")
+
+
+def _name(node: Object) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _tier(node: Object) -> str | None:
+    tier: str | None = (node["metadata"].get("labels") or {}).get(TIER)
+    return tier
+
+
+def _listed(names: Iterable[str], separator: str = ", ") -> str:
+    every = sorted(names)
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return separator.join(every[:_SHOWN]) + more
+
+
+_DNS = (
+    ("kube-system", "k8s-app=kube-dns"),
+    ("openshift-dns", "kubernetes.io/service-name=dns-default"),
+)
+"""Namespace and label of the slices under which a cluster's DNS is found."""
+_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+
+
+def dns(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+    """Check that names of Services are resolved, by which the operator finds the service.
+
+    A cluster may resolve names by something that cannot be seen from here: a note, then.
+    """
+    if not needs.operates:
+        return
+    places = {collection_of("EndpointSlice", namespace): label for namespace, label in _DNS}
+    found = [cluster.listed(path, labelSelector=label)["items"] for path, label in places.items()]
+    slices = [each for items in found for each in items]
+    remedy = "" if needs.has_url else "if there is none, set operator.serviceUrl"
+    if not slices:
+        yield ClusterCheck("cluster DNS", "note", "none is seen under the usual names", remedy)
+        return
+    ends = [end for each in slices for end in each.get("endpoints") or []]
+    ready = sum((end.get("conditions") or {}).get("ready") is not False for end in ends)
+    told = f"{ready} of {len(ends)} of its pods are ready"
+    if ready:
+        yield ClusterCheck("cluster DNS", "ok", told)
+    else:
+        remedy = "kubectl -n kube-system describe pods -l k8s-app=kube-dns"
+        yield ClusterCheck("cluster DNS", "note" if needs.has_url else "fail", told, remedy)
+
+
+def storage(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+    """Check that the volume of the state can be had."""
+    if needs.claims and needs.installs:
+        yield _claim(cluster, needs) if needs.existing_claim else _class(cluster, needs)
+
+
+def _claim(cluster: Cluster, needs: ClusterNeeds) -> ClusterCheck:
+    name = needs.existing_claim
+    path = f"/api/v1/namespaces/{needs.namespace}/persistentvolumeclaims/{name}"
+    found = cluster.get(path)
+    if found is None:
+        words = f"there is no claim {name} in namespace {needs.namespace}"
+        return ClusterCheck("storage", "fail", words, "make it, or leave out existingClaim")
+    return ClusterCheck("storage", "ok", f"claim {name}, {found['status'].get('phase', 'new')}")
+
+
+def _class(cluster: Cluster, needs: ClusterNeeds) -> ClusterCheck:
+    wanted = needs.storage_class
+    if wanted == "-":
+        return ClusterCheck("storage", "ok", "a volume made by hand is asked for")
+    found = cluster.listed(_CLASSES)["items"]
+    names = [each["metadata"]["name"] for each in found]
+    default = [
+        each["metadata"]["name"]
+        for each in found
+        if (each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"
+    ]
+    if wanted in names or (default and not wanted):
+        return ClusterCheck("storage", "ok", f"storage class {wanted or default[0]}")
+    what = f"no storage class {wanted}" if wanted else "no default storage class"
+    remedy = "set persistence.storageClass or existingClaim, or persistence.enabled=false"
+    told = f"there is {what} (those there are: {', '.join(names) or 'none'})"
+    return ClusterCheck("storage", "fail", told, remedy)
