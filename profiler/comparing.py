@@ -54,7 +54,7 @@ class Comparisons:
         return not (known and operator.spec.calls)
 
     def learn(self, operator: Operator, done: Completed) -> bool:
-        """Take in a run; return whether a second one differed, of an operator not declared to."""
+        """Record a run; return whether a second one differed, of an operator not declared to."""
         if done.varies is None or operator.spec.draws:
             return False
         (self.unlike if done.varies else self.alike).add(operator.name)
@@ -113,7 +113,7 @@ class RememberedInputs:
     def learn(
         self, name: str, place: Place, content: str, first: Completed, again: Completed
     ) -> None:
-        """Take in two runs on the same inputs, of which the second may have been remembered."""
+        """Compare two runs on the same inputs, of which the second may have been remembered."""
         with self._lock:
             if _quicker(again.seconds, first.seconds):
                 self._met[name] += 1

@@ -95,7 +95,7 @@ class Journal(Protocol):
         """Return what was recorded of a configuration, in any order; empty for an unknown one."""
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """Keep a measurement; it is durable when this returns.
+        """Record a measurement; it is durable when this returns.
 
         A second record of the same configuration, input and draw replaces the first.
         """
@@ -114,7 +114,7 @@ class MemoryJournal:
         return tuple(self._records.get(configuration, {}).values())
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """Keep a measurement, see `Journal`."""
+        """Record a measurement in memory, see `Journal`."""
         self._records.setdefault(configuration, {})[measured.pair] = measured
 
 

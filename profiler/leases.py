@@ -138,7 +138,7 @@ class Leases(Protocol):
         """The times by which it counts."""
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
-        """Take in what a holder tells, and give it what it may have, as one step for all.
+        """Record the report of a holder and grant it what it may have, as one step for all.
 
         Who waited longest is served first: nobody gets what an older one waits for. Repeating a
         report is safe: at worst what has ended is counted twice. Unavailable if it cannot be

@@ -104,7 +104,7 @@ class Limiter:
             self._serve(now)
 
     def settle(self, ask: Ask, used: Usage, now: float) -> None:
-        """Take in what a call used that went and has ended."""
+        """Record what a call used that has ended."""
         spent = self._limited(Allowance(used.calls, used.tokens))
         self._under_way = self._under_way.minus(ask.most)
         left = ask.most.minus(spent).most(NO_ALLOWANCE)  # it may have used more than it said

@@ -171,7 +171,7 @@ class Profiler:
                     known.columns.correct(index, o, seconds, waited_s)
 
     def _notice(self) -> None:
-        """Go on as declared where operators were seen to draw: what was measured is of draw 0."""
+        """Declare operators that turned out to draw: what was measured is of draw 0."""
         graph = drawing_as(self.graph, self.comparisons.unlike)
         if graph is self.graph:
             return

@@ -84,7 +84,7 @@ class EntryStore(Protocol):
         """Return the entry; None when there is none, or none that is whole."""
 
     def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
-        """Keep an entry, unless it is not worth it or there is no room."""
+        """Store an entry, unless it is not worth it or there is no room."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class RateAdmission:
         return bool(reports)
 
     def settle(self, ticket: str, used: Mapping[str, Usage]) -> None:
-        """Take in what an attempt used by endpoint, once; unknown tickets have nothing."""
+        """Record what an attempt used by endpoint, once; unknown tickets have nothing."""
         with self.changed:
             pending = self._under_way.pop(ticket, None)
             if pending is None:
@@ -283,7 +283,7 @@ class AsyncRateGate:
         return Permit(operator=operator, most=most, ticket=pending.ticket)
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """Take in what an attempt used; waits for nothing."""
+        """Record what an attempt used, without waiting."""
         self._admission.settle(permit.ticket, used)
         self._tell()
 

@@ -165,7 +165,7 @@ class SpendingGate:
         self._over = over
 
     def ran(self, seconds: float) -> None:
-        """Take in that machines ran for so long: their dollars are not there for calls."""
+        """Charge seconds of machines: their dollars are not there for calls."""
         with self._changed:
             self._machine_s += seconds
 

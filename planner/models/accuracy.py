@@ -180,7 +180,7 @@ class AccuracyModel:
         return self._repeats >= self._repeats_at
 
     def observe(self, row: int, scores: FloatArray, inputs: IntArray | None = None) -> None:
-        """Take in all scores of a candidate, those known before included; no new ones: nothing.
+        """Learn all scores of a candidate, those known before included; no new ones: nothing.
 
         Where operators draw with the inputs that they are of, (n,).
         """

@@ -178,7 +178,7 @@ class KnobProcess:
         self._restart(self._chosen(range(len(self.kernel.variances))))
 
     def add(self, row: int, value: float, noise: FloatArray) -> None:
-        """Take in an observation of a candidate.
+        """Add an observation of a candidate.
 
         Its noise: the covariance with that of the observations so far, then its own variance,
         shape (n + 1,).

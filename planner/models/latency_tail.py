@@ -78,7 +78,7 @@ class LatencyTail:
         self._scout = np.zeros(0)
 
     def add(self, cells: Sequence[Hashable], work: Work) -> None:
-        """Take in work, in place of what was known of each operator's cell on fewer inputs."""
+        """Add work, in place of what was known of each operator's cell on fewer inputs."""
         if not self._cells:
             self._cells = [{} for _ in cells]
             self._runs = [{} for _ in cells]

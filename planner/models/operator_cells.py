@@ -181,7 +181,7 @@ class OperatorDollars:
         self._count = np.zeros(len(called), dtype=np.int64)
 
     def observe(self, cell: int, usd: FloatArray) -> None:
-        """Take in the dollars of n >= 1 inputs of a cell, those seen before included, (n,)."""
+        """Learn the dollars of n >= 1 inputs of a cell, those observed before included, (n,)."""
         if len(usd) <= self._count[cell] or not self._level[cell] > 0:
             return
         is_new = self._count[cell] == 0

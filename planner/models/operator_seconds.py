@@ -134,7 +134,7 @@ class SecondsModel:
             self.consider(one.mean_work, one.configuration)
 
     def observe(self, row: int, work: Work, latency_s: float) -> None:
-        """Take in the work of a configuration on all inputs it has met."""
+        """Learn the work of a configuration on all inputs it has met."""
         waiting = work.waiting
         for o, cells in enumerate(self._operators):
             cells.observe(row, work.operator_s[o], work.output_bytes[o], float(waiting[o]))
@@ -201,7 +201,7 @@ class SecondsModel:
         return np.asarray(np.maximum(paid, np.stack(shared).T * inputs))
 
     def consider(self, work: Work, configuration: Configuration) -> None:
-        """Look at the placements that are best for the average input of a configuration too."""
+        """Compose also for the placements that are best for a configuration's average input."""
         spots = self._all
         if self._callers is not None:
             spots = spots.where(self._callers, self._callers.called(configuration))

@@ -128,7 +128,7 @@ class Tally:
         self._not_run, self._not_run_s = 0, 0.0
 
     def pay(self, profile: Profile) -> None:
-        """Take in all that is known of a configuration; the newest replaces what was."""
+        """Charge the profile of a configuration, in place of its earlier one."""
         before = self._counted.get(profile.configuration, (0, 0, 0.0))
         now = (profile.runs, profile.saved_runs, profile.saved_s)
         self._counted[profile.configuration] = now
@@ -137,7 +137,7 @@ class Tally:
         self._saved_s += now[2] - before[2]
 
     def end_early(self, configuration: Configuration, operator_s: FloatArray) -> None:
-        """Take in that a configuration was decided by n >= 1 inputs, shape (operators, n)."""
+        """Credit a configuration that n >= 1 inputs decided, shape (operators, n)."""
         n, means = operator_s.shape[1], operator_s.mean(axis=1).tolist()
         cells = enumerate(lineage_cells(self._graph, configuration))
         for lineage, mean_s in zip(cells, means, strict=True):

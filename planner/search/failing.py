@@ -78,7 +78,7 @@ class Counting:
         self.end: Failure | None = None  # the first that ends planning
 
     def learn(self, profiles: Iterable[Profile]) -> None:
-        """Take in profiles as they were measured, the newest of a configuration counts."""
+        """Learn profiles as they were measured; the newest of a configuration counts."""
         for profile in profiles:
             self._profiles[profile.configuration] = profile
             ending = (failure for failure in profile.failures if failure.ends_planning)

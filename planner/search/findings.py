@@ -56,7 +56,7 @@ class Findings:
         return self.measured[number].inputs if number in self.measured else 0
 
     def fail(self, failed: FailedMeasurement) -> None:
-        """Take in that measuring a configuration failed: what it gave before is withdrawn."""
+        """Record a failed measurement: earlier plans of the configuration are withdrawn."""
         self.failed.append(failed)
         withdrawn = self.measured.pop(failed.number, None)
         if withdrawn is not None:
@@ -65,7 +65,7 @@ class Findings:
             self.plans = self._without(withdrawn)
 
     def observed(self, measured: Measured) -> Measured:
-        """Take in a measurement, and give what the strategy is told of it."""
+        """Record a measurement, and return it as the strategy observes it."""
         self.measured[measured.number] = measured
         cells = lineage_cells(self._setting.context.graph, measured.configuration)
         self.tail.add(cells, measured.work)

@@ -253,7 +253,7 @@ class _Search:
             self._learn(one, is_new=inputs == 0)
 
     def _draw(self) -> None:
-        """Go on as declared: operators answered equal inputs differently."""
+        """Declare that operators draw which answered equal inputs differently."""
         setting, drawing = self._bench.setting, _drawing(self._evaluator.graph)
         graph = setting.context.graph  # without what the query rules out
         self._undeclared += sorted(drawing - _drawing(graph))

@@ -35,7 +35,7 @@ class Rounds:
         return self._calls_usd is not None
 
     def finish(self, because: str = "") -> None:
-        """Go on to the front."""
+        """Turn to the front: the cheapest plan is no longer searched for."""
         self._calls_usd, self._own_s = self.account.evaluator.calls_usd, self.account.own_s
         self.because = because
 

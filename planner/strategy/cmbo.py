@@ -131,7 +131,7 @@ class Cmbo(Ruled):
         return self._most_useful()
 
     def observe(self, number: int, measured: Measured | None) -> None:
-        """Take in a measurement; a failed one only ends the configuration's candidacy."""
+        """Learn a measurement; a failed one only ends the configuration's candidacy."""
         self._done.add(number)
         if number in self._position:
             self._open[self._position[number]] = False
@@ -303,7 +303,7 @@ class WarmStart:
     def learn(
         self, position: int, figures: tuple[float, float], own: tuple[float, float] | None
     ) -> None:
-        """Take in accuracy and log of latency that a candidate gave.
+        """Learn accuracy and log of latency of a candidate.
 
         `own` is what the query's own models had predicted; None: there were none.
         """

@@ -149,7 +149,7 @@ class MultiFidelity:
         return int(self._openness(plans, predictions).undecided.sum())
 
     def observe(self, number: int, measured: Measured | None) -> None:
-        """Take in a measurement; a failed one only ends the configuration's candidacy."""
+        """Learn a measurement; a failed one only ends the configuration's candidacy."""
         pool, context = self._pool, self._setting.context
         row = pool.position[number]
         is_new = not pool.met[row]
@@ -381,7 +381,7 @@ class _Pool:
         return next(int(row) for row in self._order if left[row])
 
     def observe(self, row: int, scores: FloatArray | None) -> None:
-        """Take in the scores on all inputs that a row has met; None: it failed."""
+        """Record the scores on all inputs that a row has met; None: it failed."""
         self.tried[row] = True
         self.unknown[row] = scores is not None and len(scores) < self._measurable
         if scores is not None:

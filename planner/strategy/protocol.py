@@ -234,7 +234,7 @@ class Strategy(Protocol):
         """
 
     def observe(self, number: int, measured: Measured | None) -> None:
-        """Take in what a configuration gave; None: measuring failed, it gave nothing."""
+        """Learn the measurement of a configuration; None: it failed."""
 
     def judged(self, number: int, measured: Measured) -> Judgement:
         """Return whether a configuration is accurate enough, by all that was observed.

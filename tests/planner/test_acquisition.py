@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.accuracy import Accuracies
@@ -147,3 +148,12 @@ def test_the_chance_to_be_shown_is_that_of_a_normal_step() -> None:
 def test_one_looks_ahead_from_the_fewest_inputs_to_all_that_there_are() -> None:
     assert targets(16, 100).tolist() == [16, 26, 42, 68, 100]
     assert targets(16, 10).tolist() == [10]
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [("candidates", 0), ("first", 0), ("step", 0), ("minimum", 1), ("confidence", 0.5)],
+)
+def test_a_setting_outside_its_bounds_is_refused(field: str, bad: float) -> None:
+    with pytest.raises(InvalidInput, match=rf"multi_fidelity\.{field} must be"):
+        MultiFidelitySettings(**{field: bad})  # type: ignore[arg-type]  # one bad field

@@ -20,6 +20,7 @@ from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo, SloState
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import search
+from tests.contracts.test_drawing_evaluator import over_a_trace, over_operators
 from tests.oracles.drawn import FlippingEvaluator
 
 PLANS = int(os.environ.get("CIRCINUS_TEST_PLANS", "30"))
@@ -92,3 +93,20 @@ def test_plans_shown_as_met_hold() -> None:
 def test_of_plans_shown_as_met_at_most_one_in_a_hundred_is_not() -> None:
     counted, wrong = untrue(PLANS, itertools.count(10_000))
     assert wrong <= counted / 100
+
+
+ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
+
+
+def test_a_search_over_a_trace_of_draws_finds_and_pays_what_one_over_operators_does() -> None:
+    query = Query(
+        pipeline="flipping",
+        slo=Slo(accuracy=0.2, latency_s=10.0),
+        limits=PlanningLimits(profiling_s=1000.0),
+    )
+    real, replayed = search(query, ONE, over_operators()), search(query, ONE, over_a_trace())
+    assert real.plans
+    assert [plan.configuration for plan in real.plans] == [
+        plan.configuration for plan in replayed.plans
+    ]
+    assert real.inputs == replayed.inputs > 5  # more than there are inputs: drawn again

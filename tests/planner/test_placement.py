@@ -2,12 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import OperatorSpec
+from circinus.planner.deployment.pareto import diverse, undominated
 from circinus.planner.deployment.placement import placements
 from tests.oracles.synthetic import chain
 
@@ -56,3 +59,25 @@ def test_more_operators_at_once_than_share_steps_fit_no_machine() -> None:
     wide = PipelineGraph(name="wide", operators=tuple(OperatorSpec(name=n) for n in names))
     with pytest.raises(InvalidInput, match="at most 20 operators at once"):
         placements(wide, PRESETS["one-tier"])
+
+
+_TABLES = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30)
+
+
+@given(_TABLES)
+def test_the_front_is_what_comparing_all_pairs_leaves(rows: list[tuple[int, int, int]]) -> None:
+    table = np.array(rows, dtype=float)
+    front = set(undominated(table).tolist())
+    for i, row in enumerate(table):
+        beaten = ((table <= row).all(axis=1) & (table < row).any(axis=1)).any()
+        earlier = (table[:i] == row).all(axis=1).any()
+        assert (i in front) == (not beaten and not earlier)
+
+
+@given(_TABLES, st.integers(3, 8))
+def test_a_bounded_set_keeps_the_extremes(rows: list[tuple[int, int, int]], most: int) -> None:
+    table = np.array(rows, dtype=float)
+    kept = diverse(table, most, extremes=3)
+    assert len(kept) == min(most, len(table))
+    assert len(set(kept.tolist())) == len(kept)
+    assert (table[kept].min(axis=0) == table.min(axis=0)).all()
