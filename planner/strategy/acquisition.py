@@ -22,7 +22,7 @@ from scipy.special import log_ndtr, ndtri
 
 from circinus.pipelines import checks
 from circinus.pipelines.model.configuration import IndexArray
-from circinus.pipelines.model.profile import FloatArray
+from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.pipelines.model.query import PlanningContext
 from circinus.pipelines.model.shares import SHARE_STEP
 from circinus.pipelines.model.slo import Slo
@@ -31,6 +31,7 @@ from circinus.planner.models.accuracy import Accuracies
 from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.operator_seconds import Seconds
 from circinus.planner.models.score_noise import score_variance, worth
+from circinus.planner.strategy.protocol import SearchSetting
 
 _LONGER_LOOKS = 400  # candidates that are looked at further ahead than `minimum`
 _TINY = 1e-12
@@ -254,3 +255,40 @@ def _most_usd_per_hour(context: PlanningContext) -> float:
     hour = inf if slo.cost_usd_per_hour is None else slo.cost_usd_per_hour
     thousand = slo.cost_usd_per_1000_requests
     return hour if thousand is None else min(hour, thousand / 1000 * rate * _SECONDS_PER_HOUR)
+
+
+def log_saving(seconds: Seconds, best_cost: float, duration_s: float) -> FloatArray:  # (C,)
+    """Return the log of the US dollars that a plan cheaper than the best should save."""
+    with np.errstate(divide="ignore"):
+        return np.log(seconds.expected_saving(best_cost) * duration_s / _SECONDS_PER_HOUR)
+
+
+def chance_of(
+    setting: SearchSetting, predictions: Predictions, rows: BoolArray, *, widened: float = 1.0
+) -> float:
+    """Return a bound on the chance that any of some candidates, shape (C,), meets the SLOs.
+
+    By Boole's inequality, deviations so many times as large.
+    """
+    known = predictions.accuracies
+    above = known.mean - setting.slo.accuracy
+    accurate = log_ndtr(above / (widened * np.sqrt(known.variance)))
+    allowed = log_allowed(setting.context, predictions, widened=widened)
+    return min(float(np.exp((accurate + allowed)[rows]).sum()), 1.0)
+
+
+def log_allowed(
+    context: PlanningContext, predictions: Predictions, *, widened: float = 1.0
+) -> FloatArray:  # (C,)
+    """Return the log of the chance that a deployment meets the SLOs of latency and cost."""
+    cheap = log_affordable(context, predictions.seconds, widened=widened)
+    return np.asarray(log_fast(context, predictions, widened=widened) + cheap)
+
+
+def log_fast(
+    context: PlanningContext, predictions: Predictions, *, widened: float = 1.0
+) -> FloatArray:  # (C,)
+    """Return the log of the chance that a deployment meets the SLO of latency."""
+    seconds = predictions.seconds
+    deviation = widened * np.sqrt(seconds.log_variance + _TINY)
+    return np.asarray(log_ndtr((log(context.slo.latency_s) - seconds.log_latency) / deviation))

@@ -10,13 +10,12 @@ worth that, what may belong to the front is finished (`planner.strategy.front`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from math import inf, log
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.latency import Work
@@ -31,8 +30,12 @@ from circinus.planner.strategy.acquisition import (
     Acquisition,
     MultiFidelitySettings,
     Predictions,
+    chance_of,
     least_costs,
     log_affordable,
+    log_allowed,
+    log_fast,
+    log_saving,
 )
 from circinus.planner.strategy.front import FrontCandidate, Openness, openness
 from circinus.planner.strategy.protocol import Judgement, Measured, Proposal, SearchSetting
@@ -109,19 +112,21 @@ class MultiFidelity:
         if not self._accuracy.observations and not len(pool.recalled):
             return Proposal(number=pool.numbers[pool.first(left)], inputs=1)
         predictions = self._predicted(under_way)
-        weight = log_affordable(self._setting.context, predictions.seconds) + self._log_saving(
-            predictions
-        )
+        weight = log_affordable(self._setting.context, predictions.seconds)
+        if self._best_cost is not None:
+            duration_s = self._setting.context.query.duration_s or self._settings.horizon_s
+            weight = weight + log_saving(predictions.seconds, self._best_cost, duration_s)
         utility, inputs = self._acquisition.valued(predictions, np.flatnonzero(left), weight)
         if self._best_cost is not None:
-            utility = np.where(utility > self._log_price, utility, -inf)
+            price = log(usd_per_s(self._setting.context))  # of a second of profiling
+            utility = np.where(utility > price, utility, -inf)
         best = int(np.argmax(utility))
         if utility[best] == -inf and self._best_cost is not None:
             return None
         if utility[best] == -inf:  # no bound on cost that no deployment keeps is worth measuring
             return Proposal(number=pool.numbers[best], inputs=int(pool.met[best]) + 1, chance=0.0)
         # The last configurations that may be measured are left where they are hardly worth it.
-        if self._limited and self._chance_of(self._open(), predictions, widened=1.0) < _HARDLY:
+        if self._limited and chance_of(self._setting, predictions, self._open()) < _HARDLY:
             return None
         goal = self._next_inputs(best, int(inputs[best]))
         return Proposal(number=pool.numbers[best], inputs=goal, chance=self._chance(predictions))
@@ -134,7 +139,9 @@ class MultiFidelity:
         worth = np.where(left, self._openness(plans, predictions).worth, 0.0)
         if not worth.any():
             return None
-        goals = self._whole(predictions)
+        # All inputs finish a configuration; then, where operators draw, further draws do.
+        once, every = self._setting.population, self._setting.measurable
+        goals = np.where(predictions.met < once, once, every)
         best = int(np.argmax(worth / (self._acquisition.seconds_to(goals, predictions) + _TINY)))
         inputs = self._next_inputs(best, int(goals[best]), _FINISHING_PART)
         return Proposal(number=self._pool.numbers[best], inputs=inputs)
@@ -145,7 +152,10 @@ class MultiFidelity:
             return None
         predictions = self._predicted()
         if self._elsewhere and self._pool.unknown.any():
-            predictions = replace(predictions, seconds=self._seconds_there())
+            predictions = replace(
+                predictions,
+                seconds=_relearnt(self._seconds_model(), self._setting, self._pool, self._works),
+            )
         return int(self._openness(plans, predictions).undecided.sum())
 
     def observe(self, number: int, measured: Measured | None) -> None:
@@ -192,21 +202,6 @@ class MultiFidelity:
         other._setting, other._elsewhere = setting, True
         return other
 
-    def _seconds_there(self) -> Seconds:
-        """Return what was observed of seconds, where objectives or machines are others."""
-        setting, rows = self._setting, list(self._works)
-        model = self._seconds_model()
-        configurations = [setting.space.configuration(self._pool.numbers[row]) for row in rows]
-        works = [self._works[row] for row in rows]
-        latencies = setting.least_latencies(configurations, works).tolist()
-        for row, configuration, work, latency_s in zip(
-            rows, configurations, works, latencies, strict=True
-        ):
-            model.consider(work, configuration)
-            model.observe(row, work, latency_s)
-        model.refit()
-        return model.predict()
-
     def _enough(self, row: int, measured: Measured, known: Accuracies) -> bool:
         settings, slo, population = self._settings, self._setting.slo, self._setting.population
         if (
@@ -245,7 +240,7 @@ class MultiFidelity:
             mean=predictions.accuracies.mean,
             variance=predictions.accuracies.variance,
             least_cost=least_costs(setting.context, predictions.seconds),
-            allowed=np.exp(self._log_allowed(predictions)),
+            allowed=np.exp(log_allowed(setting.context, predictions)),
             unknown=pool.unknown,
             met=pool.met.astype(float),
             scored=pool.scored,
@@ -254,11 +249,6 @@ class MultiFidelity:
         rows = [pool.position[setting.space.number(plan.configuration)] for plan in plans]
         costs = [hourly(setting.context, plan) for plan in plans]
         return openness(known, plans, costs, rows, setting.slo.accuracy)
-
-    def _whole(self, predictions: Predictions) -> IndexArray:  # (C,)
-        """Return how many inputs finish each; then, where operators draw, further draws."""
-        once, every = self._setting.population, self._setting.measurable
-        return np.where(predictions.met < once, once, every)
 
     def _predicted(self, under_way: Sequence[Proposal] = ()) -> Predictions:
         if self._predictions is None:
@@ -276,20 +266,6 @@ class MultiFidelity:
             paid = self._seconds.paid_once(paid, self._pool.position[proposal.number], inputs)
         return replace(self._predictions, seconds=replace(self._predictions.seconds, paid=paid))
 
-    def _log_saving(self, predictions: Predictions) -> FloatArray:  # (C,)
-        """Return the log of the US dollars that a cheaper plan should save; 0: none yet."""
-        if self._best_cost is None:
-            return np.zeros(len(predictions.met))
-        saved = predictions.seconds.expected_saving(self._best_cost)
-        duration = self._setting.context.query.duration_s or self._settings.horizon_s
-        with np.errstate(divide="ignore"):
-            return np.log(saved * duration / _SECONDS_PER_HOUR)
-
-    @property
-    def _log_price(self) -> float:
-        """Log of US dollars per second of profiling."""
-        return log(usd_per_s(self._setting.context))
-
     def _next_inputs(self, row: int, wanted: int, part: int = _STEP_PART) -> int:
         settings, met = self._settings, int(self._pool.met[row])
         if not settings.fidelities:
@@ -297,14 +273,11 @@ class MultiFidelity:
         if met == 0:
             return min(wanted, settings.first)
         # Of few inputs every one may tell; fewer would take longer to weigh than to run.
-        least = max(1, met // _STEP_PART, self._quick(row))
+        input_s = float(self._predicted().seconds.hoped_s[row].sum())
+        quick = int(_DECISION_S / max(input_s, _TINY))  # inputs run while one decision is made
+        least = max(1, met // _STEP_PART, quick)
         step = max(settings.step, met // part, least)
         return min(max(min(wanted, met + step), met + least), self._setting.measurable)
-
-    def _quick(self, row: int) -> int:
-        """Return how many inputs of a configuration are run while one decision is made."""
-        input_s = float(self._predicted().seconds.hoped_s[row].sum())
-        return int(_DECISION_S / max(input_s, _TINY))
 
     def _chance(self, predictions: Predictions) -> float | None:
         """Return a bound on the chance of any other; None before every knob value was met.
@@ -315,41 +288,38 @@ class MultiFidelity:
         pool = self._pool
         if not pool.whole or not pool.all_values_met:
             return None
-        if self._all_are_slow(predictions):
+        if _all_are_slow(self._setting, pool, predictions, self._settings.minimum):
             return 0.0
         # None is ruled out by the models alone, however little they give it.
-        return max(self._chance_of(pool.unknown, predictions, widened=2.0), _TINY)
+        return max(chance_of(self._setting, predictions, pool.unknown, widened=2.0), _TINY)
 
-    def _chance_of(self, rows: BoolArray, predictions: Predictions, *, widened: float) -> float:
-        known, slo = predictions.accuracies, self._setting.slo
-        above = known.mean - slo.accuracy
-        accurate = log_ndtr(above / (widened * np.sqrt(known.variance)))
-        allowed = self._log_allowed(predictions, widened=widened)
-        return min(float(np.exp((accurate + allowed)[rows]).sum()), 1.0)
 
-    def _log_allowed(
-        self, predictions: Predictions, *, widened: float = 1.0
-    ) -> FloatArray:  # (C,)
-        """Return the log of the chance that a deployment meets the SLOs of latency and cost."""
-        cheap = log_affordable(self._setting.context, predictions.seconds, widened=widened)
-        return np.asarray(self._log_fast(predictions, widened=widened) + cheap)
+def _relearnt(
+    model: SecondsModel, setting: SearchSetting, pool: _Pool, works: Mapping[int, Work]
+) -> Seconds:
+    """Return predictions of a new model that observed works, by row of the pool, in a setting."""
+    configurations = [setting.space.configuration(pool.numbers[row]) for row in works]
+    latencies = setting.least_latencies(configurations, list(works.values())).tolist()
+    for (row, work), configuration, latency_s in zip(
+        works.items(), configurations, latencies, strict=True
+    ):
+        model.consider(work, configuration)
+        model.observe(row, work, latency_s)
+    model.refit()
+    return model.predict()
 
-    def _all_are_slow(self, predictions: Predictions) -> bool:
-        """Return whether every configuration was run, and none is in time on any machines.
 
-        What future inputs would take is shown by all examples, whatever they say.
-        """
-        pool, setting = self._pool, self._setting
-        least = min(self._settings.minimum, setting.population)
-        if setting.is_ahead or (pool.met < least).any():
-            return False
-        fast = np.exp(self._log_fast(predictions, widened=2.0))
-        return bool(fast[pool.unknown].sum() < _NEVER)
+def _all_are_slow(
+    setting: SearchSetting, pool: _Pool, predictions: Predictions, minimum: int
+) -> bool:
+    """Return whether every configuration was run, and none is in time on any machines.
 
-    def _log_fast(self, predictions: Predictions, *, widened: float) -> FloatArray:  # (C,)
-        seconds, bound_s = predictions.seconds, self._setting.slo.latency_s
-        deviation = widened * np.sqrt(seconds.log_variance + _TINY)
-        return np.asarray(log_ndtr((log(bound_s) - seconds.log_latency) / deviation))
+    What future inputs would take is shown by all examples, whatever they say.
+    """
+    if setting.is_ahead or (pool.met < min(minimum, setting.population)).any():
+        return False
+    fast = np.exp(log_fast(setting.context, predictions, widened=2.0))
+    return bool(fast[pool.unknown].sum() < _NEVER)
 
 
 class _Pool:
