@@ -46,7 +46,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PlacementOption:
     """A plan that a query could be placed with."""
 
     plan: int  # index of it
@@ -56,9 +56,9 @@ class Option:
 
 def options_of(
     arrays: PlanArrays, charge: FloatArray, queries: Sequence[int]
-) -> dict[int, list[Option]]:
+) -> dict[int, list[PlacementOption]]:
     """Return the plans of some queries, the least charged first; of plans with equal items one."""
-    found: dict[int, list[Option]] = {}
+    found: dict[int, list[PlacementOption]] = {}
     first = arrays.first.tolist()
     for query in queries:
         start, end = first[query], first[query + 1]
@@ -68,10 +68,10 @@ def options_of(
         tiers, parts = arrays.item_tier[span].tolist(), arrays.item_parts[span].tolist()
         items = list(zip(tiers, parts, strict=True))
         money = charge[start:end].tolist()
-        unlike: dict[Items, Option] = {}
+        unlike: dict[Items, PlacementOption] = {}
         for i in sorted(range(end - start), key=money.__getitem__):
             asked = tuple(items[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]])
-            unlike.setdefault(asked, Option(start + i, asked, money[i]))
+            unlike.setdefault(asked, PlacementOption(start + i, asked, money[i]))
         found[query] = list(unlike.values())
     return found
 
@@ -81,7 +81,7 @@ class Stakes:
     """What there is to win."""
 
     benefit: Mapping[int, float]  # query -> benefit of serving it. Only these queries are moved
-    options: Mapping[int, Sequence[Option]]  # query -> its plans, the least charge first
+    options: Mapping[int, Sequence[PlacementOption]]  # query -> its plans, the least charge first
     # query -> where it runs, for those that may be moved
     home: Mapping[int, Placed]
     # what a move costs, in parts of the benefit: leaving a query exactly where it is wins it

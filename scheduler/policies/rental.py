@@ -28,7 +28,7 @@ from circinus.scheduler.compiled.placement import Placed, Placement
 from circinus.scheduler.policies.filling import keep_running
 from circinus.scheduler.policies.improvement import (
     Effort,
-    Option,
+    PlacementOption,
     RandomDraws,
     options_of,
     ruin_and_recreate,
@@ -170,7 +170,7 @@ class _Emptier:
                 if self._placement.place(query, option.plan, option.items):
                     break
 
-    def _added(self, option: Option, price: Sequence[float]) -> float:
+    def _added(self, option: PlacementOption, price: Sequence[float]) -> float:
         """Return about what a plan adds: calls, shares, and part of each machine it opens."""
         added = 1e-9 + self._calls[option.plan]
         for tier, parts in option.items:

@@ -32,7 +32,6 @@ DISTANCES = tuple(
 """SLO minus true mean: negative ones should end above."""
 
 _ESTIMATE_INPUTS = 50  # the variance of the estimate is compared after: the paper's fewest
-_LABELLED = 0.05  # least distance with a label
 _CAPTION = (
     "Inputs used (mean over profiles) by the distance of the accuracy SLO from the true mean. "
     "Solid: random order; dashed: stratified."
@@ -184,8 +183,8 @@ def picture(rows: Sequence[ProfilingRow]) -> Figure:
     places = [axes for row in grid_ for axes in row]
     for axes, ((trace,), of) in zip(places, traces.items(), strict=False):
         axes.set(title=trace, xlabel="accuracy SLO less the true mean", ylabel="inputs")
-        axes.set_ylim(bottom=0)
         _draw(axes, [row for row in of if row.profiles])
+        axes.set_ylim(bottom=0)
     for axes in places[len(traces) :]:
         axes.remove()
     return figure
@@ -201,8 +200,8 @@ def _draw(axes: Axes, rows: Sequence[ProfilingRow]) -> None:
             linestyle="-" if sampling == "random" else "--",
             label=rule if sampling == "random" else f"{rule}, {sampling}",
         )
-    distances = sorted({row.slo_distance for row in rows if abs(row.slo_distance) >= _LABELLED})
-    axes.set_xscale("symlog", linthresh=_LABELLED)  # near distances are many
+    distances = sorted({row.slo_distance for row in rows})
+    axes.set_xscale("symlog", linthresh=DISTANCES[1], linscale=0.3)  # near distances are many
     axes.set_xticks(distances, [f"{distance:+g}" for distance in distances])
     axes.minorticks_off()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from typing import Literal
 
 import matplotlib as mpl
 from cycler import cycler
@@ -55,6 +56,14 @@ def panels(
     """Return a figure with rows of panels, each so many inches wide and high."""
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False).tolist()
+
+
+def logarithmic(axes: Axes, side: Literal["x", "y"]) -> None:
+    """Scale a side of a panel logarithmically, its ticks plain numbers."""
+    axes.set(**{f"{side}scale": "log"})
+    axis = axes.xaxis if side == "x" else axes.yaxis
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
 
 
 def svg(figure: Figure) -> str:

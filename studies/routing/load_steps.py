@@ -17,7 +17,7 @@ from circinus.scheduler.routing.routers import EvenRouter
 from circinus.scheduler.routing.series import RouteRecorder
 from circinus.scheduler.routing.simulated import RouteScenario, simulated
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
-from circinus.studies.report.charts import COLOURS, panels
+from circinus.studies.report.charts import COLOURS, logarithmic, panels
 from circinus.studies.report.tables import grouped
 
 LOADS = tuple(tenth / 10 for tenth in range(1, 14))
@@ -64,8 +64,8 @@ def picture(rows: Sequence[LoadStepRow], late_s: float) -> Figure:
     """Draw figure 4: throughput, latency and use of one unit over the load."""
     figure, [[throughput], [latency], [use]] = panels(3, width=9, height=2.8)
     throughput.set(title="throughput", ylabel="served, requests/s")
-    latency.set(title="latency", ylabel="95th percentile, s", yscale="log")
-    latency.yaxis.set_major_formatter("{x:g}")
+    latency.set(title="latency", ylabel="95th percentile, s")
+    logarithmic(latency, "y")
     use.set(title="use", ylabel="part that is busy")
     columns = {"served_per_s": throughput, "p95_s": latency, "busy": use}
     breaking = breaking_points(rows, late_s)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from circinus.scheduler.routing.series import RouteSeries
 from circinus.scheduler.routing.simulated import RouteScenario
-from circinus.studies.report.charts import COLOURS, panels
+from circinus.studies.report.charts import COLOURS, logarithmic, panels
 
 _MINUTE_S = 60.0
 _INK, _GREY = "black", COLOURS[-1]
@@ -70,8 +70,7 @@ def _draw(run: RecordedRun, column: Sequence[Axes]) -> None:
     throughput.plot(at, demand, "--", color=_INK, label="demand")
     latency.plot(at, series.p50_s[shown], ":", color=_INK, label="median of all")
     latency.axhline(scenario.late_s, color=_GREY, linestyle="--", label="late beyond")
-    latency.set_yscale("log")
-    latency.yaxis.set_major_formatter("{x:g}")
+    logarithmic(latency, "y")
     late.plot(at, series.late[shown] / series.bucket_s, color=_INK, label="late")
     late.plot(at, series.lost[shown] / series.bucket_s, color=_GREY, label="never served")
     for axes in column:

@@ -299,4 +299,11 @@ def _draw(axes: Axes, figures: Sequence[tuple[Line, float, float]], least: float
             ticks.append(size)
     axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(lambda y, _: ("≤ " if y <= least * 1.01 else "") + f"{y:g}")
+    axes.yaxis.set_major_formatter(lambda y, _: _label(y, least))
+
+
+def _label(y: float, least: float) -> str:
+    """Return the label of a tick; the one at `least` says that lower values are drawn there."""
+    if y < least * 0.99:
+        return ""
+    return f"≤ {y:g}" if y < least * 1.01 else f"{y:g}"

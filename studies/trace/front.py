@@ -16,7 +16,7 @@ from circinus.pipelines.model.configuration import Configuration, ConfigurationS
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.deployment.pareto import undominated
-from circinus.studies.report.charts import COLOURS, panels
+from circinus.studies.report.charts import COLOURS, logarithmic, panels
 from circinus.studies.report.tables import markdown_lines
 
 
@@ -81,9 +81,9 @@ def picture(found: Tradeoff) -> Figure:
     axes.step(latency_ms[front], found.accuracy[front], "o-", where="post", color=COLOURS[1])
     count = f"{len(found.accuracy)} configurations, {len(found.front)} that nobody dominates"
     axes.set_title(f"{found.graph.name}: {count}")
-    axes.set(xscale="log", xlabel="mean latency, ms", ylabel=f"mean {found.graph.metric}")
+    axes.set(xlabel="mean latency, ms", ylabel=f"mean {found.graph.metric}")
     axes.set_ylim(0, 1)
-    axes.xaxis.set_major_formatter("{x:g}")
+    logarithmic(axes, "x")
     return figure
 
 
