@@ -12,13 +12,14 @@ import numpy as np
 
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
-from circinus.deploy.runtime.ramp_targets import endpoint_target, unit_target
 from circinus.deploy.runtime.ramping import (
     Ramped,
     RampObserver,
     RampSettings,
     RampTarget,
+    endpoint_target,
     ramped,
+    unit_target,
 )
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock

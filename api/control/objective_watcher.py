@@ -27,7 +27,7 @@ from circinus.api.use_cases.objectives import (
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.requests import RequestWindows
 from circinus.api.use_cases.scheduling import ScaledTier, Served, Target
-from circinus.deploy.runtime.observed import SeenRequests
+from circinus.deploy.runtime.report import DeploymentReport
 from circinus.pipelines.model.profile import FloatArray
 
 LOOK_S = 1.0
@@ -50,12 +50,12 @@ class ObjectiveWatcher:
     async def tick(self) -> None:
         """Look once; tell what has changed."""
         target = self.target()
-        found = await self.deployer.seen_requests()
         served = {} if target is None else target.served
+        every = await self.deployer.reports()
         # While another plan starts, requests are those of the plan before.
-        seen = {q: each for q, each in found.items() if _is_of(served.get(q), each)}
-        scores = {q: self.windows.scores(q, each.plan_id) for q, each in seen.items()}
-        now, news = await asyncio.to_thread(self._look, served, seen, scores)
+        reports = {q: each for q, each in every.items() if _is_of(served.get(q), each)}
+        scores = {q: self.windows.scores(q, each.plan_id) for q, each in reports.items()}
+        now, news = await asyncio.to_thread(self._look, served, reports, scores)
         for gone in self.now.keys() - now.keys():
             del self.now[gone]
         self.now.update(now)
@@ -65,14 +65,14 @@ class ObjectiveWatcher:
     def _look(
         self,
         served: Mapping[str, Served],
-        seen: Mapping[str, SeenRequests],
+        reports: Mapping[str, DeploymentReport],
         scores: Mapping[str, FloatArray],
     ) -> tuple[dict[str, ObservedObjectives], list[NewEvent]]:
         clock = self.parts.clock
         before, self._overloads = self._overloads, {}
         now: dict[str, ObservedObjectives] = {}
         news: list[NewEvent] = []
-        for query_id, each in seen.items():
+        for query_id, each in reports.items():
             known = before.get(query_id, FollowedOverload())
             why = self._too_much(served[query_id], each)
             self._overloads[query_id] = after = known.after(why, clock.now(), self.overload)
@@ -82,13 +82,13 @@ class ObjectiveWatcher:
         self._told = {q: told for q, told in self._told.items() if q in now}
         return now, news
 
-    def _too_much(self, served: Served, seen: SeenRequests) -> str:
+    def _too_much(self, served: Served, report: DeploymentReport) -> str:
         # A pool is of unlike machines: what it bears its plan's own replicas do not say.
         planned = None if served.pool else served.rate_per_s
-        return overloaded(served.plan, seen, planned, self.overload.beyond)
+        return overloaded(served.plan, report, planned, self.overload.beyond)
 
     def _judged(
-        self, served: Served, seen: SeenRequests, scores: FloatArray, overload: str
+        self, served: Served, report: DeploymentReport, scores: FloatArray, overload: str
     ) -> ObservedObjectives:
         spending = Spending(
             machines_usd_per_hour=served.machines_usd_per_hour(self.parts.infrastructure),
@@ -97,8 +97,8 @@ class ObjectiveWatcher:
         scaled = ScaledTier.of(served.plan, self.parts.infrastructure)
         return ObservedObjectives(
             plan_id=served.plan.id,
-            objectives=judged(served.slo, seen, scores, spending),
-            seen=seen,
+            objectives=judged(served.slo, report, scores, spending),
+            report=report,
             planned_per_s=served.rate_per_s,
             overload=overload,
             scaled_tier=None if scaled is None else scaled.tier,
@@ -118,8 +118,8 @@ class ObjectiveWatcher:
             yield _overload_told(query_id, found, known, at)
 
 
-def _is_of(served: Served | None, seen: SeenRequests) -> bool:
-    return served is not None and served.plan.id == seen.plan_id
+def _is_of(served: Served | None, report: DeploymentReport) -> bool:
+    return served is not None and served.plan.id == report.plan_id
 
 
 def _objectives_told(query_id: str, found: ObservedObjectives, at: float) -> NewEvent:
@@ -139,10 +139,10 @@ def _overload_told(query_id: str, found: ObservedObjectives, known: str, at: flo
     data = {
         "state": state,
         "why": found.overload or known,
-        "rate_per_s": found.seen.arrivals_per_s,
+        "rate_per_s": found.report.arrivals_per_s,
         "planned_per_s": found.planned_per_s,
         "waiting": found.waiting,
-        "turned_away": found.seen.lately.turned_away,
+        "turned_away": found.report.spans[0].turned_away,
     }
     words = f"overload of {query_id} {state}: {found.overload or known}"
     return NewEvent(kind=EventKind.OVERLOAD, at=at, query_id=query_id, words=words, data=data)

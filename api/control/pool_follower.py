@@ -23,7 +23,7 @@ from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.query_pools import apply_pool
-from circinus.deploy.runtime.demand import TrafficNews
+from circinus.deploy.runtime.report import DeploymentReport
 from circinus.pipelines.errors import CircinusError
 from circinus.scheduler.pool.monitor import TrafficChange
 from circinus.scheduler.rolling.pooling import Slices
@@ -63,29 +63,31 @@ class PoolFollower:
         self._followed = {q: known for q, known in self._followed.items() if q in pools}
         if not pools:
             return
-        for query_id, news in (await self.deployer.news()).items():
-            if query_id in pools and self._is_due(query_id, news):
-                await self._look(query_id, news, pools[query_id])
+        for query_id, report in (await self.deployer.reports()).items():
+            if query_id in pools and self._is_due(query_id, report):
+                await self._look(query_id, report, pools[query_id])
 
-    def _is_due(self, query_id: str, news: TrafficNews) -> bool:
+    def _is_due(self, query_id: str, report: DeploymentReport) -> bool:
         known = self._followed.get(query_id)
-        if known is None or known.plan_id != news.plan_id:
+        if known is None or known.plan_id != report.plan_id:
             # What an earlier service has told it may not have followed.
-            by = 0 if news.changes else ENOUGH
-            known = self._followed[query_id] = _Followed(news.plan_id, news.changes, by)
+            by = 0 if report.changes else ENOUGH
+            known = self._followed[query_id] = _Followed(report.plan_id, report.changes, by)
         if self.parts.clock.now() < known.not_before:
             return False
-        if news.changes > known.changes:
+        if report.changes > known.changes:
             return True
-        return known.by < ENOUGH and news.seen >= min(_MORE * known.by, ENOUGH)
+        return known.by < ENOUGH and report.known_requests >= min(_MORE * known.by, ENOUGH)
 
-    async def _look(self, query_id: str, news: TrafficNews, pool: Slices) -> None:
-        changed = news.changes > self._followed[query_id].changes
-        if changed and news.last is not None:
-            told = _told(query_id, news.last, self.parts.clock.timestamp())
+    async def _look(self, query_id: str, report: DeploymentReport, pool: Slices) -> None:
+        changed = report.changes > self._followed[query_id].changes
+        if changed and report.last_change is not None:
+            told = _told(query_id, report.last_change, self.parts.clock.timestamp())
             event(_LOG, "requests.changed", query_id=query_id, **told.data)
             await asyncio.to_thread(self.parts.store.events.tell, told)
-        self._followed[query_id] = _Followed(news.plan_id, news.changes, by=news.seen)
+        self._followed[query_id] = _Followed(
+            report.plan_id, report.changes, by=report.known_requests
+        )
         tier = next(iter(pool))
         try:
             found = await self.choose(query_id, ChooseQueryPoolBody(tier=tier))

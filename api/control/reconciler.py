@@ -22,8 +22,8 @@ from circinus.api.store.records import NewEvent
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Served, Target
+from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.model.payload import Payload

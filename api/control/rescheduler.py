@@ -27,6 +27,7 @@ from circinus.api.use_cases.scheduling import (
     problem_of,
     running_on,
 )
+from circinus.deploy.runtime.report import DeploymentReport
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Assignment, Schedule, Slice
@@ -49,8 +50,8 @@ class Rescheduler:
     """Keeps `target`, what should run, up to date; None before the first look. Of one loop."""
 
     parts: ServiceParts
-    # query -> requests a second that come now, of those that serve
-    arrivals_per_s: Callable[[], Awaitable[Mapping[str, float]]]
+    # what requests got, by query, of those that serve
+    reports: Callable[[], Awaitable[Mapping[str, DeploymentReport]]]
     replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
     target: Target | None = field(default=None, init=False)
     _live: dict[str, LiveQuery] = field(default_factory=dict, init=False)
@@ -68,7 +69,7 @@ class Rescheduler:
     async def tick(self) -> None:
         """Look once, off the event loop; reschedule if anything changed or a claim is due."""
         try:
-            arrivals = dict(await self.arrivals_per_s())
+            arrivals = {q: each.arrivals_per_s for q, each in (await self.reports()).items()}
         except Unavailable:  # nothing runs
             arrivals = {}
         try:

@@ -39,7 +39,7 @@ from circinus.api.use_cases.replanning import replan_for_drift
 from circinus.api.use_cases.requests import Requests
 from circinus.api.use_cases.routes import desired_routes
 from circinus.deploy.profiling.examples import ExampleSet
-from circinus.deploy.runtime.orchestrator import Recent
+from circinus.deploy.runtime.report import DeploymentReport
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
 from circinus.planner.answers.drift import DriftSettings, drifted
@@ -88,8 +88,8 @@ class Service:
 
     async def choose_pool(self, query_id: str, asked: ChooseQueryPoolBody) -> QueryPoolView:
         """Return the mix of machine types for a query, by its latest requests; errors as there."""
-        demand = await self.deployer.demand(query_id)
-        question = await asyncio.to_thread(question_of, self.parts, query_id, asked, demand)
+        workload = await self.deployer.workload(query_id)
+        question = await asyncio.to_thread(question_of, self.parts, query_id, asked, workload)
         choice = None if question.body is None else await self.pools.choose(question.body)
         return question.answered(choice)
 
@@ -124,27 +124,27 @@ class Service:
 
     async def look_for_drift(self) -> None:
         """Replan what no longer gives what it was planned for; for use within one event loop."""
-        found = await self.deployer.recent()
-        self.requests.windows.keep(found)
-        for query_id, recent in found.items():
+        reports = await self.deployer.reports()
+        self.requests.windows.keep(reports)
+        for query_id, report in reports.items():
             try:
-                await self._look(query_id, recent)
+                await self._look(query_id, report)
             except DatabaseFailed:
                 raise
             except CircinusError as error:
                 trouble(_LOG, "drift.replan_failed", query_id=query_id, cause=str(error))
-                self.requests.windows.forget(query_id, recent)
+                self.requests.windows.forget(query_id, report)
 
-    async def _look(self, query_id: str, recent: Recent) -> None:
-        windows, plan_id = self.requests.windows, recent.plan_id
-        seen, data = windows.seen(query_id, recent), windows.data(query_id)
+    async def _look(self, query_id: str, report: DeploymentReport) -> None:
+        windows, plan_id = self.requests.windows, report.plan_id
+        seen, data = windows.seen(query_id, report), windows.data(query_id)
         if seen is None:
             return
         record = await asyncio.to_thread(self.parts.store.query, query_id)
         stored = await asyncio.to_thread(self.parts.store.plans, query_id)
         plan = next((entry.plan for entry in stored if entry.id == plan_id), None)
         if record.phase is not QueryPhase.SERVING or plan is None:
-            windows.forget(query_id, recent)
+            windows.forget(query_id, report)
             return
         drift = drifted(plan, record.query.slo, seen, _DRIFT)
         if drift is None:
@@ -167,7 +167,7 @@ class Service:
             replan_for_drift, self.parts, record, plan, drift, seen, data
         )
         # Judged anew by new requests, also where nothing could be done.
-        windows.forget(query_id, recent)
+        windows.forget(query_id, report)
         event(_LOG, "query.replanned", query_id=query_id, outcome=done)
 
 
@@ -176,7 +176,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
     """Return a service that plans and deploys until the context ends; it closes the deployer."""
     pin_numeric_threads()
     settings = parts.settings
-    await deployer.imitate(parts.infrastructure)  # an earlier service may have had it otherwise
+    await deployer.emulate(parts.infrastructure)  # an earlier service may have had it otherwise
     service = Service.of(parts, deployer)
     parts = service.parts
     discovery = await asyncio.to_thread(make_discovery, parts)
@@ -185,7 +185,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
     if discovery is not None:
         discovery.mirror.start()
     follower = PoolFollower(parts=parts, deployer=deployer, choose=service.choose_pool)
-    rescheduler = Rescheduler(parts=parts, arrivals_per_s=deployer.arrivals_per_s)
+    rescheduler = Rescheduler(parts=parts, reports=deployer.reports)
     reconciler = Reconciler(
         parts=parts,
         target=lambda: rescheduler.target,

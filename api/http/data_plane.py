@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circinus.api.http.authentication import arrival_in
-from circinus.api.http.bodies import JSON, REQUESTS, parsed, read_body, replayed, require_type
+from circinus.api.http.bodies import JSON, parsed, read_body, replayed, require_type
 from circinus.api.http.errors import ClientGone, problem_of, unforeseen
 from circinus.api.http.payload_json import payload_from_json, payload_to_json
 from circinus.api.schemas.deployments import Late, RequestBody, RequestReply
 from circinus.api.schemas.violations import checked
 from circinus.api.use_cases.deployer import RequestServer
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -39,9 +39,7 @@ T = TypeVar("T")
 
 
 class DataPlane:
-    """Answers requests to deployments of this process; lets all others through."""
-
-    paths = REQUESTS  # with the id of what is asked
+    """Answers requests to what serves in this process by the path's `id`; `app` has the rest."""
 
     def __init__(
         self,
@@ -61,13 +59,12 @@ class DataPlane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
-        ours = scope["type"] == "http" and scope["method"] == "POST"
-        found = self.paths.fullmatch(scope["path"]) if ours else None
-        if found is None or self._deployments.plan_serving(found[1]) is None:
+        served_id = scope["path_params"]["id"]
+        if self._deployments.plan_serving(served_id) is None:
             await self._app(scope, receive, send)
             return
         try:
-            response = await self._answer(found[1], scope, receive, send)
+            response = await self._answer(served_id, scope, receive, send)
         except CircinusError as error:
             if isinstance(error, TooManyRequests):
                 await asyncio.sleep(_REFUSED_S)
@@ -84,7 +81,7 @@ class DataPlane:
         headers, arrived = Headers(scope=scope), arrival_in(scope)
         body = await read_body(headers, receive, self._limit)
         require_type(headers, {JSON: ""})
-        self._deployments.refuse_hopeless(
+        self._deployments.shed_infeasible(
             query_id, arrived, unless=lambda: any(mark in body for mark in _SAYS_LATE)
         )
         asked = checked(RequestBody, parsed(body))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from circinus.deploy.runtime.report import DeploymentReport, QueueFigures, SpanCounts
 from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.routed_units import UnitStatus
-from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Lately
 from circinus.scheduler.routing.regimes import Regime
-
-Queues = Mapping[str, Mapping[str, QueueFigures]]
-"""Query id -> tier -> its queue."""
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -45,7 +41,7 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[QueueFigures], float]]] = {
 }
 
 
-_LATELY: Mapping[str, tuple[str, Callable[[Lately], float | None]]] = {
+_OF_SPANS: Mapping[str, tuple[str, Callable[[SpanCounts], float | None]]] = {
     "requests": ("Requests within the span.", lambda f: f.requests),
     "in_time": ("Answered within the latency objective.", lambda f: f.in_time),
     "turned_away": ("Refused, so that others are in time.", lambda f: f.turned_away),
@@ -58,18 +54,18 @@ _LATELY: Mapping[str, tuple[str, Callable[[Lately], float | None]]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class _Lately(Collector):
+class _Spans(Collector):
     """Tells what requests of all queries got lately, per span of the past."""
 
-    lately: Mapping[str, Sequence[Lately]]
+    reports: Mapping[str, DeploymentReport]
 
     def collect(self) -> Iterator[Metric]:
-        for name, (words, figure) in _LATELY.items():
+        for name, (words, figure) in _OF_SPANS.items():
             family = GaugeMetricFamily(
                 f"circinus_lately_{name}", words, labels=("query", "span_seconds")
             )
-            for query, spans in self.lately.items():
-                for each in spans:
+            for query, report in self.reports.items():
+                for each in report.spans:
                     if (value := figure(each)) is not None:
                         family.add_metric([query, f"{each.span_s:g}"], float(value))
             yield family
@@ -79,14 +75,14 @@ class _Lately(Collector):
 class _Queues(Collector):
     """Tells the figures of all queues at the moment of asking."""
 
-    queues: Queues
+    reports: Mapping[str, DeploymentReport]
 
     def collect(self) -> Iterator[Metric]:
         for kind, told in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
             for name, (words, figure) in told.items():
                 family = kind(f"circinus_dispatch_{name}", words, labels=_LABELS)
-                for query, tiers in self.queues.items():
-                    for tier, figures in tiers.items():
+                for query, report in self.reports.items():
+                    for tier, figures in report.queues.items():
                         family.add_metric([query, tier], float(figure(figures)))
                 yield family
 
@@ -126,13 +122,11 @@ class _Routes(Collector):
 
 
 def exposition(
-    queues: Queues,
-    lately: Mapping[str, Sequence[Lately]],
-    routes: Mapping[str, RouteStatus] | None = None,
+    reports: Mapping[str, DeploymentReport], routes: Mapping[str, RouteStatus] | None = None
 ) -> bytes:
-    """Return the figures in Prometheus' text format, version 0.0.4; those of lately by query."""
+    """Return the figures of reports by query, and of routes, in Prometheus' text format 0.0.4."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Queues(queues))
-    registry.register(_Lately(lately))
+    registry.register(_Queues(reports))
+    registry.register(_Spans(reports))
     registry.register(_Routes(routes or {}))
     return generate_latest(registry)

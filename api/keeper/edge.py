@@ -4,27 +4,72 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import uvicorn
+from pydantic import JsonValue
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.http.authentication import Authentication
 from circinus.api.http.bodies import JSON
 from circinus.api.http.data_plane import DataPlane
+from circinus.api.http.errors import answer_of
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits, bounded
-from circinus.api.keeper.route_plane import RoutePlane
 from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.schemas.base import HealthView
+from circinus.api.schemas.service import RequestReply
 from circinus.api.settings import Settings
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.pipelines.errors import InvalidInput
+from circinus.deploy.runtime.walk import RequestResult
+from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
 _BACKLOG = 2048
 _IDLE_S = 75  # that a connection is kept: longer than clients and balancers do, so these close it
+
+
+class RoutePlane(DataPlane):
+    """Answers requests to routes: as those to deployments, but that one of its units answers."""
+
+    def __init__(self, app: ASGIApp, routes: ServedRoutes, body_limit_bytes: int) -> None:
+        super().__init__(app, routes, routes.like.infrastructure, body_limit_bytes)
+        self._routes = routes
+
+    def reply(
+        self, name: str, plan_id: str, result: RequestResult, output: JsonValue
+    ) -> RequestReply:
+        """Return an answer as clients get it: the tier is the unit that answered."""
+        emulated = self._routes.emulates(name)
+        return RequestReply.of(result, output=output, plan_id=None, emulated=emulated)
+
+
+class ExactRoute(Route):
+    """A route of some methods alone: other methods at its path are for the router's default."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether path and method are those of the route."""
+        match, child_scope = super().matches(scope)
+        return (match, child_scope) if match is Match.FULL else (Match.NONE, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An ASGI application around one function, whose errors become problem documents."""
+
+    answer: Callable[[Scope, Receive], Awaitable[Response]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, see ASGI."""
+        try:
+            response = await self.answer(scope, receive)
+        except CircinusError as error:
+            response = answer_of(error, scope)
+        await response(scope, receive, send)
 
 
 def server_before(
@@ -33,19 +78,17 @@ def server_before(
     settings: Settings,
     lag: LoopLag,
     limits: EdgeLimits,
-    routes: ServedRoutes | None = None,
+    routes: Sequence[BaseRoute] = (),
 ) -> uvicorn.Server:
-    """Return a server that answers requests to deployments and routes, where there are some.
-
-    All else is for `others` to answer.
-    """
+    """Return a server of requests to deployments, and of `routes`; all else is for `others`."""
     limit = settings.body_limit_bytes
-    if routes is not None:
-        others = RoutePlane(others, routes, limit)
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
+    health = ExactRoute("/healthz", Endpoint(_health), methods=["GET"])
+    requests = ExactRoute("/v1/queries/{id}/requests", plane, methods=["POST"])
+    router = Router([requests, *routes, health], redirect_slashes=False, default=others)
     return uvicorn.Server(
         uvicorn.Config(
-            Authentication(_alive_before(plane), lag=lag, **settings.guarded_by),
+            Authentication(router, lag=lag, **settings.guarded_by),
             http=bounded(limits),
             ws="none",
             lifespan="off",
@@ -60,18 +103,16 @@ def server_before(
     )
 
 
-def _alive_before(app: ASGIApp) -> ASGIApp:
+def route_requests(others: ASGIApp, routes: ServedRoutes, body_limit_bytes: int) -> BaseRoute:
+    """Return where requests to routes of this process are answered, or else by `others`."""
+    plane = RoutePlane(others, routes, body_limit_bytes)
+    return ExactRoute("/v1/routes/{id}/requests", plane, methods=["POST"])
+
+
+async def _health(_scope: Scope, _receive: Receive) -> Response:
     """Say that this process is there, whatever the service's does: deployments need no more."""
-    view = HealthView(version=installed_version("circinus")).model_dump_json()
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        asked = scope["type"] == "http" and scope["path"] == "/healthz"
-        if asked and scope["method"] in ("GET", "HEAD"):
-            await Response(view, media_type=JSON)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return answer
+    view = HealthView(version=installed_version("circinus"))
+    return Response(view.model_dump_json(), media_type=JSON)
 
 
 def listening_at(host: str, port: int) -> socket.socket:

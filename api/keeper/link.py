@@ -11,9 +11,8 @@ import shutil
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,12 @@ from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
 from circinus.api.keeper.process import fingerprint, keeper_socket
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import DesiredRoute
-from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.observed import SeenRequests
-from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
+from circinus.deploy.runtime.learning import ObservedWorkload
+from circinus.deploy.runtime.report import DeploymentReport
 from circinus.deploy.runtime.routed import RouteStatus
-from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Lately
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.process import own_environment
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
@@ -39,7 +36,7 @@ from circinus.pipelines.model.payload import Payload
 _ANSWERS_WITHIN_S = 10.0  # a keeper that is asked who it is
 _ENDS_WITHIN_S = 30.0
 _STARTS_WITHIN_S = 120.0
-_STATUSES = 256  # remembered: of most deployments nothing changes from look to look
+_PULL_S = 1.0  # between two pulls of reports
 _PAUSE_S = 1.0  # before a keeper is started again
 _LONGEST_SOCKET = 107  # bytes of its path
 _LOG = logging.getLogger(__name__)
@@ -53,7 +50,8 @@ class KeptDeployer:
     folder: Path
     generation: int = field(default=0, init=False)
     _caller: Caller | None = field(default=None, init=False)
-    _imitated: Infrastructure | None = field(default=None, init=False)
+    _emulated: Infrastructure | None = field(default=None, init=False)
+    _pulled: tuple[float, Mapping[str, DeploymentReport]] | None = field(default=None, init=False)
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
 
     @property
@@ -89,55 +87,33 @@ class KeptDeployer:
         result: RequestResult = await self._call("request", query_id, input, terms)
         return result
 
-    async def imitate(self, infrastructure: Infrastructure) -> None:
+    async def emulate(self, infrastructure: Infrastructure) -> None:
         """See there; a keeper that is started again does, too."""
-        self._imitated = infrastructure
-        await self._call("imitate", infrastructure)
-
-    async def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
-        """See there."""
-        found: Mapping[str, Mapping[str, QueueFigures]] = await self._call("figures")
-        return found
+        self._emulated = infrastructure
+        await self._call("emulate", infrastructure)
 
     async def serving(self) -> Mapping[str, str]:
         """See there."""
-        found: Mapping[str, str] = await self._call("serving")
-        return found
+        plans: Mapping[str, str] = await self._call("serving")
+        return plans
 
-    async def lately(self) -> Mapping[str, Sequence[Lately]]:
-        """See there."""
-        found: Mapping[str, Sequence[Lately]] = await self._call("lately")
-        return found
+    async def reports(self) -> Mapping[str, DeploymentReport]:
+        """See there; pulled once a second, however many ask."""
+        now = asyncio.get_running_loop().time()
+        if self._pulled is None or now - self._pulled[0] >= _PULL_S:
+            reports: Mapping[str, DeploymentReport] = await self._call("reports")
+            self._pulled = now, reports
+        return self._pulled[1]
 
-    async def arrivals_per_s(self) -> Mapping[str, float]:
+    async def workload(self, query_id: str) -> ObservedWorkload | None:
         """See there."""
-        found: Mapping[str, float] = await self._call("arrivals_per_s")
-        return found
-
-    async def news(self) -> Mapping[str, TrafficNews]:
-        """See there."""
-        found: Mapping[str, TrafficNews] = await self._call("news")
-        return found
-
-    async def seen_requests(self) -> Mapping[str, SeenRequests]:
-        """See there."""
-        found: Mapping[str, SeenRequests] = await self._call("seen_requests")
-        return found
-
-    async def demand(self, query_id: str) -> SeenDemand | None:
-        """See there."""
-        found: SeenDemand | None = await self._call("demand", query_id)
-        return found
-
-    async def recent(self) -> Mapping[str, Recent]:
-        """See there."""
-        found: Mapping[str, Recent] = await self._call("recent")
-        return found
+        workload: ObservedWorkload | None = await self._call("workload", query_id)
+        return workload
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
         """See there."""
-        told: bytes | None = await self._call("status", query_id)
-        return None if told is None else _status(told)
+        status: DeploymentStatus | None = await self._call("status", query_id)
+        return status
 
     async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
         """See there."""
@@ -145,8 +121,8 @@ class KeptDeployer:
 
     async def routes(self) -> Mapping[str, RouteStatus | str]:
         """See there."""
-        found: Mapping[str, RouteStatus | str] = await self._call("routes")
-        return found
+        status: Mapping[str, RouteStatus | str] = await self._call("routes")
+        return status
 
     async def close(self) -> None:
         """End the keeper and all that it runs."""
@@ -192,22 +168,16 @@ class KeptDeployer:
                 await self._caller.lost()
                 trouble(_LOG, "keeper.lost", pid=self._caller.peer)
                 self._caller.close()
-                self._caller = None
+                self._caller = self._pulled = None
             await asyncio.sleep(_PAUSE_S)
             try:
                 self._caller = await self._started()
-                if self._imitated is not None:
-                    await self._caller.call("imitate", self._imitated)
+                if self._emulated is not None:
+                    await self._caller.call("emulate", self._emulated)
                 self.generation += 1
                 outage.over()
             except (CircinusError, OSError, TimeoutError) as error:
                 outage.lasts(cause=str(error) or type(error).__name__)
-
-
-@lru_cache(_STATUSES)
-def _status(told: bytes) -> DeploymentStatus:
-    status: DeploymentStatus = from_bytes(told)
-    return status
 
 
 @contextlib.asynccontextmanager

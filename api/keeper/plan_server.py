@@ -18,21 +18,21 @@ from pathlib import Path
 
 import uvloop
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.event_log import start_event_log
 from circinus.api.http.bodies import JSON, REQUESTS
-from circinus.api.http.errors import problem_of
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.keeper.bounded import EdgeLimits
-from circinus.api.keeper.edge import listening_at, server_before
+from circinus.api.keeper.edge import Endpoint, listening_at, server_before
 from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.plans import PlanFile, to_plan
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.store.records import NotFound
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import (
     DesiredDeployment,
     InstanceKey,
@@ -40,7 +40,7 @@ from circinus.deploy.runtime.instances import (
     RunningInstance,
     instances_of,
 )
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.process import PRIVATE
@@ -88,21 +88,12 @@ class _Others:
     orchestrator: Orchestrator
     query_id: str
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, see ASGI."""
-        if scope["type"] != "http":
-            return
-        try:
-            response = self._answer(scope["path"])
-        except CircinusError as error:
-            response = problem_of(error, scope["path"])
-        await response(scope, receive, send)
-
-    def _answer(self, path: str) -> Response:
+    async def answer(self, scope: Scope, _receive: Receive) -> Response:
+        """Return the answer; an error says that there is none."""
+        path = scope["path"]
         asked = REQUESTS.fullmatch(path)
         if path == "/metrics":
-            figures, lately = self.orchestrator.figures(), self.orchestrator.lately()
-            return Response(exposition(figures, lately), media_type=MEDIA_TYPE)
+            return Response(exposition(self.orchestrator.reports()), media_type=MEDIA_TYPE)
         if path != "/readyz" and (asked is None or asked[1] != self.query_id):
             raise NotFound("path", path)
         if self.orchestrator.plan_serving(self.query_id) is None:
@@ -142,7 +133,7 @@ async def serve(file: PlanFile, settings: Settings) -> None:
     lag, limits = LoopLag(SystemClock()), EdgeLimits(connections=settings.connection_limit)
     lag.start()
     others = _Others(orchestrator, file.query_id)
-    server = server_before(others, orchestrator, settings, lag, limits)
+    server = server_before(Endpoint(others.answer), orchestrator, settings, lag, limits)
     asyncio.get_running_loop().add_signal_handler(
         signal.SIGTERM, lambda: setattr(server, "should_exit", True)
     )

@@ -24,14 +24,14 @@ from circinus.api.bootstrap.orchestrators import call_gate, make_orchestrator
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
-from circinus.api.keeper.all_dispatchers import AllDispatchers
 from circinus.api.keeper.bounded import EdgeLimits
 from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
-from circinus.api.keeper.edge import listening_at, server_before
-from circinus.api.keeper.followed import Followed, FollowedApp
+from circinus.api.keeper.edge import listening_at, route_requests, server_before
 from circinus.api.keeper.proxy import Proxy, Upstream
+from circinus.api.keeper.replicas import Replicas, replica_routes
 from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.settings import Settings, allow_descriptors
+from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.clock import SystemClock
@@ -59,47 +59,41 @@ def fingerprint(settings: Settings) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-_OF_DEPLOYMENTS = (
-    "apply",
-    "arrivals_per_s",
-    "demand",
-    "figures",
-    "imitate",
-    "lately",
-    "news",
-    "recent",
-    "request",
-    "seen_requests",
-    "serving",
-    "withhold",
-)
-_OF_ROUTES = ("apply_routes", "routes")
-"""What a service may call, by the names of `Deployer`."""
-
-
 @dataclass(slots=True, eq=False)
 class _Keeper:
-    """What a service may ask of a keeper besides."""
+    """What a service may call, by the names of `Deployer`, and besides."""
 
     settings: Settings
-    together: AllDispatchers
+    orchestrator: Orchestrator
+    replicas: Replicas
     routes: ServedRoutes
     over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def handlers(self) -> Handlers:
-        own: Handlers = {"hello": self.hello, "status": self.status, "end": self.end}
-        of_deployments = {name: getattr(self.together, name) for name in _OF_DEPLOYMENTS}
-        return {**own, **of_deployments, **{n: getattr(self.routes, n) for n in _OF_ROUTES}}
+        orchestrator, replicas, routes = self.orchestrator, self.replicas, self.routes
+        return {
+            "hello": self.hello,
+            "end": self.end,
+            "apply": orchestrator.apply,
+            "withhold": orchestrator.withhold,
+            "request": orchestrator.request,
+            "emulate": orchestrator.emulate,
+            "serving": orchestrator.serving,
+            "reports": replicas.reports,
+            "workload": replicas.workload,
+            "status": self.status,
+            "apply_routes": routes.apply_routes,
+            "routes": routes.routes,
+        }
 
     def hello(self) -> str:
         return fingerprint(self.settings)
 
-    def status(self, query_id: str) -> bytes | None:
-        """Return a status as bytes: asked for often, and mostly the same as before."""
+    def status(self, query_id: str) -> DeploymentStatus | None:
         try:
-            return to_bytes(self.together.status(query_id))
+            return self.replicas.status(query_id)
         except InvalidInput:
             return None
 
@@ -128,10 +122,10 @@ async def _keep(
     orchestrator: Orchestrator,
     listening: socket.socket,
 ) -> None:
-    followed = Followed(orchestrator, SystemClock(), expected=settings.dispatchers)
-    orchestrator.followers = followed
+    replicas = Replicas(orchestrator, SystemClock(), expected=settings.dispatchers)
+    orchestrator.followers = replicas
     routes = ServedRoutes(orchestrator)
-    keeper = _Keeper(settings, AllDispatchers(orchestrator, followed), routes)
+    keeper = _Keeper(settings, orchestrator, replicas, routes)
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
@@ -139,8 +133,11 @@ async def _keep(
     service = Upstream.at(service_socket(folder))
     others = Proxy(service, largest, settings.control_limit, settings.stream_limit)
     limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
-    app = FollowedApp(others, followed)
-    server = server_before(app, orchestrator, settings, lag, limits, routes)
+    paths = [
+        route_requests(others, routes, settings.body_limit_bytes),
+        *replica_routes(replicas),
+    ]
+    server = server_before(others, orchestrator, settings, lag, limits, paths)
     async with calls.listening(keeper_socket(folder)):
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         serving.add_done_callback(lambda _: keeper.over.set())
@@ -149,7 +146,7 @@ async def _keep(
             await _until_over(keeper.over, calls, settings.keeper_waits_s)
         finally:
             event(_LOG, "keeper.ends", deployments=sorted(orchestrator.serving()))
-            followed.close()
+            replicas.close()
             server.should_exit = True
             await others.end_streams()
             await serving

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.api.use_cases.routes import workloads_of
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.probing import ProbeSettings
 from circinus.deploy.runtime.routed import RoutedEndpoint, RouteStatus
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.pipelines.model.payload import Payload
 
@@ -68,7 +68,7 @@ class ServedRoutes:
         """Return the route's name if it answers requests; None: it does not."""
         return name if name in self._served and name in self._desired else None
 
-    def refuse_hopeless(self, name: str, arrived: float, *, unless: Callable[[], bool]) -> None:
+    def shed_infeasible(self, name: str, arrived: float, *, unless: Callable[[], bool]) -> None:
         """Take all requests: a route's latency turns nobody away."""
 
     def emulates(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from circinus.api.schemas.base import Finite, Input, View
-from circinus.deploy.runtime.served_bill import ServedBill
+from circinus.deploy.runtime.report import ServedBill
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import Usage

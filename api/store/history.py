@@ -21,7 +21,7 @@ from circinus.api.store.records import from_document, to_document
 from circinus.api.store.tables import HistoryRow, LatencyRow, ServedBillRow
 from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.deploy.runtime.learning import Learnt
-from circinus.deploy.runtime.served_bill import ServedBill
+from circinus.deploy.runtime.report import ServedBill
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.query import PlanningMethod
@@ -155,7 +155,7 @@ class SqlLatencies:
 
 
 class SqlBills:
-    """A `deploy.runtime.served_bill.BillMemory`, and what reads it."""
+    """A `deploy.runtime.report.BillMemory`, and what reads it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -125,7 +125,7 @@ class Emulation:
             new for new, old in zip(changed, self.now.links, strict=True) if new != old
         ]
         self.now = replace(self.now, links=changed)
-        await self.deployer.imitate(self.now)
+        await self.deployer.emulate(self.now)
         if changed_links:
             await asyncio.to_thread(
                 self.events.tell, _links_event(changed_links, self.clock.timestamp())

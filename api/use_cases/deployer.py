@@ -6,7 +6,7 @@ Both are one process's orchestrator; the service meets it in a process of its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,14 +15,12 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload
 
 if TYPE_CHECKING:  # what serves takes long to import: planning workers spare it
-    from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
-    from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+    from circinus.deploy.runtime.deployment import DeploymentStatus
     from circinus.deploy.runtime.instances import DesiredDeployment
-    from circinus.deploy.runtime.observed import SeenRequests
-    from circinus.deploy.runtime.orchestrator import DeploymentStatus, Recent
+    from circinus.deploy.runtime.learning import ObservedWorkload
+    from circinus.deploy.runtime.report import DeploymentReport
     from circinus.deploy.runtime.routed import RouteStatus
-    from circinus.deploy.runtime.tier_queue import QueueFigures
-    from circinus.deploy.runtime.traffic import Lately
+    from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +61,17 @@ class Deployer(Protocol):
             Unavailable: If it does not serve now, or not within the time.
         """
 
-    async def imitate(self, infrastructure: Infrastructure) -> None:
-        """Let emulated links be as thin as those of an infrastructure with the same tiers."""
-
-    async def figures(self) -> Mapping[str, Mapping[str, QueueFigures]]:
-        """Return query id -> tier -> its queue at this moment, of all that serve."""
+    async def emulate(self, infrastructure: Infrastructure) -> None:
+        """Emulate links as thin as those of an infrastructure with the same tiers."""
 
     async def serving(self) -> Mapping[str, str]:
         """Return query id -> plan that answers its requests, by id, of all that serve."""
 
-    async def lately(self) -> Mapping[str, Sequence[Lately]]:
-        """Return query id -> what its requests got lately, of all that serve."""
+    async def reports(self) -> Mapping[str, DeploymentReport]:
+        """Return query id -> what its requests got, of all that serve; at most a second old."""
 
-    async def arrivals_per_s(self) -> Mapping[str, float]:
-        """Return query id -> how many requests a second come now, refused ones too."""
-
-    async def news(self) -> Mapping[str, TrafficNews]:
-        """Return query id -> whether its requests have become other ones, of all that serve."""
-
-    async def seen_requests(self) -> Mapping[str, SeenRequests]:
-        """Return query id -> what its latest requests got, one by one, of all that serve."""
-
-    async def demand(self, query_id: str) -> SeenDemand | None:
-        """Return what the requests to a query are lately; None: no plan serves it."""
-
-    async def recent(self) -> Mapping[str, Recent]:
-        """Return query id -> what its latest answers took, of all that serve."""
+    async def workload(self, query_id: str) -> ObservedWorkload | None:
+        """Return what the requests to a query are like; None: no plan serves it."""
 
     async def status(self, query_id: str) -> DeploymentStatus | None:
         """Return how a query's deployment fares; None: it has none."""
@@ -109,7 +92,7 @@ class RequestServer(Protocol):
     def plan_serving(self, query_id: str) -> str | None:
         """Return the plan that answers requests to a query, by id; None: none does."""
 
-    def refuse_hopeless(
+    def shed_infeasible(
         self, query_id: str, arrived: float, *, unless: Callable[[], bool]
     ) -> None:
         """Raise TooManyRequests if a request would be turned away the moment that it is made.

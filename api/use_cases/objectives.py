@@ -14,7 +14,7 @@ from math import sqrt
 
 import numpy as np
 
-from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests
+from circinus.deploy.runtime.report import Answers, DeploymentReport
 from circinus.pipelines import checks, units
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import FloatArray
@@ -74,7 +74,7 @@ class ObservedObjectives:
 
     plan_id: str
     objectives: tuple[JudgedObjective, ...]
-    seen: SeenRequests
+    report: DeploymentReport
     planned_per_s: float | None = None  # requests per second that its plan is for; None: any
     overload: str = ""  # why there is too much to do, in words; empty: there is not
     scaled_tier: str | None = (
@@ -93,7 +93,7 @@ class ObservedObjectives:
     @property
     def waiting(self) -> int:
         """Requests without a turn."""
-        return sum(load.waiting for load in self.seen.tiers.values())
+        return sum(queue.waiting for queue in self.report.queues.values())
 
     @property
     def sentence(self) -> str:
@@ -103,15 +103,15 @@ class ObservedObjectives:
 
 
 def judged(
-    slo: Slo, seen: SeenRequests, scores: FloatArray, spending: Spending
+    slo: Slo, report: DeploymentReport, scores: FloatArray, spending: Spending
 ) -> tuple[JudgedObjective, ...]:
     """Return what requests say of each objective; `scores`, (k,), are of verified outputs."""
     found = [_accuracy(slo, scores)]
     if slo.latency_s < ANY_LATENCY_S:
-        found.append(_latency(slo, seen.answers))
-    found += _costs(slo, seen, spending)
+        found.append(_latency(slo, report.answers))
+    found += _costs(slo, report, spending)
     if slo.throughput_per_s is not None:
-        found.append(_throughput(slo.throughput_per_s, seen))
+        found.append(_throughput(slo.throughput_per_s, report))
     return tuple(found)
 
 
@@ -130,31 +130,33 @@ def borne_per_s(
     return utilisation * plan.throughput_per_s.value
 
 
-def overloaded(plan: Plan, seen: SeenRequests, planned_per_s: float | None, beyond: float) -> str:
+def overloaded(
+    plan: Plan, report: DeploymentReport, planned_per_s: float | None, beyond: float
+) -> str:
     """Return why there is too much to do for those who work now, in words; empty: there is not.
 
     Too much is a rate of more than `beyond` times what they are for, or a queue of more requests
     than could be at work; `planned_per_s` is what the plan's own replicas are for, None: any.
     """
     if planned_per_s is not None:
-        bears = planned_per_s * _grown(plan, seen)
-        if seen.arrivals_per_s > beyond * bears:
-            return f"{seen.arrivals_per_s:.3g} requests/s come, and it is for {bears:.3g}/s"
-    for tier, load in seen.tiers.items():
-        if load.queues:
+        bears = planned_per_s * _grown(plan, report)
+        if report.arrivals_per_s > beyond * bears:
+            return f"{report.arrivals_per_s:.3g} requests/s come, and it is for {bears:.3g}/s"
+    for tier, queue in report.queues.items():
+        if queue.is_saturated:
             return (
-                f"{load.waiting} requests wait for tier {tier}, "
-                f"whose instances take {load.places} at once"
+                f"{queue.waiting} requests wait for tier {tier}, "
+                f"whose instances take {queue.places} at once"
             )
     return ""
 
 
-def _grown(plan: Plan, seen: SeenRequests) -> float:
+def _grown(plan: Plan, report: DeploymentReport) -> float:
     """Return how many times its own replicas a plan has now, on the tier that has grown least."""
     where = plan.deployment
     own = {t: where.replicas[where.operators_on(t)[0]] for t in where.tiers}
-    there = [t for t in own if t in seen.tiers and t not in where.remote]
-    return min((seen.tiers[t].workers / own[t] for t in there), default=1.0)
+    there = [t for t in own if t in report.queues and t not in where.remote]
+    return min((report.queues[t].workers / own[t] for t in there), default=1.0)
 
 
 def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:
@@ -167,7 +169,7 @@ def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:
     return _objective(_ACCURACY, slo.accuracy, found, found.at_least(slo.accuracy), None)
 
 
-def _latency(slo: Slo, answers: AnswersSeen) -> JudgedObjective:
+def _latency(slo: Slo, answers: Answers) -> JudgedObjective:
     bound, statistic = slo.latency_s, slo.latency_statistic
     told = JudgedObjective(
         name="latency",
@@ -176,7 +178,7 @@ def _latency(slo: Slo, answers: AnswersSeen) -> JudgedObjective:
         why="no request was answered lately",
     )
     for span_s in SPANS_S:
-        latency_s = answers.within(span_s).latency_s
+        latency_s = answers.within(span_s).sojourn_s
         if not len(latency_s):
             continue
         found = latency_estimate(latency_s, statistic=statistic, population=MOST_EXAMPLES)
@@ -190,35 +192,35 @@ def _latency(slo: Slo, answers: AnswersSeen) -> JudgedObjective:
     return told
 
 
-def _costs(slo: Slo, seen: SeenRequests, spending: Spending) -> Iterator[JudgedObjective]:
+def _costs(slo: Slo, report: DeploymentReport, spending: Spending) -> Iterator[JudgedObjective]:
     span_s = SPANS_S[-1]
-    answers, hourly = seen.answers.within(span_s), spending.machines_usd_per_hour
+    answers, hourly = report.answers.within(span_s), spending.machines_usd_per_hour
     calls = _mean(answers.usd)
     if slo.cost_usd_per_hour is not None:
-        found = _times(calls, _HOUR_S * seen.arrivals_per_s, plus=hourly)
+        found = _times(calls, _HOUR_S * report.arrivals_per_s, plus=hourly)
         state = found.at_most(slo.cost_usd_per_hour)
         yield _objective("cost", slo.cost_usd_per_hour, found, state, span_s)
     if slo.cost_usd_per_1000_requests is None:
         return
     name, bound = "cost_per_1000", slo.cost_usd_per_1000_requests
-    if len(answers.usd) < LEAST or (spending.rated and seen.arrivals_per_s <= 0):
+    if len(answers.usd) < LEAST or (spending.rated and report.arrivals_per_s <= 0):
         yield JudgedObjective(
             name=name, bound=bound, state=ObservedState.UNSURE, why=_few(len(answers.usd))
         )
         return
     # At a rate machines are paid for between requests, too; else they are used one by one.
-    each_s = _mean(answers.latency_s)
+    each_s = _mean(answers.sojourn_s)
     if spending.rated:
-        each_s = _exactly(1 / seen.arrivals_per_s, len(answers.usd))
+        each_s = _exactly(1 / report.arrivals_per_s, len(answers.usd))
     machines = _times(each_s, hourly / _HOUR_S)
     found = _times(_sum(machines, calls), _THOUSAND)
     yield _objective(name, bound, found, found.at_most(bound), span_s)
 
 
-def _throughput(bound: float, seen: SeenRequests) -> JudgedObjective:
+def _throughput(bound: float, report: DeploymentReport) -> JudgedObjective:
     """Judge what was finished in the last minute: less than wanted is missed if more waited."""
-    minute = seen.lately
-    lasted_s = min(max(seen.since_s, _LEAST_S), minute.span_s)
+    minute = report.spans[0]
+    lasted_s = min(max(report.serving_s, _LEAST_S), minute.span_s)
     n = minute.requests - minute.turned_away - minute.failed
     half = _Z * sqrt(n)
     found = Estimate(
@@ -229,7 +231,7 @@ def _throughput(bound: float, seen: SeenRequests) -> JudgedObjective:
         inputs=n,
     )
     told = _objective("throughput", bound, found, found.at_least(bound), lasted_s)
-    busy = any(load.waiting for load in seen.tiers.values())
+    busy = any(queue.waiting for queue in report.queues.values())
     if told.state is ObservedState.MISSED and not busy:
         why = "no request waits: it may be able to do more"
         return JudgedObjective(

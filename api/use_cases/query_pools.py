@@ -31,7 +31,7 @@ from circinus.api.use_cases.capacity import with_machines
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import LiveProblem, LiveQuery
 from circinus.api.use_cases.views import pool_view
-from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
+from circinus.deploy.runtime.learning import ObservedWorkload, TypeSeconds
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.instance_types import known_types
@@ -113,11 +113,14 @@ def require_choosable(body: ChoosePoolBody) -> None:
 
 
 def question_of(
-    parts: ServiceParts, query_id: str, asked: ChooseQueryPoolBody, demand: SeenDemand | None
+    parts: ServiceParts,
+    query_id: str,
+    asked: ChooseQueryPoolBody,
+    workload: ObservedWorkload | None,
 ) -> QueryPoolQuestion:
     """Return what is to be chosen for a query that is served.
 
-    `demand`: of the plan that serves it; None: nothing is known.
+    `workload`: of the plan that serves it; None: nothing is known.
 
     NotFound if there is no such query; Conflict if it is not in the schedule; InvalidInput if its
     plan uses no such tier with machine types, or nothing says by when requests are due, or for
@@ -130,12 +133,12 @@ def question_of(
     if at is None or at.plan_id not in live.plans:
         raise Conflict("query", "must be in the schedule", query_id)
     plan = live.plans[at.plan_id]
-    if demand is not None and demand.plan_id != at.plan_id:
-        demand = None  # of the plan before
+    if workload is not None and workload.plan_id != at.plan_id:
+        workload = None  # of the plan before
     tier = _tier(now.tiers, plan, asked.tier)
-    seen = _Seen.of(tier, plan, demand)
-    qos_s = _due_s(live.slo, plan, tier, demand) if asked.qos_ms is None else asked.qos_ms / 1e3
-    rate = _rate(asked, demand, live.rate_per_s)
+    seen = _Seen.of(tier, plan, workload)
+    qos_s = _due_s(live.slo, plan, tier, workload) if asked.qos_ms is None else asked.qos_ms / 1e3
+    rate = _rate(asked, workload, live.rate_per_s)
     room = room_for(now, query_id, tier.name)
     types = [each for each in tier.types if room[each.name]]
     share = _share(plan, tier)
@@ -167,7 +170,7 @@ def question_of(
         share=share,
         qos_s=qos_s,
         rate_per_s=rate,
-        seen=0 if demand is None else len(demand.classes),
+        seen=0 if workload is None else len(workload.classes),
         body=body,
         types=tuple(seen.told(each, room[each.name]) for each in tier.types),
         why_not=why_not,
@@ -183,13 +186,13 @@ class _Seen:
     learnt: frozenset[str]  # types; the others follow from speeds
 
     @classmethod
-    def of(cls, tier: Tier, plan: Plan, demand: SeenDemand | None) -> _Seen:
+    def of(cls, tier: Tier, plan: Plan, workload: ObservedWorkload | None) -> _Seen:
         """Return it; of no request at all: one, as the plan predicts it."""
         known: Mapping[str, TypeSeconds] = {}
         classes, sizes = np.zeros(1, dtype=np.int64), 1
-        if demand is not None and len(demand.classes):
-            known = demand.seconds.get(tier.name, {})
-            classes, sizes = demand.classes, len(demand.sizes)
+        if workload is not None and len(workload.classes):
+            known = workload.seconds.get(tier.name, {})
+            classes, sizes = workload.classes, len(workload.sizes)
         seconds = {each.name: _seconds(each, tier, plan, known, sizes) for each in tier.types}
         return cls(classes=classes, seconds=seconds, learnt=frozenset(known))
 
@@ -248,23 +251,23 @@ def _share(plan: Plan, tier: Tier) -> float:
     return next(item.share for item in plan.demand if item.tier == tier.name)
 
 
-def _due_s(slo: Slo, plan: Plan, tier: Tier, demand: SeenDemand | None) -> float:
+def _due_s(slo: Slo, plan: Plan, tier: Tier, workload: ObservedWorkload | None) -> float:
     deadline_s = plan.deadline_s(slo)
     if deadline_s is None:
         raise InvalidInput.of("qos_ms", "must be given: the query has no deadline", None)
-    elsewhere = {} if demand is None else demand.elsewhere_s
+    elsewhere = {} if workload is None else workload.elsewhere_s
     foreseen_s = max(plan.latency_s.value - plan.tier_service_s.get(tier.name, 0.0), 0.0)
     return deadline_s - elsewhere.get(tier.name, foreseen_s)
 
 
 def _rate(
-    asked: ChooseQueryPoolBody, demand: SeenDemand | None, planned: float | None
+    asked: ChooseQueryPoolBody, workload: ObservedWorkload | None, planned: float | None
 ) -> float | None:
     if asked.rate_per_s is not None or asked.budget_usd_per_hour is not None:
         return asked.rate_per_s
-    if demand is not None and demand.rate_per_s is not None:
+    if workload is not None and workload.rate_per_s is not None:
         # of so few as came it may be too low by chance: by a deviation of their count
-        return (HEADROOM + 1 / sqrt(len(demand.classes))) * demand.rate_per_s
+        return (HEADROOM + 1 / sqrt(len(workload.classes))) * workload.rate_per_s
     rule = "must be given, or budget_usd_per_hour: no requests came yet, nor is the query for any"
     checks.require(planned is not None, "rate_per_s", rule, None)
     return planned

@@ -21,8 +21,8 @@ from circinus.api.store.records import Conflict
 from circinus.api.use_cases.datasets import ExampleSource
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.deploy.runtime.dispatcher import RECENT, RequestResult, RequestTerms
-from circinus.deploy.runtime.orchestrator import Recent
+from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import OperatorFailed, Unavailable
 from circinus.pipelines.io.datasets import Example
@@ -59,25 +59,21 @@ class RequestWindows:
         # An example that comes again tells nothing new of the others.
         scores.pop(example, None)
         scores[example] = score
-        if len(scores) > RECENT:
+        if len(scores) > JUDGED_ANSWERS:
             del scores[next(iter(scores))]
 
-    def seen(self, query_id: str, recent: Recent) -> ObservedRequests | None:
+    def seen(self, query_id: str, report: DeploymentReport) -> ObservedRequests | None:
         """Return what the latest requests of a query gave; None: there was none to judge by."""
-        window = self._window(query_id, recent.plan_id)
-        new = min(recent.answered - window.judged, len(recent.taken))
-        if new <= 0:
+        window = self._window(query_id, report.plan_id)
+        new = min(report.answered - window.judged, JUDGED_ANSWERS)
+        answers = report.answers.latest(max(new, 0))
+        if not len(answers):
             return None
-        taken = recent.taken[-new:]
-        tiers = {tier for each in taken for tier in each.tier_s}
         return ObservedRequests(
-            latency_s=np.array([each.latency_s for each in taken]),
-            tier_s={
-                tier: float(np.mean([each.tier_s.get(tier, 0.0) for each in taken]))
-                for tier in tiers
-            },
+            latency_s=answers.latency_s,
+            tier_s={tier: float(answers.tier_s(tier).mean()) for tier in answers.tiers},
             # What is no link's wait here is the network's own, in a cluster.
-            moved_s=float(np.mean([each.moved_s for each in taken])),
+            moved_s=float(answers.moved_s.mean()),
             scores=np.array(list(window.scores.values())),
         )
 
@@ -93,9 +89,9 @@ class RequestWindows:
         latest = None if window is None else next(reversed(window.scores), None)
         return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)
 
-    def forget(self, query_id: str, recent: Recent) -> None:
+    def forget(self, query_id: str, report: DeploymentReport) -> None:
         """Judge a query by what comes after its latest answers."""
-        self._windows[query_id] = _Window(recent.plan_id, judged=recent.answered)
+        self._windows[query_id] = _Window(report.plan_id, judged=report.answered)
 
     def keep(self, query_ids: Collection[str]) -> None:
         """Forget all queries but these."""

@@ -28,9 +28,8 @@ from circinus.deploy.kubernetes.routing.targets import (
     UnitTarget,
     service_url,
 )
-from circinus.deploy.runtime.endpoint_proofs import EndpointProbes, endpoint_proofs
 from circinus.deploy.runtime.endpoints import check_url
-from circinus.deploy.runtime.probing import UnitProof
+from circinus.deploy.runtime.probing import EndpointProbes, UnitProof, endpoint_proofs
 from circinus.deploy.runtime.ramping import Ramped
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput

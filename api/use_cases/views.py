@@ -37,7 +37,7 @@ from circinus.api.use_cases.capacity import endpoint_limits
 from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.scheduling import Assessment, machine_types
-from circinus.deploy.runtime.orchestrator import DeploymentStatus
+from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import Assignment, Schedule, Slice
@@ -89,7 +89,7 @@ def query_view(
 def objectives_view(query_id: str, found: ObservedObjectives) -> ObjectivesView:
     """Return how a query fares by its requests."""
     return ObjectivesView.of(
-        found.seen.lately,
+        found.report.spans[0],
         query_id=query_id,
         plan_id=found.plan_id,
         state=found.state.value,
@@ -107,10 +107,10 @@ def objectives_view(query_id: str, found: ObservedObjectives) -> ObjectivesView:
             for each in found.objectives
         ],
         overload=found.overload or None,
-        rate_per_s=found.seen.arrivals_per_s,
+        rate_per_s=found.report.arrivals_per_s,
         planned_per_s=found.planned_per_s,
         waiting=found.waiting,
-        replicas={tier: load.workers for tier, load in found.seen.tiers.items()},
+        replicas={tier: queue.workers for tier, queue in found.report.queues.items()},
         scaled_tier=found.scaled_tier,
     )
 
@@ -146,16 +146,23 @@ def deployment_view(
         )
         for each in status.instances
     ]
-    seen = status.observed
-    figures = {f"{name}_s": getattr(seen, name, None) for name in ("mean", "p50", "p90", "p99")}
+    report = status.report
+    latency = {} if report is None else report.latency()
     return DeploymentView.of(
         status,
         query_id=record.id,
         phase=status.phase.value,
         message=status.reason,
         instances=instances,
-        observed=ObservedView.of(seen, **figures),
-        lately=[LatelyView.of(each) for each in status.lately],
+        observed=ObservedView()
+        if report is None
+        else ObservedView.of(
+            count=report.answered,
+            failed=report.failed,
+            window=len(report.answers),
+            **{f"{each.value}_s": value for each, value in latency.items()},
+        ),
+        lately=[] if report is None else [LatelyView.of(each) for each in report.spans],
         objectives=None if observed is None else objectives_view(record.id, observed),
     )
 

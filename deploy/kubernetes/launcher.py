@@ -323,7 +323,7 @@ class ClusterOrchestrator(Orchestrator):
         if self.launcher.leaving:
             return
         # By now another call may have said what is desired, and begun to start it.
-        latest = self._desired
+        latest = self._desired or {}
         wanted = {(query_id, deployment.plan.id) for query_id, deployment in latest.items()}
         # A plan that did not start leaves the one before serving.
         wanted |= {(query_id, self.status(query_id).plan_id) for query_id in latest}

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from circinus.deploy.runtime.served_bill import ServedBill, used_together
+from circinus.deploy.runtime.report import ServedBill, used_together
 from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.calling import from_wire
 from circinus.deploy.workers.client import WorkerClient

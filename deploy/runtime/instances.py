@@ -222,7 +222,7 @@ class RunningInstance:
     note: str = ""  # why so, in words; may be empty
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
-    def told(self) -> RunningInstance:
+    def without_handle(self) -> RunningInstance:
         """Return what is known of it, without the means to end it."""
         return RunningInstance(
             address=self.address,

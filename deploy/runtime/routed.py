@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.probing import Prober, ProbeSettings
+from circinus.deploy.runtime.report import SpanCounts
 from circinus.deploy.runtime.routed_units import RoutedUnit, UnitStatus
-from circinus.deploy.runtime.traffic import Lately, Traffic
+from circinus.deploy.runtime.telemetry import Traffic
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
@@ -45,7 +46,7 @@ class RouteStatus:
     state: RegimeState
     for_s: float  # seconds that it has been in it
     units: Sequence[UnitStatus]
-    lately: Sequence[Lately]  # what requests got; in time: within the route's latency
+    lately: Sequence[SpanCounts]  # what requests got; in time: within the route's latency
 
 
 @dataclass(slots=True, eq=False)
@@ -177,7 +178,7 @@ class RoutedEndpoint:
         return RouteStatus(
             state=state,
             for_s=now - max(state.since_s - self._zero, self._began),
-            lately=self._requests.lately(now),
+            lately=self._requests.spans(now),
             units=[
                 UnitStatus(
                     name=unit.name,

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from math import inf
 
-from circinus.deploy.runtime.dispatcher import RequestResult
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.deployment import DeploymentPhase
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.probing import UnitProof
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.deploy.runtime.walk import RequestResult
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.execution.pipeline import Pipeline
 

@@ -24,7 +24,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from circinus.deploy.methods import DEFAULT
-from circinus.deploy.runtime.dispatcher import Dispatcher, RequestTerms
+from circinus.deploy.runtime.dispatcher import Dispatcher
+from circinus.deploy.runtime.walk import RequestTerms
 from circinus.pipelines import checks
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy

@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from circinus.deploy.local.launcher import LocalInstance, LocalLauncher
-from circinus.deploy.runtime.dispatcher import Dispatcher, RequestTerms
+from circinus.deploy.runtime.dispatcher import Dispatcher
 from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
-from circinus.deploy.runtime.tier_queue import InstanceType
+from circinus.deploy.runtime.places import InstanceType
+from circinus.deploy.runtime.walk import RequestTerms
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.clock import SystemClock

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.routing import Router
+from starlette.types import ASGIApp
 
+from circinus.api.http.data_plane import DataPlane
+from circinus.api.keeper.edge import ExactRoute
 from circinus.api.store.store import Store
 from circinus.pipelines.clock import ManualClock
 from tests.api.fakes import FakeDeployer, sql_store
@@ -27,3 +31,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def deployer() -> FakeDeployer:
     return FakeDeployer()
+
+
+def routed(plane: DataPlane, others: ASGIApp) -> ASGIApp:
+    """Return both as a serving process has them."""
+    requests = ExactRoute("/v1/queries/{id}/requests", plane, methods=["POST"])
+    return Router([requests], redirect_slashes=False, default=others)

@@ -13,14 +13,12 @@ from circinus.api.store.records import NewQuery, PlanningEnding, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.deploy.runtime.demand import SeenDemand, TrafficNews
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.observed import SeenRequests
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus, Recent
+from circinus.deploy.runtime.learning import ObservedWorkload
+from circinus.deploy.runtime.report import LATEST_ANSWERS, Answers, DeploymentReport
 from circinus.deploy.runtime.routed import RouteStatus
-from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Lately
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.execution.pipeline import Checked, Pipeline
@@ -105,15 +103,10 @@ class FakeDeployer:
     broken: set[str] = field(default_factory=set)
     desired: dict[str, DesiredDeployment] = field(default_factory=dict)
     applied: int = 0
-    imitated: Infrastructure | None = None
-    queues: dict[str, dict[str, QueueFigures]] = field(default_factory=dict)
-    traffic: dict[str, tuple[Lately, ...]] = field(default_factory=dict)
+    emulated: Infrastructure | None = None
     withheld: set[str] = field(default_factory=set)
-    latest: dict[str, Recent] = field(default_factory=dict)
-    arrivals: dict[str, float] = field(default_factory=dict)
-    traffic_news: dict[str, TrafficNews] = field(default_factory=dict)
-    demands: dict[str, SeenDemand] = field(default_factory=dict)
-    requests_seen: dict[str, SeenRequests] = field(default_factory=dict)
+    reported: dict[str, DeploymentReport] = field(default_factory=dict)  # of what serves
+    workloads: dict[str, ObservedWorkload] = field(default_factory=dict)
     applied_routes: dict[str, DesiredRoute] = field(default_factory=dict)
     generation: int = 0
 
@@ -142,11 +135,8 @@ class FakeDeployer:
     async def withhold(self, query_id: str) -> None:
         self.withheld.add(query_id)
 
-    async def imitate(self, infrastructure: Infrastructure) -> None:
-        self.imitated = infrastructure
-
-    async def figures(self) -> dict[str, dict[str, QueueFigures]]:
-        return self.queues
+    async def emulate(self, infrastructure: Infrastructure) -> None:
+        self.emulated = infrastructure
 
     async def serving(self) -> dict[str, str]:
         plans = {query_id: desired.plan.id for query_id, desired in self.desired.items()}
@@ -159,28 +149,23 @@ class FakeDeployer:
         serves = query_id not in self.withheld and desired is not None
         return desired.plan.id if serves and desired is not None else None
 
-    def refuse_hopeless(
+    def shed_infeasible(
         self, query_id: str, arrived: float, *, unless: Callable[[], bool]
     ) -> None:
         """All are answered."""
 
-    async def lately(self) -> dict[str, tuple[Lately, ...]]:
-        return self.traffic
+    async def reports(self) -> dict[str, DeploymentReport]:
+        return self.reported
 
-    async def arrivals_per_s(self) -> dict[str, float]:
-        return self.arrivals
+    def report(self, query_id: str, **figures: object) -> DeploymentReport:
+        """Change the report of a query, empty at first."""
+        plan_id = self.desired[query_id].plan.id if query_id in self.desired else "p"
+        before = self.reported.get(query_id, DeploymentReport(plan_id=plan_id))
+        found = self.reported[query_id] = replace(before, **figures)  # type: ignore[arg-type]  # its fields
+        return found
 
-    async def news(self) -> dict[str, TrafficNews]:
-        return self.traffic_news
-
-    async def seen_requests(self) -> dict[str, SeenRequests]:
-        return self.requests_seen
-
-    async def demand(self, query_id: str) -> SeenDemand | None:
-        return self.demands.get(query_id)
-
-    async def recent(self) -> dict[str, Recent]:
-        return self.latest
+    async def workload(self, query_id: str) -> ObservedWorkload | None:
+        return self.workloads.get(query_id)
 
     async def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
         self.applied_routes = dict(desired)
@@ -197,11 +182,17 @@ class FakeDeployer:
             return DeploymentStatus(
                 phase=DeploymentPhase.FAILED, plan_id=plan_id, reason="no such program"
             )
-        lately = self.traffic.get(query_id, ())
-        return DeploymentStatus(phase=DeploymentPhase.SERVING, plan_id=plan_id, lately=lately)
+        report = self.reported.get(query_id)
+        return DeploymentStatus(phase=DeploymentPhase.SERVING, plan_id=plan_id, report=report)
 
     async def close(self) -> None:
         self.desired = {}
+
+
+def answers(*latency_s: float, usd: float = 0.0) -> Answers:
+    """Return answers of just now, on tier cloud alone."""
+    rows = tuple((0.0, each, each, 0.0, usd, each) for each in latency_s)
+    return Answers(at=0.0, tiers=("cloud",), rows=rows[-LATEST_ANSWERS:])
 
 
 def plan(*, share: float = 0.5, by: int = 1) -> Plan:

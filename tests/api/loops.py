@@ -51,6 +51,6 @@ def loops(
         quotas=quotas or {},
         infrastructure=infrastructure,
     )
-    rescheduler = Rescheduler(parts=parts, arrivals_per_s=deployer.arrivals_per_s)
+    rescheduler = Rescheduler(parts=parts, reports=deployer.reports)
     reconciler = Reconciler(parts=parts, target=lambda: rescheduler.target, deployer=deployer)
     return Loops(rescheduler, reconciler, parts.capacity, parts.store.schedules)

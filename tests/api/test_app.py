@@ -21,9 +21,9 @@ from circinus.api.phases import QueryPhase
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
 from circinus.api.use_cases.objectives import NO_SCORES, ObservedObjectives, judged
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.traffic import Traffic
+from circinus.deploy.runtime.telemetry import Traffic
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.execution.needs import package
@@ -525,7 +525,7 @@ def test_how_a_query_fares_by_its_requests_is_told_of_one_and_of_all(connect: Co
     told = seen(answers([2.9] * 80))
     slo = store_of(client).query("q-1").query.slo
     service_of(client).observed["q-1"] = ObservedObjectives(
-        plan_id="p-1", objectives=judged(slo, told, NO_SCORES, FREE), seen=told
+        plan_id="p-1", objectives=judged(slo, told, NO_SCORES, FREE), report=told
     )
     (one,) = client.get("/v1/objectives").json()["items"]
     assert (one["query_id"], one["state"]) == ("q-1", "missed")
@@ -537,7 +537,7 @@ def test_a_query_that_serves_tells_what_its_requests_got(connect: Connect) -> No
     client = served(connect)
     deployer = service_of(client).deployer
     assert isinstance(deployer, FakeDeployer)
-    deployer.traffic["q-1"] = Traffic(since=0.0).lately(1.0)
+    deployer.report("q-1", spans=Traffic(since=0.0).spans(1.0))
     shown = client.get("/v1/queries/q-1").json()["deployment"]
     assert shown["plan_id"] == plan().id
     assert [each["span_s"] for each in shown["lately"]] == [60.0, 600.0, 3600.0]
@@ -595,7 +595,7 @@ def scheduled(connect: Connect) -> TestClient:
     """A service with q-1 running as scheduled, alone."""
     client = served(connect)
     service = service_of(client)
-    rescheduler = Rescheduler(parts=service.parts, arrivals_per_s=service.deployer.arrivals_per_s)
+    rescheduler = Rescheduler(parts=service.parts, reports=service.deployer.reports)
     asyncio.run(rescheduler.tick())
     return client
 

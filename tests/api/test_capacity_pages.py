@@ -17,7 +17,7 @@ from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.traffic import Lately
+from circinus.deploy.runtime.report import SpanCounts, bucket_of
 from circinus.pipelines.execution.needs import package
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.tiers import MachineType, Tier
@@ -67,8 +67,8 @@ def served(service: Service, *names: str) -> None:
         assert isinstance(service.deployer, FakeDeployer)
         desired = DesiredDeployment(pipeline_reference="add", plan=plan(share=1.0))
         service.deployer.desired[name] = desired
-    arrivals = service.deployer.arrivals_per_s
-    asyncio.run(Rescheduler(parts=service.parts, arrivals_per_s=arrivals).tick())
+    reports = service.deployer.reports
+    asyncio.run(Rescheduler(parts=service.parts, reports=reports).tick())
 
 
 def words(text: str) -> str:
@@ -223,9 +223,9 @@ def test_a_link_is_imitated_and_what_is_planned_for_stays(
     assert form[BANDWIDTH] == "50"
     assert pages.post(LINKS, data={**form, BANDWIDTH: "12.5"}).status_code == 303
     assert isinstance(service.deployer, FakeDeployer)
-    imitated = service.deployer.imitated
-    assert imitated is not None
-    assert [link.bandwidth_bytes_per_s for link in imitated.links] == [12.5e6 / 8, 1.25e8]
+    emulated = service.deployer.emulated
+    assert emulated is not None
+    assert [link.bandwidth_bytes_per_s for link in emulated.links] == [12.5e6 / 8, 1.25e8]
     shown = words(pages.get("/ui/infrastructure?done=links").text)
     assert "device - cloud 50 Mbit/s, 0.00 ms 12.5 Mbit/s, 0.00 ms emulated" in shown
     assert "cloud - farm 1000 Mbit/s, 0.00 ms the network's own" in shown
@@ -262,19 +262,10 @@ def test_the_schedule_tells_who_is_served_waits_and_made_way(
     served(service)
     assert isinstance(service.deployer, FakeDeployer)
     running = service.parts.store.schedules.read()[1].schedule.assignments[0].query_id
-    service.deployer.traffic[running] = (
-        Lately(
-            span_s=60.0,
-            requests=4,
-            in_time=3,
-            turned_away=1,
-            failed=0,
-            goodput_per_s=0.05,
-            p50_s=0.1,
-            p95_s=0.2,
-            p99_s=0.2,
-        ),
+    minute = SpanCounts(
+        span_s=60.0, covered_s=60.0, buckets={bucket_of(0.1): 3}, in_time=3, turned_away=1
     )
+    service.deployer.report(running, spans=(minute,))
     text = pages.get("/ui/schedule").text
     shown = words(text)
     assert re.search(rf"1 {running} p-\w+ cloud / 0: 1 1970-01-01 \S+ UTC \$1.0000/h", shown)

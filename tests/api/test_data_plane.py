@@ -15,10 +15,11 @@ from circinus.api.http.app import application_of
 from circinus.api.http.authentication import Authentication
 from circinus.api.http.data_plane import DataPlane
 from circinus.api.phases import QueryPhase
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.model.payload import Payload
+from tests.api.conftest import routed
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LIMIT = 2000
@@ -32,7 +33,7 @@ class Busy(FakeDeployer):
     broken_by: Exception | None = None
     terms: RequestTerms | None = None
 
-    def refuse_hopeless(
+    def shed_infeasible(
         self, query_id: str, arrived: float, *, unless: Callable[[], bool]
     ) -> None:
         if self.busy and not unless():
@@ -59,7 +60,7 @@ def client(tmp_path: Path, deployer: Busy) -> Iterator[TestClient]:
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     app = application_of(service)
     plane = DataPlane(app, deployer, service.parts.infrastructure, LIMIT)
-    yield TestClient(Authentication(plane, None), base_url="http://127.0.0.1")
+    yield TestClient(Authentication(routed(plane, app), None), base_url="http://127.0.0.1")
     service.parts.store.close()
 
 

@@ -52,7 +52,7 @@ def test_links_left_out_stay_and_the_deployer_hears_of_all(
     assert [link.bandwidth_bytes_per_s for link in now.links] == [1e6, 1e6]
     assert all(link.emulated for link in now.links)
     assert now.tiers == LOCAL.tiers
-    assert deployer.imitated is now is emulation.now
+    assert deployer.emulated is now is emulation.now
 
 
 def test_what_changes_is_told_once(emulation: Emulation) -> None:

@@ -40,7 +40,7 @@ def test_batch_work_has_no_extras(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
     add_planned(store, "q-1", plan(share=0.2), slo={"accuracy": 0.5, "throughput_per_s": 1.0})
-    deployer.arrivals = {"q-1": 100.0}
+    deployer.report("q-1", arrivals_per_s=100.0)
     run(watched, clock, 20)
     assert extras(deployer) == 0
     assert deployer.applied == 1
@@ -50,10 +50,10 @@ def test_a_query_without_a_rate_gets_extras_beyond_what_its_plan_bears(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
     add_planned(store, "q-1", plan(share=0.2))  # 0.2 s a request: 3.5/s at 70 %
-    deployer.arrivals = {"q-1": 4.3}
+    deployer.report("q-1", arrivals_per_s=4.3)
     run(watched, clock, 20)
     assert extras(deployer) == 0
-    deployer.arrivals = {"q-1": 5.0}  # it is always at work
+    deployer.report("q-1", arrivals_per_s=5.0)  # it is always at work
     run(watched, clock, 5)
     assert extras(deployer) == 1
 
@@ -62,7 +62,7 @@ def test_replicas_that_were_asked_for_follow_no_rate(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
     add_planned(store, "q-1", plan(share=0.2), **RATED)
-    deployer.arrivals = {"q-1": 32.0}
+    deployer.report("q-1", arrivals_per_s=32.0)
     run(watched, clock, 1)
     store.set_replicas("q-1", 2)
     run(watched, clock, 20)
@@ -93,7 +93,7 @@ def test_an_objective_on_cost_keeps_extras_away(
 ) -> None:
     slo = {"accuracy": 0.5, "latency_s": 1.0, "cost_usd_per_hour": 0.55}
     add_planned(store, "q-1", plan(share=0.5), slo=slo, **RATED)
-    deployer.arrivals = {"q-1": 8.0}
+    deployer.report("q-1", arrivals_per_s=8.0)
     run(watched, clock, 20)
     assert extras(deployer) == 0
 
@@ -102,17 +102,17 @@ def test_a_rate_that_doubles_is_followed_and_given_up_again_a_minute_after(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
     add_planned(store, "q-1", plan(share=0.2), **RATED)
-    deployer.arrivals = {"q-1": 4.0}
+    deployer.report("q-1", arrivals_per_s=4.0)
     run(watched, clock, 20)
     assert extras(deployer) == 0
-    deployer.arrivals = {"q-1": 8.0}
+    deployer.report("q-1", arrivals_per_s=8.0)
     run(watched, clock, 5)
     assert extras(deployer) == 1
     in_force = watched.in_force.read()[1]
     assert in_force.extras == {"q-1": (Slice("cloud", 0, 0.2),)}
     shown = ShownSchedule(Service(watched.rescheduler.parts, deployer))
     assert b'"extras":[{"tier":"cloud","machine":0,"share":0.2' in shown.read()[2]
-    deployer.arrivals = {"q-1": 4.0}
+    deployer.report("q-1", arrivals_per_s=4.0)
     run(watched, clock, 59)
     assert extras(deployer) == 1
     run(watched, clock, 2)
@@ -124,7 +124,7 @@ def test_a_query_that_needs_the_room_gets_it_from_extras(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
     add_planned(store, "q-1", plan(share=0.4), **RATED)
-    deployer.arrivals = {"q-1": 20.0}
+    deployer.report("q-1", arrivals_per_s=20.0)
     run(watched, clock, 5)
     assert extras(deployer) == 1  # four are wanted, a machine has room for two
     add_planned(store, "q-2", plan(share=0.5))
@@ -138,7 +138,7 @@ def test_the_next_service_begins_without_extras(
     store: Store, deployer: FakeDeployer, watched: Loops, clock: ManualClock
 ) -> None:
     add_planned(store, "q-1", plan(share=0.2), **RATED)
-    deployer.arrivals = {"q-1": 8.0}
+    deployer.report("q-1", arrivals_per_s=8.0)
     run(watched, clock, 5)
     fresh = FakeDeployer()
     run(loops(store, fresh, clock), clock, 1)

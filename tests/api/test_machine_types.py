@@ -17,7 +17,7 @@ from circinus.api.store.store import Store
 from circinus.api.text.tiers import tiers_table
 from circinus.api.use_cases.scheduling import live_problem, preview
 from circinus.api.use_cases.views import schedule_view
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
+from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.infrastructure import Infrastructure

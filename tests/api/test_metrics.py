@@ -10,10 +10,9 @@ from starlette.types import Receive
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
+from circinus.deploy.runtime.report import DeploymentReport, QueueFigures, SpanCounts, bucket_of
 from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.routed_units import UnitStatus
-from circinus.deploy.runtime.tier_queue import QueueFigures
-from circinus.deploy.runtime.traffic import Lately
 from circinus.pipelines.model.endpoints import Usage
 from circinus.scheduler.routing.regimes import Regime, RegimeState
 
@@ -37,7 +36,7 @@ FIGURES = QueueFigures(
 
 
 def test_without_deployments_the_metrics_are_named_without_values() -> None:
-    families = list(text_string_to_metric_families(exposition({}, {}).decode()))
+    families = list(text_string_to_metric_families(exposition({}).decode()))
     assert "circinus_dispatch_waiting" in {family.name for family in families}
     assert not any(family.samples for family in families)
 
@@ -58,7 +57,7 @@ def test_units_of_routes_are_told_with_the_mode_of_each() -> None:
     routes = {"r": RouteStatus(state=state, for_s=1.0, units=[unit], lately=())}
     samples = {
         sample.name: (sample.labels, sample.value)
-        for family in text_string_to_metric_families(exposition({}, {}, routes).decode())
+        for family in text_string_to_metric_families(exposition({}, routes).decode())
         for sample in family.samples
     }
     of_unit = {"route": "r", "unit": "gpu"}
@@ -72,10 +71,14 @@ def test_units_of_routes_are_told_with_the_mode_of_each() -> None:
 
 
 def test_every_figure_is_told_per_query_and_tier() -> None:
-    queues = {"q-1": {"edge": FIGURES, "cloud": replace(FIGURES, waiting=7)}, "q-2": {}}
+    queues = {"edge": FIGURES, "cloud": replace(FIGURES, waiting=7)}
+    reports = {
+        "q-1": DeploymentReport(plan_id="p", queues=queues, spans=()),
+        "q-2": DeploymentReport(plan_id="p", spans=()),
+    }
     samples = {
         (sample.name, sample.labels["query"], sample.labels["tier"]): sample.value
-        for family in text_string_to_metric_families(exposition(queues, {}).decode())
+        for family in text_string_to_metric_families(exposition(reports).decode())
         for sample in family.samples
     }
     told = {name: value for (name, _, tier), value in samples.items() if tier == "edge"}
@@ -149,27 +152,16 @@ def test_work_of_a_client_that_stays_gives_its_answer_or_its_error() -> None:
 
 
 def test_what_requests_got_lately_is_told_per_span_where_there_is_something() -> None:
-    nothing = Lately(
-        span_s=60.0, requests=0, in_time=0, turned_away=0, failed=0, goodput_per_s=0.0
-    )
-    some = Lately(
-        span_s=600.0,
-        requests=10,
-        in_time=7,
-        turned_away=2,
-        failed=0,
-        goodput_per_s=0.7,
-        p50_s=0.1,
-        p95_s=0.2,
-        p99_s=0.3,
-    )
-    told = exposition({}, {"q-1": [nothing, some]}).decode()
+    nothing = SpanCounts(span_s=60.0, covered_s=60.0)
+    buckets = {bucket_of(0.2): 8}
+    some = SpanCounts(span_s=600.0, covered_s=600.0, buckets=buckets, in_time=7, turned_away=2)
+    told = exposition({"q-1": DeploymentReport(plan_id="p", spans=(nothing, some))}).decode()
     samples = {
         (sample.name, sample.labels["span_seconds"]): sample.value
         for family in text_string_to_metric_families(told)
         for sample in family.samples
     }
     assert samples["circinus_lately_in_time", "600"] == 7
-    assert samples["circinus_lately_p95_seconds", "600"] == 0.2
+    assert samples["circinus_lately_p95_seconds", "600"] == pytest.approx(0.2, rel=0.02)
     assert samples["circinus_lately_requests", "60"] == 0
     assert ("circinus_lately_p95_seconds", "60") not in samples

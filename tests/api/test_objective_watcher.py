@@ -15,13 +15,13 @@ from circinus.api.store.store import Store
 from circinus.api.use_cases.objectives import ObservedState
 from circinus.api.use_cases.requests import RequestWindows
 from circinus.api.use_cases.views import objectives_view
-from circinus.deploy.runtime.observed import SeenRequests, TierLoad
+from circinus.deploy.runtime.report import DeploymentReport, QueueFigures
 from circinus.pipelines.clock import ManualClock
 from tests.api.fakes import FakeDeployer, add_planned, plan
 from tests.api.loops import loops
 from tests.api.test_objectives import answers, seen
 
-BUSY = TierLoad(waiting=15, places=1, workers=1)
+BUSY = QueueFigures(waiting=15, places=1, workers=1)
 
 
 @dataclass
@@ -31,10 +31,10 @@ class Watched:
     store: Store
     clock: ManualClock
 
-    def look(self, told: SeenRequests | None = None) -> None:
+    def look(self, told: DeploymentReport | None = None) -> None:
         if told is not None:
             plan_id = self.deployer.desired["q-1"].plan.id
-            self.deployer.requests_seen = {"q-1": replace(told, plan_id=plan_id)}
+            self.deployer.reported = {"q-1": replace(told, plan_id=plan_id)}
         asyncio.run(self.watcher.tick())
         self.clock.sleep(1.0)
 
@@ -58,7 +58,7 @@ def watched(store: Store, deployer: FakeDeployer, clock: ManualClock) -> Watched
 
 
 def test_requests_of_a_plan_that_is_not_wanted_any_more_are_not_judged(watched: Watched) -> None:
-    watched.deployer.requests_seen = {"q-1": seen(answers([9.0] * 80)), "q-9": seen(answers([]))}
+    watched.deployer.reported = {"q-1": seen(answers([9.0] * 80)), "q-9": seen(answers([]))}
     watched.look()
     assert watched.watcher.now == {}
 
@@ -114,7 +114,7 @@ def test_an_overload_that_lasts_is_told_when_it_began_and_when_it_ended(watched:
 
 def test_who_is_served_no_more_is_forgotten(watched: Watched) -> None:
     watched.look(seen(answers(np.linspace(2.8, 3.0, 80))))
-    watched.deployer.requests_seen = {}
+    watched.deployer.reported = {}
     watched.look()
     assert watched.watcher.now == {}
     watched.look(seen(answers(np.linspace(2.8, 3.0, 80))))

@@ -20,8 +20,13 @@ from circinus.api.use_cases.objectives import (
     judged,
     overloaded,
 )
-from circinus.deploy.runtime.observed import AnswersSeen, SeenRequests, TierLoad
-from circinus.deploy.runtime.traffic import Lately
+from circinus.deploy.runtime.report import (
+    Answers,
+    DeploymentReport,
+    QueueFigures,
+    SpanCounts,
+    bucket_of,
+)
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import ANY_LATENCY_S, LatencyStatistic, Slo
 from tests.api.fakes import plan
@@ -32,43 +37,40 @@ FREE = Spending(machines_usd_per_hour=0.0, rated=False)
 
 
 def answers(
-    latency_s: FloatArray | list[float], *, ago_s: FloatArray | float = 1.0, usd: float = 0.0
-) -> AnswersSeen:
-    took = np.asarray(latency_s, dtype=np.float64)
+    sojourn_s: FloatArray | list[float], *, ago_s: FloatArray | float = 1.0, usd: float = 0.0
+) -> Answers:
+    took = np.asarray(sojourn_s, dtype=np.float64)
     ago = np.broadcast_to(np.asarray(ago_s, dtype=np.float64), took.shape)
-    return AnswersSeen(ago_s=ago, latency_s=took, usd=np.full(len(took), usd))
+    pairs = zip(ago.tolist(), took.tolist(), strict=True)
+    return Answers(rows=tuple((-since, s, s, 0.0, usd) for since, s in pairs))
 
 
 def seen(
-    given: AnswersSeen,
+    given: Answers,
     *,
     per_s: float = 1.0,
     turned_away: int = 0,
     since_s: float = 1e4,
-    **tiers: TierLoad,
-) -> SeenRequests:
-    n = len(given.latency_s)
-    lately = Lately(
-        span_s=60.0,
-        requests=n + turned_away,
-        in_time=n,
-        turned_away=turned_away,
-        failed=0,
-        goodput_per_s=n / 60,
+    **tiers: QueueFigures,
+) -> DeploymentReport:
+    n = len(given)
+    buckets = {bucket_of(1.0): n} if n else {}
+    minute = SpanCounts(
+        span_s=60.0, covered_s=60.0, buckets=buckets, in_time=n, turned_away=turned_away
     )
-    return SeenRequests(
+    return DeploymentReport(
         plan_id="p-1",
-        since_s=since_s,
+        serving_s=since_s,
         arrivals_per_s=per_s,
-        lately=lately,
+        spans=(minute,),
         answers=given,
-        tiers=tiers or {"cloud": TierLoad(waiting=0, places=1, workers=1)},
+        queues=tiers or {"cloud": QueueFigures(places=1, workers=1)},
     )
 
 
 def objective(
     slo: Slo,
-    of: SeenRequests,
+    of: DeploymentReport,
     name: str = "latency",
     scores: FloatArray = NO_SCORES,
     spending: Spending = FREE,
@@ -133,7 +135,7 @@ def test_less_than_wanted_is_done_only_where_more_waits(
     n: int, waiting: int, state: ObservedState
 ) -> None:
     slo = Slo(accuracy=0.5, latency_s=ANY_LATENCY_S, throughput_per_s=1.0)
-    load = TierLoad(waiting=waiting, places=1, workers=1)
+    load = QueueFigures(waiting=waiting, places=1, workers=1)
     assert objective(slo, seen(answers([1.0] * n), cloud=load), "throughput").state is state
 
 
@@ -184,7 +186,7 @@ def test_one_missed_objective_is_enough_and_unknown_accuracy_keeps_none_from_bei
     def state(latency_s: float) -> ObservedState:
         told = seen(answers([latency_s] * 80))
         each = judged(P95, told, NO_SCORES, FREE)
-        return ObservedObjectives(plan_id="p-1", objectives=each, seen=told).state
+        return ObservedObjectives(plan_id="p-1", objectives=each, report=told).state
 
     assert (state(0.1), state(2.9)) == (MET, MISSED)
 
@@ -192,7 +194,7 @@ def test_one_missed_objective_is_enough_and_unknown_accuracy_keeps_none_from_bei
 def test_words_tell_figure_interval_and_bound() -> None:
     told = seen(answers([2.9] * 80))
     found = ObservedObjectives(
-        plan_id="p-1", objectives=judged(P95, told, NO_SCORES, FREE), seen=told, overload="much"
+        plan_id="p-1", objectives=judged(P95, told, NO_SCORES, FREE), report=told, overload="much"
     )
     assert found.sentence == (
         "accuracy unsure: no request's right output is known, "
@@ -218,18 +220,22 @@ def test_a_plan_that_takes_no_time_bears_any_rate() -> None:
 @pytest.mark.parametrize(
     ("per_s", "load", "why"),
     [
-        (5.0, TierLoad(waiting=1, places=1, workers=1), ""),
-        (5.1, TierLoad(waiting=0, places=1, workers=1), "5.1 requests/s come, and it is for 4/s"),
-        (5.1, TierLoad(waiting=0, places=2, workers=2), ""),  # two replicas are for 8/s
+        (5.0, QueueFigures(waiting=1, places=1, workers=1), ""),
+        (
+            5.1,
+            QueueFigures(waiting=0, places=1, workers=1),
+            "5.1 requests/s come, and it is for 4/s",
+        ),
+        (5.1, QueueFigures(waiting=0, places=2, workers=2), ""),  # two replicas are for 8/s
         (
             1.0,
-            TierLoad(waiting=15, places=1, workers=1),
+            QueueFigures(waiting=15, places=1, workers=1),
             "15 requests wait for tier cloud, whose instances take 1 at once",
         ),
     ],
 )
 def test_too_much_is_a_rate_or_a_queue_beyond_those_who_work(
-    per_s: float, load: TierLoad, why: str
+    per_s: float, load: QueueFigures, why: str
 ) -> None:
     assert overloaded(plan(), seen(answers([]), per_s=per_s, cloud=load), 4.0, 1.25) == why
 

@@ -15,7 +15,7 @@ from circinus.api.phases import QueryPhase
 from circinus.api.store.records import DisplacedRecord, InForce, NewQuery, to_document
 from circinus.api.store.store import Store
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.traffic import Traffic
+from circinus.deploy.runtime.telemetry import Traffic
 from circinus.pipelines.errors import Unavailable
 from circinus.planner.search.result import PlanningPhase, PlanningProgress
 from circinus.scheduler.problem import Schedule
@@ -117,7 +117,7 @@ def test_a_deployment_is_shown_as_it_is_now(
     assert status_with(client, path, tag) == 304
     traffic = Traffic(since=0.0)
     traffic.answered(1.0, 0.1, in_time=True)
-    deployer.traffic["q-1"] = traffic.lately(2.0)
+    deployer.report("q-1", spans=traffic.spans(2.0))
     assert status_with(client, path, tag) == 200
     assert client.get(path).json()["deployment"]["lately"][0]["requests"] == 1
 

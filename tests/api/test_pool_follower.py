@@ -13,7 +13,6 @@ from circinus.api.schemas.pools import ChooseQueryPoolBody, PoolChoiceView, Quer
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.store import Store
 from circinus.api.use_cases.query_pools import apply_pool, drop_pool
-from circinus.deploy.runtime.demand import TrafficNews
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import Unavailable
 from circinus.scheduler.pool.monitor import TrafficChange
@@ -83,10 +82,10 @@ class PoolWorld:
         )
 
     def look(self, changes: int = 0, seen: int = 100, plan_id: str = PLAN.id) -> None:
-        news = TrafficNews(
-            plan_id=plan_id, changes=changes, seen=seen, last=CHANGE if changes else None
+        last = CHANGE if changes else None
+        self.deployer.report(
+            "q-1", plan_id=plan_id, changes=changes, known_requests=seen, last_change=last
         )
-        self.deployer.traffic_news["q-1"] = news
         asyncio.run(self.follower.tick())
 
     def apply(self, *, follows: bool) -> None:

@@ -306,7 +306,7 @@ def test_a_pool_gets_no_extra_replicas(
     add_planned(store, "q-2", plan(share=0.5), request_rate_per_s=1.0)
     tick(watched)
     apply_pool(parts(watched), "q-2", {"cloud": {"large": 1}})
-    deployer.arrivals["q-2"] = 3.0
+    deployer.report("q-2", arrivals_per_s=3.0)
     for _ in range(9):
         tick(watched)
         clock.sleep(1.0)

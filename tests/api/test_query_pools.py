@@ -14,7 +14,7 @@ from circinus.api.schemas.pools import ChoosePoolBody, ChooseQueryPoolBody, Late
 from circinus.api.store.records import Conflict, NotFound
 from circinus.api.store.store import Store
 from circinus.api.use_cases.query_pools import HEADROOM, question_of, require_choosable
-from circinus.deploy.runtime.demand import SeenDemand, TypeSeconds
+from circinus.deploy.runtime.learning import ObservedWorkload, TypeSeconds
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.model.plan import DemandItem
@@ -36,9 +36,9 @@ def served(watched: Loops, store: Store, **spec: object) -> None:
     asyncio.run(watched.tick())
 
 
-def demand(**learnt: TypeSeconds) -> SeenDemand:
+def demand(**learnt: TypeSeconds) -> ObservedWorkload:
     """100 requests of two sizes, a quarter of them large."""
-    return SeenDemand(
+    return ObservedWorkload(
         plan_id=PLAN.id,
         sizes=np.array([1.0, 4.0]),
         classes=np.repeat([0, 1], [75, 25]),

@@ -14,8 +14,8 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.store import Store
 from circinus.api.use_cases.queries import undeploy
+from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, DeploymentStatus
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.io.datasets import Dataset
 from tests.api.fakes import (

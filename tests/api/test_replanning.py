@@ -22,10 +22,9 @@ from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Replan, from_document, plan_documents
 from circinus.api.use_cases.knowledge import Knowledge
-from circinus.deploy.runtime.dispatcher import RECENT, Taken
-from circinus.deploy.runtime.orchestrator import Recent
+from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport
 from circinus.pipelines.model.infrastructure import Infrastructure
-from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, parts, planning_parts
+from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, answers, parts, planning_parts
 
 
 class World:
@@ -58,17 +57,19 @@ class World:
         for index in range(40):
             if seed is not None:
                 windows.note("q-1", plan_id, _example(index, 40, seed), score)
-        before = self.deployer.latest.get("q-1")
+        before = self.deployer.reported.get("q-1")
         self.answered(plan_id, *[latency_s] * 40, before=0 if before is None else before.answered)
         asyncio.run(self.service.look_for_drift())
-        assert windows.seen("q-1", self.deployer.latest["q-1"]) is None  # judged anew by new ones
+        assert (
+            windows.seen("q-1", self.deployer.reported["q-1"]) is None
+        )  # judged anew by new ones
 
-    def answered(self, plan_id: str, *latencies_s: float, before: int = 0) -> Recent:
+    def answered(self, plan_id: str, *latencies_s: float, before: int = 0) -> DeploymentReport:
         """Let the plan have answered so many requests, and others before."""
-        taken = tuple(Taken(latency_s, {"cloud": latency_s}, 0.0) for latency_s in latencies_s)
-        recent = Recent(plan_id=plan_id, answered=before + len(taken), taken=taken[-RECENT:])
-        self.deployer.latest["q-1"] = recent
-        return recent
+        count = before + len(latencies_s)
+        return self.deployer.report(
+            "q-1", plan_id=plan_id, answered=count, answers=answers(*latencies_s)
+        )
 
 
 @pytest.fixture
@@ -292,7 +293,7 @@ def test_one_example_that_fails_again_and_again_is_no_drift(world: World) -> Non
     assert seen.scores.tolist() == [0.0]
 
 
-def _scores(world: World, recent: Recent) -> list[float]:
+def _scores(world: World, recent: DeploymentReport) -> list[float]:
     seen = world.service.requests.windows.seen("q-1", recent)
     assert seen is not None
     scores: list[float] = seen.scores.tolist()
@@ -306,9 +307,9 @@ def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -
         windows.note("q-1", "p", _example(0, 500, seed), score)
     assert _scores(world, recent) == [0.5, 1.0]
     assert windows.data("q-1") == ReplanData(examples=500, seed=old)
-    for index in range(RECENT - 1):
+    for index in range(JUDGED_ANSWERS - 1):
         windows.note("q-1", "p", _example(index, 500, new), 0.25)
-    assert _scores(world, recent) == [1.0] + [0.25] * (RECENT - 1)
+    assert _scores(world, recent) == [1.0] + [0.25] * (JUDGED_ANSWERS - 1)
     assert windows.data("q-1") == ReplanData(examples=500, seed=new)
 
 

@@ -17,9 +17,10 @@ from circinus.api.http.app import application_of
 from circinus.api.http.authentication import Authentication
 from circinus.api.http.data_plane import DataPlane
 from circinus.api.phases import QueryPhase
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.model.payload import Payload, decode, encode
+from tests.api.conftest import routed
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"
@@ -52,7 +53,11 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     inner = application_of(service)
     plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**22)
-    yield TestClient(Authentication(plane, None), base_url=LOOPBACK, raise_server_exceptions=False)
+    yield TestClient(
+        Authentication(routed(plane, inner), None),
+        base_url=LOOPBACK,
+        raise_server_exceptions=False,
+    )
     service.parts.store.close()
 
 

@@ -17,8 +17,8 @@ from circinus.api.schemas.deployments import InstanceView
 from circinus.api.schemas.plans import ServedBillView, served_bill_view
 from circinus.api.store.store import Store
 from circinus.api.text import formats
-from circinus.deploy.runtime.dispatcher import RequestResult
-from circinus.deploy.runtime.served_bill import ServedBill
+from circinus.deploy.runtime.report import ServedBill
+from circinus.deploy.runtime.walk import RequestResult
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint, Usage
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.payload import encode

@@ -13,10 +13,11 @@ import pytest
 from circinus.api.store.calls import StoreLeases
 from circinus.api.store.engine import connect, migrate
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
-from circinus.deploy.runtime.dispatcher import RequestResult
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
-from circinus.deploy.runtime.served_bill import ServedBill
+from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.deploy.runtime.report import ServedBill
+from circinus.deploy.runtime.walk import RequestResult
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import OperatorFailed
@@ -96,7 +97,9 @@ class Serving:
 
     @property
     def bill(self) -> ServedBill:
-        return self.orchestrator.bills_so_far()["q"]
+        bill = self.orchestrator._serving["q"].dispatcher.bill()
+        assert bill is not None
+        return bill
 
 
 def test_a_call_that_fails_for_good_fails_the_request_with_its_cause_and_is_paid(
@@ -158,7 +161,7 @@ def test_a_request_without_leave_in_time_is_told_to_come_later(
                 await serving.ask()
             assert len(gate.settled) == 1
             assert len(server.calls) == 1
-            figures = serving.orchestrator.figures()["q"]["hosted"]
+            figures = serving.orchestrator.reports()["q"].queues["hosted"]
             assert (figures.busy, figures.turned_away) == ((), 1)
 
     with serving_models(models()) as server:

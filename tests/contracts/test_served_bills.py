@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from circinus.api.store.history import SqlBills
 from circinus.api.store.store import Store
-from circinus.deploy.runtime.served_bill import ServedBill, used_together
+from circinus.deploy.runtime.report import ServedBill, used_together
 from circinus.pipelines.model.endpoints import Usage
 from tests.contracts.stores import new
 

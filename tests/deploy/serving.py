@@ -11,10 +11,10 @@ from circinus.deploy.local.cgroups import Cgroups, available
 from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.tier import ProfiledTier, TierExecutor
-from circinus.deploy.runtime.dispatcher import RequestTerms
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.deploy.runtime.walk import RequestTerms
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.presets import PRESETS

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.deploy.runtime.calls import AttemptedCall, Callee, Calls, Made
-from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
+from circinus.deploy.runtime.places import InstanceType
+from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.calling import to_wire
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import CallFailed, InstanceLost, TooManyRequests

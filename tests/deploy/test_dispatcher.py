@@ -8,13 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from circinus.deploy.runtime.dispatcher import (
-    Dispatcher,
-    LatencyWindow,
-    RequestResult,
-    RequestTerms,
-)
-from circinus.deploy.runtime.tier_queue import InstanceType
+from circinus.deploy.runtime.dispatcher import Dispatcher
+from circinus.deploy.runtime.places import InstanceType
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
@@ -114,7 +110,7 @@ def test_a_size_that_is_none_fails_the_request_before_it_waits(size: float) -> N
         with pytest.raises(OperatorFailed, match="request_size failed: must give a finite size"):
             await world.send()
         assert world.queue.figures().waiting == 0
-        assert world.dispatcher.latencies.observed().failed == 1
+        assert world.dispatcher.report().failed == 1
         assert world.dispatcher.in_hand == 0
 
     played(scene)
@@ -286,14 +282,14 @@ def test_what_cannot_be_in_time_is_turned_away_before_it_waits() -> None:
             await tasks[2]  # 3 x 0.4 s are more than 1 s
         assert told.value.retry_after_s > 0
         with pytest.raises(TooManyRequests):
-            world.dispatcher.refuse_hopeless(world.clock.now())
-        world.dispatcher.refuse_hopeless(world.clock.now(), unless=lambda: True)  # not counted
+            world.dispatcher.shed_infeasible(world.clock.now())
+        world.dispatcher.shed_infeasible(world.clock.now(), unless=lambda: True)  # not counted
         patient = world.send(terms=replace(TERMS, serve_late=True))
         for task in (*tasks[:2], patient):
             await quiet()
             client.answer()
             await task
-        minute = world.dispatcher.lately()[0]
+        minute = world.dispatcher.report().spans[0]
         assert (minute.turned_away, minute.in_time) == (2, 3)
 
     played(scene)
@@ -328,9 +324,9 @@ def test_what_is_foreseen_turns_nobody_away_from_an_idle_instance() -> None:
             world.clock.seconds += 4.0 * QOS_S
             client.answer()
             await slow
-        world.dispatcher.refuse_hopeless(world.clock.now())  # does not
+        world.dispatcher.shed_infeasible(world.clock.now())  # does not
         with pytest.raises(TooManyRequests):  # it was late when it came
-            world.dispatcher.refuse_hopeless(world.clock.now() - QOS_S)
+            world.dispatcher.shed_infeasible(world.clock.now() - QOS_S)
 
     played(scene)
 
@@ -348,21 +344,3 @@ def test_a_policy_may_turn_a_request_away() -> None:
             await task
 
     played(scene)
-
-
-def test_before_the_first_request_there_are_no_figures() -> None:
-    observed = LatencyWindow().observed()
-    assert (observed.count, observed.failed, observed.window) == (0, 0, 0)
-    assert (observed.mean, observed.p50, observed.p99) == (None, None, None)
-
-
-def test_figures_are_of_the_last_requests_and_counts_of_all() -> None:
-    window = LatencyWindow(size=10)
-    window.failed()
-    for tenth in range(1, 13):  # 0.1 .. 1.2; the window keeps 0.3 .. 1.2
-        window.answered(tenth / 10)
-    observed = window.observed()
-    assert (observed.count, observed.failed, observed.window) == (12, 1, 10)
-    assert observed.mean == pytest.approx(0.75)
-    # Inverted distribution function of ten values: the 5th, 9th, 10th, 10th.
-    assert (observed.p50, observed.p90, observed.p95, observed.p99) == (0.7, 1.1, 1.2, 1.2)

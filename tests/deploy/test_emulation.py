@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from circinus.deploy.runtime.dispatcher import emulated_links
 from circinus.deploy.runtime.instances import emulated_speed
+from circinus.deploy.runtime.walk import emulated_links
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
 from circinus.pipelines.model.tiers import Tier
 

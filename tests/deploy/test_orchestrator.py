@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from circinus.deploy.local.cgroups import Cgroups, available
-from circinus.deploy.runtime.dispatcher import RequestResult, RequestTerms
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import Learnt
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.orchestrator import Orchestrator
+from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable, Violation
@@ -122,9 +123,9 @@ def test_a_chain_over_tiers_gives_the_pipelines_output_and_accounts_for_its_time
             )
             status = orchestrator.status("q")
             assert status.phase is DeploymentPhase.SERVING
-            assert status.observed is not None
-            assert (status.observed.count, status.observed.failed) == (1, 0)
-            assert status.observed.p50 == result.latency_s
+            assert status.report is not None
+            assert (status.report.answered, status.report.failed) == (1, 0)
+            assert status.report.answers.latency_s.tolist() == [result.latency_s]
 
     asyncio.run(scenario())
 
@@ -172,9 +173,9 @@ def test_an_operator_that_fails_is_named_and_the_instance_goes_on(tmp_path: Path
                     await orchestrator.request("f", 3, within(5.0))
             with pytest.raises(OperatorFailed, match="nonsense failed: payload must be"):
                 await orchestrator.request("n", 3, within(5.0))
-            observed = orchestrator.status("f").observed
-            assert observed is not None
-            assert (observed.count, observed.failed, observed.p50) == (0, 2, None)
+            report = orchestrator.status("f").report
+            assert report is not None
+            assert (report.answered, report.failed, report.latency()) == (0, 2, {})
             assert pids_of(orchestrator, "f") == before
 
     asyncio.run(scenario())
@@ -307,7 +308,7 @@ def test_what_was_learnt_of_latencies_is_known_after_a_restart(tmp_path: Path) -
             async with serving(tmp_path, {"q": desired("nap")}, memory=memory) as orchestrator:
                 for _ in range(3):
                     await orchestrator.request("q", 0.05, within(5.0))
-                figures = orchestrator.figures()["q"]["cloud"]
+                figures = orchestrator.reports()["q"].queues["cloud"]
                 assert figures.answered == 3
                 # first the plan's prediction of nothing, then what was learnt before the restart
                 assert (figures.predicted_s > 0.14) == (life == 2)
@@ -350,7 +351,7 @@ def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
             await orchestrator.request("q", False, within(10.0))  # its answer declares it
             both = [orchestrator.request("q", True, within(10.0)) for _ in range(2)]
             assert [result.output for result in await asyncio.gather(*both)] == [True, True]
-            figures = orchestrator.figures()["q"]
+            figures = orchestrator.reports()["q"].queues
             assert (figures["cloud"].idle, figures["edge"].idle) == (2, 1)
 
     asyncio.run(scenario())
@@ -358,7 +359,7 @@ def test_a_worker_that_batches_gets_as_many_requests_at_once_as_it_declares(
 
 async def _cancelled(orchestrator: Orchestrator) -> None:
     request = asyncio.create_task(orchestrator.request("q", 1.0, within(60.0)))
-    while not orchestrator.figures()["q"]["slow"].busy:
+    while not orchestrator.reports()["q"].queues["slow"].busy:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)  # on its way, at work or in the wait that stands for speed
     request.cancel()

@@ -129,7 +129,7 @@ def test_all_that_are_beside_an_instance_get_requests_and_none_once_they_leave(
             assert len(await answering(orchestrator, iter(range(9)))) == 1
             more = [await made.more(), await made.more()]
             assert set(await beside(orchestrator, 2)) == {each.address for each in more}
-            assert orchestrator.seen_requests()["q"].tiers["cloud"].workers == 3
+            assert orchestrator.reports()["q"].queues["cloud"].workers == 3
             pids = await answering(orchestrator, iter(range(30)))
             assert pids >= {each.pid for each in more}
             assert len(pids) == 3

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from circinus.deploy.runtime.endpoints import EndpointFailed
-from circinus.deploy.runtime.ramp_targets import endpoint_target, unit_target
-from circinus.deploy.runtime.ramping import Ramped, RampSettings, RampTarget, SentLate, ramped
+from circinus.deploy.runtime.ramping import (
+    Ramped,
+    RampSettings,
+    RampTarget,
+    SentLate,
+    endpoint_target,
+    ramped,
+    unit_target,
+)
 from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import DesiredDeployment, ExtraReplica
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.tiers import MachineType, Tier
 from tests.deploy.serving import desired, is_alive, pids_of, plan, serving, within
@@ -83,7 +84,7 @@ def test_extra_replicas_come_and_go_and_the_others_are_not_started_again(tmp_pat
     async def scenario() -> None:
         async with serving(tmp_path, {"q": one}) as orchestrator:
             (first,) = pids_of(orchestrator, "q")
-            assert orchestrator.arrivals_per_s() == {"q": 0.0}
+            assert orchestrator.reports()["q"].arrivals_per_s == 0.0
             await orchestrator.apply({"q": more})
             pids = pids_of(orchestrator, "q")
             assert (len(pids), pids[0]) == (3, first)
@@ -97,7 +98,7 @@ def test_extra_replicas_come_and_go_and_the_others_are_not_started_again(tmp_pat
             assert all(answer.retries == 0 for answer in answers)
             assert pids_of(orchestrator, "q") == [first]
             assert not any(map(is_alive, pids[1:]))
-            assert orchestrator.arrivals_per_s() == {"q": 0.3}
+            assert orchestrator.reports()["q"].arrivals_per_s == 0.3
 
     asyncio.run(scenario())
 

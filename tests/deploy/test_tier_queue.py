@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.tier_queue import InstanceType, TierQueue
+from circinus.deploy.runtime.places import InstanceType
+from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply

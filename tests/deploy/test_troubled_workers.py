@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from circinus.deploy.local.launcher import LocalInstance
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import instances_of
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.errors import DeadlineExceeded
 from circinus.deploy.workers.execution import INPUT

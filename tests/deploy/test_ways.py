@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import DesiredDeployment, InstanceSpec, RunningInstance
-from circinus.deploy.runtime.orchestrator import DeploymentPhase, Orchestrator
+from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.clock import SystemClock

@@ -16,6 +16,7 @@ from circinus.api.http.authentication import Authentication
 from circinus.api.http.data_plane import DataPlane
 from circinus.api.phases import QueryPhase
 from circinus.deploy.runtime.instances import DesiredDeployment
+from tests.api.conftest import routed
 from tests.api.fakes import FakeDeployer, add_planned, parts, plan
 from tests.api.holding import Holding, holding
 from tests.hostile.bodies import EVERY, Hostile
@@ -41,7 +42,9 @@ def send(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Send]:
     service.parts.store.move("q-1", QueryPhase.SERVING, at=1.0)
     inner = application_of(service)
     plane = DataPlane(inner, deployer, service.parts.infrastructure, body_limit_bytes=2**20)
-    transport = httpx.ASGITransport(Authentication(plane, None), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        Authentication(routed(plane, inner), None), raise_app_exceptions=False
+    )
 
     with asyncio.Runner() as runner:
         client = httpx.AsyncClient(transport=transport, base_url=LOOPBACK)

@@ -67,14 +67,13 @@ class ShownSchedule:
     async def observed(self) -> ScheduleView:
         """Return the schedule with what requests of each query got lately."""
         _, view, _ = await asyncio.to_thread(self.read)
-        lately = await self.service.deployer.lately()
-        told = [
-            each.model_copy(
-                update={"lately": [LatelyView.of(one) for one in lately.get(each.query_id, ())]}
-            )
+        reports = await self.service.deployer.reports()
+        spans = {q: [LatelyView.of(s) for s in report.spans] for q, report in reports.items()}
+        assignments = [
+            each.model_copy(update={"lately": spans.get(each.query_id, [])})
             for each in view.assignments
         ]
-        return view.model_copy(update={"assignments": told})
+        return view.model_copy(update={"assignments": assignments})
 
     def _view(self, revision: int, in_force: InForce) -> ScheduleView:
         parts, schedule = self.service.parts, in_force.schedule
@@ -220,7 +219,7 @@ async def metrics(service: ServiceOf) -> Response:
     """Return what queues of deployments and units of routes do, in Prometheus' text format."""
     deployer = service.deployer
     routes = {n: r for n, r in (await deployer.routes()).items() if not isinstance(r, str)}
-    text = exposition(await deployer.figures(), await deployer.lately(), routes)
+    text = exposition(await deployer.reports(), routes)
     return Response(text, media_type=MEDIA_TYPE)
 
 

@@ -50,8 +50,8 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
     found = await asyncio.to_thread(shown.query, query_id)
     record, slo = found.record, found.record.query.slo
     status = await service.deployer.status(record.id) if record.phase in LIVE else None
-    recent = (await service.deployer.recent()).get(record.id) if status is not None else None
-    seen = service.requests.windows.seen(record.id, recent) if recent is not None else None
+    report = None if status is None else status.report
+    seen = None if report is None else service.requests.windows.seen(record.id, report)
     stored, turns, pool = await asyncio.to_thread(_read, service, found)
     billed = await asyncio.to_thread(served_bills, service.parts, record.id)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)

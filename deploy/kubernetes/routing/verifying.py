@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from math import inf
 from threading import Lock, Thread
 
-from circinus.deploy.runtime.endpoint_proofs import (
+from circinus.deploy.runtime.probing import (
     EndpointProbes,
     EndpointScore,
+    ProofReference,
+    UnitProof,
     endpoint_score,
 )
-from circinus.deploy.runtime.probing import ProofReference, UnitProof
 from circinus.pipelines.clock import Clock
 
 _AGAIN_S = 1.0  # after which a unit that was not reached is checked again

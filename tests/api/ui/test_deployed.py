@@ -12,11 +12,9 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.deployments import ExampleReference
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.records import InForce, NewEvent
-from circinus.deploy.runtime.dispatcher import Taken
 from circinus.deploy.runtime.instances import DesiredDeployment
-from circinus.deploy.runtime.orchestrator import Recent
-from circinus.deploy.runtime.traffic import Lately
-from tests.api.fakes import FakeDeployer, add_planned, plan
+from circinus.deploy.runtime.report import SpanCounts, bucket_of
+from tests.api.fakes import FakeDeployer, add_planned, answers, plan
 from tests.api.test_app import Connect, service_of, store_of
 
 HOSTILE = "<script>alert(1)</script>"
@@ -39,10 +37,9 @@ def client(connect: Connect, deployer: FakeDeployer) -> TestClient:
     return client
 
 
-def answers(deployer: FakeDeployer, *latency_s: float) -> None:
+def answer(deployer: FakeDeployer, *latency_s: float) -> None:
     """Let the deployment have answered so."""
-    taken = tuple(Taken(each, {"cloud": each}, 0.0) for each in latency_s)
-    deployer.latest["q-1"] = Recent(plan_id=plan().id, answered=len(taken), taken=taken)
+    deployer.report("q-1", answered=len(latency_s), answers=answers(*latency_s))
 
 
 def scores(client: TestClient, *scores: float) -> None:
@@ -83,7 +80,7 @@ def test_a_deployment_of_a_plan_that_was_replaced_is_shown_without_promises(
     client: TestClient, deployer: FakeDeployer
 ) -> None:
     deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=plan(share=0.25))
-    answers(deployer, 0.2, 0.2)
+    answer(deployer, 0.2, 0.2)
     asked, predicted, _, state = row(client.get(PART).text, "Accuracy")
     assert (asked, predicted, state) == ("at least 0.9", "-", "not known")
 
@@ -99,11 +96,12 @@ def test_before_requests_nothing_is_observed(client: TestClient) -> None:
 def test_predicted_stands_beside_observed_with_what_that_says_of_the_objective(
     client: TestClient, deployer: FakeDeployer
 ) -> None:
-    answers(deployer, *[0.2, 0.22] * 20)
+    answer(deployer, *[0.2, 0.22] * 20)
     scores(client, *[0.0] * 30)
-    deployer.traffic["q-1"] = (
-        Lately(span_s=60.0, requests=40, in_time=39, turned_away=1, failed=0, goodput_per_s=0.65),
+    minute = SpanCounts(
+        span_s=60.0, covered_s=60.0, buckets={bucket_of(0.2): 39}, in_time=39, turned_away=1
     )
+    deployer.report("q-1", spans=(minute,))
     page = client.get(PART).text
     # A mean of 210 ms, within 300 ms; 30 wrong answers in 30, where nine in ten should be right.
     assert "by the last 40 requests" in page

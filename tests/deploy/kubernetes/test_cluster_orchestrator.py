@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from circinus.deploy.kubernetes.launcher import ClusterOrchestrator
+from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
-from circinus.deploy.runtime.orchestrator import DeploymentPhase
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.demand import MOST_CLASSES, classes_of, relative_deviation, seconds_of
-from circinus.deploy.runtime.dispatcher import Dispatcher, RequestTerms
-from circinus.deploy.runtime.learning import TierLatencies
+from circinus.deploy.runtime.dispatcher import Dispatcher
+from circinus.deploy.runtime.learning import (
+    MOST_CLASSES,
+    TierLatencies,
+    classes_of,
+    relative_deviation,
+    seconds_of,
+)
+from circinus.deploy.runtime.walk import RequestTerms
 from circinus.deploy.workers.errors import TooManyRequests
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -77,7 +83,7 @@ def test_the_deviation_is_that_of_a_log_normal() -> None:
 def dispatcher(clock: ManualClock) -> Dispatcher:
     sized = replace(tiny("echo"), request_size=lambda given: float(str(given)))
     made = Dispatcher(sized, plan("echo"), TYPED, PlanAhead(), clock, 1)
-    made.monitor = TrafficMonitor(MonitorSettings(block=10, least=20, window=40))
+    made.telemetry.monitor = TrafficMonitor(MonitorSettings(block=10, least=20, window=40))
     return made
 
 
@@ -94,21 +100,21 @@ def test_requests_count_also_where_they_are_turned_away() -> None:
         made = dispatcher(clock)
         first = asyncio.create_task(made.request(1.0, RequestTerms(timeout_s=5.0)))
         await asyncio.sleep(0)
-        assert made.demand().rate_per_s is None
+        assert made.workload().rate_per_s is None
         for _ in range(39):
             await sent(clock, made, 1.0)
-        assert made.news().changes == 0
-        seen = made.demand()
+        assert made.report().changes == 0
+        seen = made.workload()
         assert (seen.sizes.tolist(), len(seen.classes)) == ([1.0], 40)
         assert seen.rate_per_s == pytest.approx(10.0, rel=0.05)
         assert (seen.seconds, seen.elsewhere_s) == ({"cloud": {}}, {})
         for _ in range(20):
             await sent(clock, made, 8.0)
-        news = made.news()
+        news = made.report()
         assert news.changes == 1
-        assert news.last is not None
-        assert news.last.mix
-        assert made.demand().sizes.tolist() == [8.0]  # none from before the change
+        assert news.last_change is not None
+        assert news.last_change.mix
+        assert made.workload().sizes.tolist() == [8.0]  # none from before the change
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         await made.close(drain_s=0.0)

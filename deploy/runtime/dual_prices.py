@@ -1,4 +1,4 @@
-"""What a second of each type of instance is worth, worked out of what requests took lately.
+"""The dual price of a second on each type of instance, worked out of the latest requests.
 
 | symbol | meaning | shape |
 | --- | --- | --- |
@@ -10,8 +10,8 @@
 
 Types that take the largest request alike long are one group, the fastest is the base type. A
 group's coefficient is that of Kairos (definition 1), its price the dual of the throughput bound
-over q, L and N. Rows that no group serves in time are left out: they say nothing of what time is
-worth.
+over q, L and N. Rows that no group serves in time are left out: they say nothing of the price of
+time.
 
 One rule: working it out takes milliseconds, so it is done at most once a second, and only if what
 it depends on has changed by more than noise.
@@ -35,28 +35,28 @@ from circinus.scheduler.pool.throughput_bounds import throughput_bound
 
 _ALIKE = 1.15  # types within this ratio of the fastest of a group belong to it: noise is no type
 _LOOK_S = 1.0
-_CAME, _FEW = 500, 20  # requests that worths are worked out of, at most and at least
+_MOST, _FEW = 500, 20  # requests that prices are worked out of, at most and at least
 _STEPS = 4  # rows per octave of sizes
 _LEAST_S = 1e-6
-_SAME = 0.1  # share and relative seconds that move less do not change what time is worth
+_SAME = 0.1  # share and relative seconds that move less do not change the price of time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
-    """Of a type of instance; see `scheduler.dispatch.policy.Fleet`."""
+class DualPrice:
+    """Of a second on a type of instance; see `scheduler.dispatch.policy.Fleet`."""
 
     kind: int = 0
     coefficient: float = 1.0
     price: float = 1.0
 
 
-ALIKE = Worth()
+ALIKE = DualPrice()
 """Of a type of which nothing is known beside others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TypesSeen:
-    """What came and what it takes: all that worths depend on."""
+class PriceBasis:
+    """The latest requests and their seconds: all that prices depend on."""
 
     groups: tuple[tuple[str, ...], ...]  # names of alike types, the fastest first
     rows: tuple[tuple[str, int], ...]  # kind and size of requests
@@ -65,8 +65,8 @@ class TypesSeen:
     largest_s: FloatArray  # (G,), of the largest request
     counts: IntArray  # (G,), N
 
-    def is_like(self, other: TypesSeen) -> bool:
-        """Return whether worths are the same, but for noise."""
+    def is_like(self, other: PriceBasis) -> bool:
+        """Return whether prices are the same, but for noise."""
         if (self.groups, self.rows) != (other.groups, other.rows):
             return False
         return (
@@ -77,50 +77,50 @@ class TypesSeen:
 
 
 @dataclass(slots=True, eq=False)
-class LearntWorths:
-    """Worths of the types of one tier. Not safe to share between threads."""
+class LearntPrices:
+    """Dual prices of the types of one tier. Not safe to share between threads."""
 
     latencies: TierLatencies
-    _came: deque[tuple[Request, float]] = field(default_factory=lambda: deque(maxlen=_CAME))
+    _requests: deque[tuple[Request, float]] = field(default_factory=lambda: deque(maxlen=_MOST))
     _look_at: float = -inf
-    _seen: TypesSeen | None = None  # what the worths were worked out of
-    _worths: Mapping[str, Worth] = field(default_factory=dict)
+    _basis: PriceBasis | None = None  # of the prices
+    _prices: Mapping[str, DualPrice] = field(default_factory=dict)
 
     def note(self, request: Request, time_left_s: float) -> None:
         """Note a request that came, and the seconds until its deadline."""
-        self._came.append((request, time_left_s))
+        self._requests.append((request, time_left_s))
 
     def is_due(self, now: float) -> bool:
         """Return whether to look again: true once, then not for a second."""
-        if now < self._look_at or len(self._came) < _FEW:
+        if now < self._look_at or len(self._requests) < _FEW:
             return False
         self._look_at = now + _LOOK_S
         return True
 
-    def look(self, places: Mapping[str, int]) -> bool:
-        """Look at what came, with so many places of each type; give whether worths changed."""
+    def update(self, places: Mapping[str, int]) -> bool:
+        """Work prices out for so many places of each type; return whether they changed."""
         if len(places) < 2:
-            changed = bool(self._worths)
-            self._seen, self._worths = None, {}
+            changed = bool(self._prices)
+            self._basis, self._prices = None, {}
             return changed
-        seen = seen_of(self._came, places, self.latencies)
-        if seen is None or (self._seen is not None and seen.is_like(self._seen)):
+        basis = basis_of(self._requests, places, self.latencies)
+        if basis is None or (self._basis is not None and basis.is_like(self._basis)):
             return False
-        self._seen, self._worths = seen, worths(seen)
+        self._basis, self._prices = basis, dual_prices(basis)
         return True
 
-    def of(self, name: str) -> Worth | None:
-        """Return what a type is worth; None before that was learnt."""
-        return self._worths.get(name)
+    def of(self, name: str) -> DualPrice | None:
+        """Return the price of a type; None before it was learnt."""
+        return self._prices.get(name)
 
 
-def seen_of(
-    came: Iterable[tuple[Request, float]],  # with the seconds that each had left
+def basis_of(
+    arrived: Iterable[tuple[Request, float]],  # with the seconds that each had left
     places: Mapping[str, int],  # of each type, by name
     latencies: TierLatencies,
-) -> TypesSeen | None:
-    """Return what came lately; None while nothing came, or nothing is known of a type."""
-    known = list(came)
+) -> PriceBasis | None:
+    """Return what prices depend on; None while nothing came, or nothing is known of a type."""
+    known = list(arrived)
     kinds = {request[0] for request, _ in known}
     if not kinds or not all(latencies.knows(kinds, name) for name in places):
         return None
@@ -132,7 +132,7 @@ def seen_of(
     groups = _groups(dict(zip(names, largest.tolist(), strict=True)))
     member = [[names.index(name) for name in group] for group in groups]
     grouped = np.column_stack([seconds[:, of].mean(axis=1) for of in member])
-    return TypesSeen(
+    return PriceBasis(
         groups=groups,
         rows=tuple(rows),
         share=share,
@@ -142,18 +142,18 @@ def seen_of(
     )
 
 
-def worths(seen: TypesSeen) -> dict[str, Worth]:
-    """Return what a second of each type is worth, by name."""
-    coefficient, price = heterogeneity(seen.largest_s), _prices(seen)
+def dual_prices(basis: PriceBasis) -> dict[str, DualPrice]:
+    """Return the price of a second of each type, by name."""
+    coefficient, price = heterogeneity(basis.largest_s), _prices(basis)
     return {
-        name: Worth(kind=g, coefficient=float(coefficient[g]), price=float(price[g]))
-        for g, group in enumerate(seen.groups)
+        name: DualPrice(kind=g, coefficient=float(coefficient[g]), price=float(price[g]))
+        for g, group in enumerate(basis.groups)
         for name in group
     }
 
 
 def _rows(
-    came: Sequence[tuple[Request, float]],
+    arrived: Sequence[tuple[Request, float]],
 ) -> tuple[list[tuple[str, int]], list[float], FloatArray, FloatArray]:
     """Return rows of alike requests with their mean sizes, seconds left and shares."""
 
@@ -162,13 +162,13 @@ def _rows(
         return kind, round(_STEPS * log2(size))
 
     rows, sizes, left_s, counts = [], [], [], []
-    for key, group in groupby(sorted(came, key=row), key=row):
+    for key, group in groupby(sorted(arrived, key=row), key=row):
         of = list(group)
         rows.append(key)
         sizes.append(sum(size for (_, size), _ in of) / len(of))
         left_s.append(median(left for _, left in of))
         counts.append(len(of))
-    return rows, sizes, np.array(left_s), np.array(counts) / len(came)
+    return rows, sizes, np.array(left_s), np.array(counts) / len(arrived)
 
 
 def _groups(largest_s: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
@@ -182,10 +182,10 @@ def _groups(largest_s: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def _prices(seen: TypesSeen) -> FloatArray:  # (G,)
-    able = np.isfinite(seen.latency_s).any(axis=1)
-    if len(seen.groups) == 1 or not able.any():
-        return np.ones(len(seen.groups))
-    share, latency_s = seen.share[able], seen.latency_s[able]
+def _prices(basis: PriceBasis) -> FloatArray:  # (G,)
+    able = np.isfinite(basis.latency_s).any(axis=1)
+    if len(basis.groups) == 1 or not able.any():
+        return np.ones(len(basis.groups))
+    share, latency_s = basis.share[able], basis.latency_s[able]
     latest = float(latency_s[np.isfinite(latency_s)].max())
-    return throughput_bound(share / share.sum(), latency_s, seen.counts, latest).price
+    return throughput_bound(share / share.sum(), latency_s, basis.counts, latest).price

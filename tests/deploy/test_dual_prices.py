@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circinus.deploy.runtime.dual_prices import LearntPrices, basis_of, dual_prices
 from circinus.deploy.runtime.learning import TierLatencies
-from circinus.deploy.runtime.worth import LearntWorths, seen_of, worths
 
 QOS_S = 0.25
 
@@ -24,8 +24,8 @@ def learnt(speeds: dict[str, float], sizes: tuple[float, ...] = (1.0, 8.0)) -> T
 
 def filled(
     known: TierLatencies, *, small: int = 80, large: int = 20, left_s: float = QOS_S
-) -> LearntWorths:
-    found = LearntWorths(known)
+) -> LearntPrices:
+    found = LearntPrices(known)
     for size in [1.0] * small + [8.0] * large:
         found.note(("k", size), left_s)
     return found
@@ -33,19 +33,19 @@ def filled(
 
 def test_nothing_is_worked_out_of_a_type_that_never_answered() -> None:
     found = filled(learnt({"fast": 4.0}))
-    assert not found.look({"fast": 2, "slow": 4})
+    assert not found.update({"fast": 2, "slow": 4})
     assert found.of("fast") is None
 
 
 def test_nothing_is_worked_out_before_requests_came() -> None:
-    found = LearntWorths(learnt({"fast": 4.0, "slow": 1.0}))
+    found = LearntPrices(learnt({"fast": 4.0, "slow": 1.0}))
     assert not found.is_due(0.0)
-    assert not found.look({"fast": 2, "slow": 4})
+    assert not found.update({"fast": 2, "slow": 4})
 
 
 def test_requests_that_nobody_serves_in_time_say_nothing_of_prices() -> None:
     found = filled(learnt({"fast": 4.0, "slow": 1.0}), left_s=0.001)
-    assert found.look({"fast": 2, "slow": 4})
+    assert found.update({"fast": 2, "slow": 4})
     slow = found.of("slow")
     assert slow is not None
     assert (slow.kind, slow.price) == (1, 1.0)
@@ -65,7 +65,7 @@ def test_requests_that_nobody_serves_in_time_say_nothing_of_prices() -> None:
 )
 def test_prices_are_the_duals_of_the_bound(large: int, price: float) -> None:
     found = filled(learnt({"fast": 4.0, "slow": 1.0}), large=large)
-    assert found.look({"fast": 2, "slow": 4})
+    assert found.update({"fast": 2, "slow": 4})
     fast, slow = found.of("fast"), found.of("slow")
     assert fast is not None
     assert slow is not None
@@ -77,13 +77,13 @@ def test_prices_are_the_duals_of_the_bound(large: int, price: float) -> None:
 
 def test_the_fastest_type_is_the_base_whatever_its_name_and_place() -> None:
     found = filled(learnt({"a": 1.0, "b": 4.0}))
-    assert found.look({"a": 1, "b": 1})
+    assert found.update({"a": 1, "b": 1})
     assert [getattr(found.of(name), "kind", None) for name in "ab"] == [1, 0]
 
 
 def test_types_that_are_alike_but_for_noise_are_worth_the_same() -> None:
     found = filled(learnt({"replica 0": 1.0, "replica 1": 1.05, "replica 2": 0.95}))
-    assert found.look({"replica 0": 1, "replica 1": 1, "replica 2": 1})
+    assert found.update({"replica 0": 1, "replica 1": 1, "replica 2": 1})
     assert {found.of(f"replica {i}") for i in range(3)} == {found.of("replica 0")}
     assert getattr(found.of("replica 0"), "price", None) == 1.0
 
@@ -92,18 +92,18 @@ def test_it_is_looked_at_once_a_second_and_what_did_not_change_is_not_worked_out
     known = learnt({"fast": 4.0, "slow": 1.0})
     found = filled(known)
     assert [found.is_due(at) for at in (0.0, 0.9, 1.0, 1.1)] == [True, False, True, False]
-    assert found.look({"fast": 2, "slow": 4})
+    assert found.update({"fast": 2, "slow": 4})
     found.note(("k", 1.0), QOS_S)
-    assert not found.look({"fast": 2, "slow": 4})
-    assert found.look({"fast": 2, "slow": 3})
+    assert not found.update({"fast": 2, "slow": 4})
+    assert found.update({"fast": 2, "slow": 3})
 
 
 def test_when_one_type_is_left_nothing_is_said_of_it() -> None:
     found = filled(learnt({"fast": 4.0, "slow": 1.0}))
-    assert found.look({"fast": 2, "slow": 4})
-    assert found.look({"slow": 4})
+    assert found.update({"fast": 2, "slow": 4})
+    assert found.update({"slow": 4})
     assert found.of("slow") is None
-    assert not found.look({"slow": 4})
+    assert not found.update({"slow": 4})
 
 
 @given(
@@ -120,9 +120,9 @@ def test_worths_are_in_their_ranges_and_the_base_type_is_first(
     for i, speed in enumerate(speeds):
         for size in sizes * 2:
             known.observe(("k", size), f"type {i}", size / speed)
-    seen = seen_of([(("k", size), left_s) for size in sizes], places, known)
+    seen = basis_of([(("k", size), left_s) for size in sizes], places, known)
     assert seen is not None
-    found = worths(seen)
+    found = dual_prices(seen)
     assert found.keys() == places.keys()
     assert min(worth.kind for worth in found.values()) == 0
     for worth in found.values():
