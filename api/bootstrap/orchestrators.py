@@ -20,7 +20,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
-from circinus.deploy.runtime.following import ToldLauncher
+from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.heap import freeze_heap
 from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -75,7 +75,7 @@ def make_orchestrator(settings: Settings, sockets: Path, gate: CallGate) -> Orch
     return _made(settings, launcher, kind, memory=memory, gate=gate, bills=bills)
 
 
-def make_follower(settings: Settings, told: ToldLauncher) -> Orchestrator:
+def make_follower(settings: Settings, told: AddressedLauncher) -> Orchestrator:
     """Return what sends requests to the instances of a service. Needs a running event loop.
 
     Those of this computer are found by what `told` is told. InvalidInput, NotAllowed and

@@ -40,7 +40,7 @@ from circinus.api.schemas.following import (
     to_desired,
 )
 from circinus.api.settings import Settings, allow_descriptors
-from circinus.deploy.runtime.following import ToldLauncher
+from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.process import PRIVATE
@@ -81,12 +81,12 @@ async def dispatch(settings: Settings, service: str, leaves_s: float = LEAVES_S)
 
     InvalidInput if the URL is none or the address is not free; and as `make_follower` raises.
     """
-    upstream, told, over = Upstream.of(service), ToldLauncher(), asyncio.Event()
-    told.message_bytes = settings.message_limit_bytes
+    upstream, launcher, over = Upstream.of(service), AddressedLauncher(), asyncio.Event()
+    launcher.message_bytes = settings.message_limit_bytes
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    orchestrator = make_follower(settings, told)
-    follow = ServiceFollower(orchestrator, told, service, settings.token_text)
+    orchestrator = make_follower(settings, launcher)
+    follow = ServiceFollower(orchestrator, launcher, service, settings.token_text)
     following = asyncio.create_task(follow.run())
     following.add_done_callback(lambda _: over.set())  # it ends only by an error
     ready = asyncio.create_task(follow.ready.wait())
@@ -141,7 +141,7 @@ async def _ended(
     server.should_exit = True
     await others.end_streams()
     await serving
-    await follow.tell()
+    await follow.report()
 
 
 def run(settings: Settings, service: str) -> None:
@@ -167,10 +167,10 @@ if __name__ == "__main__":
     sys.exit(main())
 
 
-_ASKS_S = 10.0  # longest that a question takes: it is held for half of it
+_REQUEST_S = 10.0  # longest that a question takes: it is held for half of it
 _CONNECTS_S = 2.0
 _PAUSE_S = 0.3  # before it asks a service again that is away
-_TELLS_S = 1.0  # between two reports
+_REPORTS_S = 1.0  # between two reports
 _AGAIN_S = 2.0  # after which what could not be served is tried again
 _SETTLES_S = 60.0  # for what a service says first; after it, it serves what it can
 _NOTHING = 204
@@ -181,7 +181,7 @@ class ServiceFollower:
     """Lets an orchestrator serve what the service at a URL serves. Used within one event loop."""
 
     orchestrator: Orchestrator
-    told: ToldLauncher
+    launcher: AddressedLauncher
     service: str  # its URL
     token: str | None = None  # that it wants; None: none
     name: str = field(
@@ -198,17 +198,17 @@ class ServiceFollower:
     _outage: Outage = field(default_factory=lambda: Outage(_LOG, "service.away"), init=False)
 
     async def run(self) -> None:
-        """ServiceFollower until cancelled."""
+        """Follow until cancelled."""
         # Any name of loopback is one of a service's own.
         headers = {"Host": "localhost"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        timeout = httpx.Timeout(_ASKS_S, connect=_CONNECTS_S)
+        timeout = httpx.Timeout(_REQUEST_S, connect=_CONNECTS_S)
         async with httpx.AsyncClient(
             base_url=self.service, headers=headers, timeout=timeout, trust_env=False
         ) as client:
             self._client = client
-            reporting = asyncio.create_task(self._report())
+            reporting = asyncio.create_task(self._report_often())
             try:
                 while True:
                     await self._step(client)
@@ -217,8 +217,8 @@ class ServiceFollower:
                 await asyncio.gather(reporting, return_exceptions=True)
 
     async def _step(self, client: httpx.AsyncClient) -> None:
-        """Ask once; put the question again when what was told has been done."""
-        asking = asyncio.create_task(self._asked(client))
+        """Ask once for a view; ask again as soon as the view before is applied."""
+        asking = asyncio.create_task(self._next_view(client))
         waits = {asking} if self._applying is None else {asking, self._applying}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -231,11 +231,11 @@ class ServiceFollower:
             applying, self._applying = self._applying, None
             applying.result()
 
-    async def _asked(self, client: httpx.AsyncClient) -> FollowedView | None:
+    async def _next_view(self, client: httpx.AsyncClient) -> FollowedView | None:
         since = "" if self._view is None else self._view.version
-        asked = {"since": since, "follower": self.name, "applied": self._applied}
+        params = {"since": since, "follower": self.name, "applied": self._applied}
         try:
-            answer = await client.get(FOLLOWED, params=asked)
+            answer = await client.get(FOLLOWED, params=params)
             answer.raise_for_status()
             view = None
             if answer.status_code != _NOTHING:
@@ -252,7 +252,7 @@ class ServiceFollower:
             event(_LOG, "service.found", deployments=sorted(view.deployments))
             asyncio.get_running_loop().call_later(_SETTLES_S, self.ready.set)
         self._view = view
-        self.told.tell(addresses_in(view.deployments))
+        self.launcher.set_addresses(addresses_in(view.deployments))
         desired = await asyncio.to_thread(self._read, view)
         self._desired = desired
         try:
@@ -264,8 +264,8 @@ class ServiceFollower:
         self._applying = asyncio.create_task(self._apply(view))
 
     def _read(self, view: FollowedView) -> dict[str, DesiredDeployment]:
-        """Return what is to be served; what cannot be read is served as before."""
-        found = {q: d for q, d in self._desired.items() if q in view.awaited}
+        """Return the deployments of a view; one that cannot be read is served as before."""
+        desired = {q: d for q, d in self._desired.items() if q in view.awaited}
         for query, served in view.deployments.items():
             before = self._desired.get(query)
             try:
@@ -276,8 +276,8 @@ class ServiceFollower:
             except CircinusError as error:
                 trouble(_LOG, "deployment.unread", query_id=query, cause=str(error))
             if before is not None:
-                found[query] = before
-        return found
+                desired[query] = before
+        return desired
 
     async def _apply(self, view: FollowedView) -> None:
         while True:
@@ -297,20 +297,20 @@ class ServiceFollower:
             for query, desired in self._desired.items()
         )
 
-    async def tell(self) -> None:
-        """Tell what requests got since the last time; if nobody hears it, the next time tells."""
+    async def report(self) -> None:
+        """Report what requests got since the last report that the service took in."""
         if self._client is None:
             return
         reports = replica_reports(self.orchestrator, self._reported)
-        asked, content = {"follower": self.name}, reports_to_json(reports)
+        params, content = {"follower": self.name}, reports_to_json(reports)
         try:
-            answer = await self._client.post(REPORTED, params=asked, content=content)
+            answer = await self._client.post(REPORTED, params=params, content=content)
             answer.raise_for_status()
         except httpx.HTTPError:
-            return  # that the service is away is told by who asks it
+            return  # `_next_view` logs that the service is away
         self._reported = reports
 
-    async def _report(self) -> None:
+    async def _report_often(self) -> None:
         while True:
-            await asyncio.sleep(_TELLS_S)
-            await self.tell()
+            await asyncio.sleep(_REPORTS_S)
+            await self.report()

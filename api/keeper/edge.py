@@ -110,7 +110,7 @@ def route_requests(others: ASGIApp, routes: ServedRoutes, body_limit_bytes: int)
 
 
 async def _health(_scope: Scope, _receive: Receive) -> Response:
-    """Say that this process is there, whatever the service's does: deployments need no more."""
+    """Answer that this process is there, whatever the service's does: deployments need no more."""
     view = HealthView(version=installed_version("circinus"))
     return Response(view.model_dump_json(), media_type=JSON)
 

@@ -43,8 +43,8 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class KeptDeployer:
-    """A `Deployer` in the keeper's process. Use it through `kept`."""
+class RemoteDeployer:
+    """A `Deployer` in the keeper's process. Use it through `opened_deployer`."""
 
     settings: Settings
     folder: Path
@@ -64,13 +64,13 @@ class KeptDeployer:
 
         InvalidInput if it cannot listen at the settings' address, and as `make_orchestrator`.
         """
-        found = await Caller.connect(keeper_socket(self.folder))
-        if found is not None and await _is(found, fingerprint(self.settings)):
-            event(_LOG, "keeper.taken_over", pid=found.peer)
-            self._caller = found
+        caller = await Caller.connect(keeper_socket(self.folder))
+        if caller is not None and await _is(caller, fingerprint(self.settings)):
+            event(_LOG, "keeper.taken_over", pid=caller.peer)
+            self._caller = caller
         else:
-            if found is not None:
-                await _end(found)
+            if caller is not None:
+                await _end(caller)
             self._caller = await self._started()
         self._watch = asyncio.create_task(self._keep_up())
 
@@ -150,8 +150,8 @@ class KeptDeployer:
             start_new_session=True,  # what ends the service by a terminal does not end it
         )
         async with asyncio.timeout(_STARTS_WITHIN_S):
-            said = await _told(process, to_bytes(self.settings))
-        error = from_bytes(said) if said else None
+            reply = await _reply_of(process, to_bytes(self.settings))
+        error = from_bytes(reply) if reply else None
         if isinstance(error, CircinusError):
             await process.wait()
             raise error
@@ -181,13 +181,13 @@ class KeptDeployer:
 
 
 @contextlib.asynccontextmanager
-async def kept(settings: Settings, folder: Path) -> AsyncIterator[KeptDeployer]:
+async def opened_deployer(settings: Settings, folder: Path) -> AsyncIterator[RemoteDeployer]:
     """Return the deployer of a folder's keeper; errors as `KeptDeployer.open`.
 
     Whoever leaves has closed it, or left the keeper to the next service.
     """
     with _alone(settings, folder):
-        deployer = KeptDeployer(settings, folder)
+        deployer = RemoteDeployer(settings, folder)
         await deployer.open()
         yield deployer
         if deployer.closed:
@@ -203,11 +203,11 @@ def _alone(settings: Settings, folder: Path) -> Iterator[None]:
     for place in (settings.runtime, folder):
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = place.stat()
+            status = place.stat()
         except OSError as error:
             rule = f"must be a folder that can be made ({error.strerror})"
             raise InvalidInput.of("runtime", rule, str(place)) from error
-        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
             rule = "must be a folder that only its user may enter"
             raise InvalidInput.of("runtime", rule, str(place))
     with (folder / "lock").open("wb") as lock:
@@ -219,8 +219,8 @@ def _alone(settings: Settings, folder: Path) -> Iterator[None]:
         yield
 
 
-async def _told(process: Process, message: bytes) -> bytes:
-    """Return what a process says to a message before it closes its output."""
+async def _reply_of(process: Process, message: bytes) -> bytes:
+    """Send a message to a process; return its output."""
     if process.stdin is None or process.stdout is None:
         return b""
     process.stdin.write(message)
@@ -228,10 +228,10 @@ async def _told(process: Process, message: bytes) -> bytes:
     return await process.stdout.read()
 
 
-async def _is(found: Caller, expected: str) -> bool:
+async def _is(caller: Caller, expected: str) -> bool:
     try:
         async with asyncio.timeout(_ANSWERS_WITHIN_S):
-            return bool(await found.call("hello") == expected)
+            return bool(await caller.call("hello") == expected)
     except (CircinusError, TimeoutError, KeyError):
         return False
 

@@ -12,7 +12,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,18 +32,10 @@ from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.store.records import NotFound
 from circinus.deploy.runtime.deployment import DeploymentPhase
-from circinus.deploy.runtime.instances import (
-    DesiredDeployment,
-    InstanceKey,
-    InstanceSpec,
-    RunningInstance,
-    instances_of,
-)
+from circinus.deploy.runtime.following import AddressedLauncher
+from circinus.deploy.runtime.instances import DesiredDeployment, instances_of
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.workers.client import answers
-from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.process import PRIVATE
-from circinus.deploy.workers.shares import enforcement_for
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.io.files import read_file
@@ -55,30 +46,7 @@ from circinus.scheduler.dispatch.policies import dispatch_policy
 
 _LARGEST_FILE = 2**22  # bytes
 _STARTS_WITHIN_S = 600.0  # a worker on a small share of a core
-_POLL_S = 0.2
 _AGAIN_S = 2.0  # after which a plan whose workers did not come is tried again
-
-
-@dataclass(frozen=True, slots=True)
-class _Attached:
-    """A `Launcher` of workers that somebody else starts, and starts again where they end."""
-
-    addresses: Mapping[InstanceKey, str]
-    message_bytes: int
-
-    async def start(self, spec: InstanceSpec) -> RunningInstance:
-        """See `Launcher`."""
-        address = self.addresses[spec.key]
-        try:
-            async with asyncio.timeout(_STARTS_WITHIN_S):
-                while not await answers(address, None, timeout_s=5.0):
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError as error:
-            raise LaunchFailed(str(spec.key), f"nobody serves at {address}", "(no log)") from error
-        enforcement = enforcement_for(spec.operators, spec.share, cgroups=True)
-        return RunningInstance(
-            address=address, enforcement=enforcement, message_bytes=self.message_bytes
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +59,14 @@ class _Others:
     async def answer(self, scope: Scope, _receive: Receive) -> Response:
         """Return the answer; an error says that there is none."""
         path = scope["path"]
-        asked = REQUESTS.fullmatch(path)
+        request = REQUESTS.fullmatch(path)
         if path == "/metrics":
             return Response(exposition(self.orchestrator.reports()), media_type=MEDIA_TYPE)
-        if path != "/readyz" and (asked is None or asked[1] != self.query_id):
+        if path != "/readyz" and (request is None or request[1] != self.query_id):
             raise NotFound("path", path)
         if self.orchestrator.plan_serving(self.query_id) is None:
             raise Unavailable("the plan's workers are starting", retry_after_s=1.0)
-        if asked is not None:
+        if request is not None:
             rule = "must be left out: without a service there are none"
             raise InvalidInput.of("example", rule, "an example")
         view = HealthView(version=installed_version("circinus"))
@@ -123,9 +91,11 @@ async def serve(file: PlanFile, settings: Settings) -> None:
         rule = f"must be those of {len(keys)} instances"
         raise InvalidInput.of("addresses", rule, file.addresses)
     listening = listening_at(settings.host, settings.port)
+    launcher = AddressedLauncher(settings.message_limit_bytes, patience_s=_STARTS_WITHIN_S)
+    launcher.set_addresses(dict(zip(map(str, keys), file.addresses, strict=True)))
     orchestrator = Orchestrator(
         infrastructure,
-        _Attached(dict(zip(keys, file.addresses, strict=True)), settings.message_limit_bytes),
+        launcher,
         lambda _: pipeline,
         dispatch_policy(settings.chosen_method.dispatch),
         SystemClock(),

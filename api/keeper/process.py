@@ -53,14 +53,14 @@ def service_socket(folder: Path) -> Path:
 
 
 def fingerprint(settings: Settings) -> str:
-    """Return what equals only between processes of one version, with the same settings."""
+    """Return a hash that equals only between processes of one version and settings."""
     token = settings.token_text or ""
-    told = (installed_version("circinus"), sys.version, settings.model_dump_json(), token)
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    parts = (installed_version("circinus"), sys.version, settings.model_dump_json(), token)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @dataclass(slots=True, eq=False)
-class _Keeper:
+class _ServingProcess:
     """What a service may call, by the names of `Deployer`, and besides."""
 
     settings: Settings
@@ -125,7 +125,7 @@ async def _keep(
     replicas = Replicas(orchestrator, SystemClock(), expected=settings.dispatchers)
     orchestrator.followers = replicas
     routes = ServedRoutes(orchestrator)
-    keeper = _Keeper(settings, orchestrator, replicas, routes)
+    keeper = _ServingProcess(settings, orchestrator, replicas, routes)
     calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
     lag.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
@@ -169,7 +169,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)  # what pipelines print goes to standard error, with the log
 
-    def tell(error: CircinusError | None = None) -> None:
+    def reply(error: CircinusError | None = None) -> None:
         os.write(answer, to_bytes(error))
         os.close(answer)
 
@@ -179,9 +179,9 @@ def main() -> int:
     start_event_log(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(keep(settings, folder, tell))
+            runner.run(keep(settings, folder, reply))
     except CircinusError as error:
-        tell(error)
+        reply(error)
         return 2
     return 0
 

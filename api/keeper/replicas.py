@@ -212,7 +212,7 @@ class Replicas:
         return sums
 
     def _ingest(self, query: str, each: ReplicaReport, arrived: int, served: int) -> None:
-        """Let the dispatcher here learn; an arrival waits for what others report of its time."""
+        """Train the dispatcher here; an arrival waits for what others report of its time."""
         now, waiting = self.clock.now(), self._arrivals.setdefault(query, [])
         waiting += (it._replace(at=now - it.at) for it in latest(each.arrivals, arrived))
         due = sorted(it for it in waiting if it.at < now - _HELD_S)

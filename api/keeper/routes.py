@@ -43,23 +43,23 @@ class ServedRoutes:
     _served: dict[str, _Served] = field(default_factory=dict, init=False)
     _desired: Mapping[str, DesiredRoute] = field(default_factory=dict, init=False)
     _problems: dict[str, str] = field(default_factory=dict, init=False)
-    _ways: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
-    _again: set[str] = field(default_factory=set, init=False)  # that changed while on their way
+    _transitions: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _again: set[str] = field(default_factory=set, init=False)  # changed during their transition
 
     def apply_routes(self, desired: Mapping[str, DesiredRoute]) -> None:
         """See `Deployer`."""
         self._desired = dict(desired)
-        for name in {*desired, *self._served, *self._ways}:
-            if name in self._ways:
+        for name in {*desired, *self._served, *self._transitions}:
+            if name in self._transitions:
                 self._again.add(name)
             else:
-                self._set_out(name)
+                self._start_transition(name)
 
     def routes(self) -> dict[str, RouteStatus | str]:
         """See `Deployer`."""
-        return {name: self._told(name) for name in self._desired}
+        return {name: self._status(name) for name in self._desired}
 
-    def _told(self, name: str) -> RouteStatus | str:
+    def _status(self, name: str) -> RouteStatus | str:
         if name in self._served and name not in self._problems:
             return self._served[name].endpoint.status()
         return self._problems.get(name, "its workers start")
@@ -86,22 +86,22 @@ class ServedRoutes:
     async def close(self) -> None:
         """End all workers."""
         self.apply_routes({})
-        while self._ways:
-            await asyncio.wait(self._ways.values())
+        while self._transitions:
+            await asyncio.wait(self._transitions.values())
             await asyncio.sleep(0)
 
-    def _set_out(self, name: str) -> None:
-        task = asyncio.create_task(self._go(name))
-        self._ways[name] = task
-        task.add_done_callback(lambda _: self._arrive(name))
+    def _start_transition(self, name: str) -> None:
+        task = asyncio.create_task(self._run(name))
+        self._transitions[name] = task
+        task.add_done_callback(lambda _: self._finish(name))
 
-    def _arrive(self, name: str) -> None:
-        self._ways.pop(name, None)
+    def _finish(self, name: str) -> None:
+        self._transitions.pop(name, None)
         if name in self._again:
             self._again.discard(name)
-            self._set_out(name)
+            self._start_transition(name)
 
-    async def _go(self, name: str) -> None:
+    async def _run(self, name: str) -> None:
         desired, served = self._desired.get(name), self._served.get(name)
         try:
             if desired is None:
@@ -116,8 +116,8 @@ class ServedRoutes:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one is no other's
             self._problems[name] = str(error) or type(error).__name__
             foreseen = isinstance(error, CircinusError)
-            told = (name, self._problems[name])
-            _log.warning("route_failed route=%s cause=%s", *told, exc_info=not foreseen)
+            problem = self._problems[name]
+            _log.warning("route_failed route=%s cause=%s", name, problem, exc_info=not foreseen)
 
     async def _start(self, name: str, desired: DesiredRoute) -> None:
         """Serve a route; what served it before goes on until the new workers do, if they do."""

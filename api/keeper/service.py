@@ -21,7 +21,7 @@ from circinus.api.bootstrap.parts import opened_parts, tighten
 from circinus.api.event_log import start_event_log
 from circinus.api.http.app import create_app
 from circinus.api.http.routes.service import end_streams
-from circinus.api.keeper.link import kept
+from circinus.api.keeper.link import opened_deployer
 from circinus.api.keeper.process import service_socket
 from circinus.api.schemas.violations import violations_of
 from circinus.api.settings import Settings, allow_descriptors, pin_numeric_threads
@@ -52,7 +52,7 @@ def serve(settings: Settings) -> None:
 async def _serve(parts: ServiceParts) -> None:
     settings = parts.settings
     folder = settings.runtime / str(settings.port or f"process-{os.getpid()}")
-    async with kept(settings, folder) as deployer:
+    async with opened_deployer(settings, folder) as deployer:
         app = create_app(parts, deployer)
         server = uvicorn.Server(
             uvicorn.Config(

@@ -208,7 +208,7 @@ def _status_view(status: RouteStatus) -> RouteStatusView:
         for_s=status.for_s,
         failovers=status.state.failovers,
         units=[_unit_view(unit) for unit in status.units],
-        lately=[LatelyView.of(each) for each in status.lately],
+        lately=[LatelyView.of(each) for each in status.spans],
     )
 
 

@@ -68,7 +68,7 @@ class Callee:
     def of(
         cls, operator: Operator, configuration: Configuration, endpoints: Mapping[str, Endpoint]
     ) -> Callee:
-        """Return what it calls under a configuration.
+        """Return the endpoints that an operator calls under a configuration.
 
         InvalidInput if an endpoint is not there, or one attempt may use more than its limits.
         """
@@ -97,10 +97,10 @@ class AttemptedCall:
     size: float  # of the request
     due_in_s: Callable[[], float]  # until the answer is late, `> 0`; infinite: never
     ends_in_s: Callable[[], float]  # until the client gives up
-    doing: Callable[[str], None]  # told what the request waits for
+    doing: Callable[[str], None]  # gets what the request waits for
 
 
-class Made(NamedTuple):
+class CallResult(NamedTuple):
     """A call that was made."""
 
     reply: RunReply
@@ -120,7 +120,7 @@ class Calls:
     _under_way: set[asyncio.Task[RunReply]] = field(default_factory=set, init=False)
 
     def bill(self, plan_id: str, answered: int, failed: int) -> ServedBill:
-        """Return what the calls so far came to, attempts under way left out."""
+        """Return the bill of the calls so far, attempts under way left out."""
         return ServedBill(
             plan_id=plan_id,
             answered=answered,
@@ -129,8 +129,8 @@ class Calls:
             unsure=self.unsure,
         )
 
-    async def make(self, queue: TierQueue, call: AttemptedCall) -> Made:
-        """Return what a call gives, attempts as its operator's `retries` say.
+    async def make(self, queue: TierQueue, call: AttemptedCall) -> CallResult:
+        """Make a call, with as many attempts as its operator's `retries` say.
 
         CallFailed if all of them failed; TooManyRequests if it, or leave for its next attempt,
         cannot be had in time; other errors as `TierQueue.serve`.
@@ -147,8 +147,9 @@ class Calls:
                 await self._wait_for_next(call, error)
                 number += 1
                 continue
-            before_s = turn.asked - began - waited_s  # attempts before, and the waits after them
-            return Made(
+            # of attempts before, and the waits after them
+            before_s = turn.queued_at - began - waited_s
+            return CallResult(
                 reply,
                 before_s + reply.seconds[name],
                 waited_s + turn.waited_s,
@@ -209,21 +210,21 @@ class Calls:
 
 @dataclass(slots=True)
 class _Turn:
-    """When an attempt was asked for, and began."""
+    """When an attempt was queued, and how long until it began."""
 
     clock: Clock
-    asked: float = field(init=False)
+    queued_at: float = field(init=False)
     waited_s: float = field(default=0.0, init=False)  # until it began
 
     def __post_init__(self) -> None:
-        self.asked = self.clock.now()
+        self.queued_at = self.clock.now()
 
     def begins(self) -> None:
-        self.waited_s = self.clock.now() - self.asked
+        self.waited_s = self.clock.now() - self.queued_at
 
 
 def _used_by(done: asyncio.Task[RunReply]) -> dict[str, dict[str, Usage]] | None:
-    """Return what an attempt used; None: nobody knows."""
+    """Return the usage of an attempt; None: nobody knows."""
     error = done.exception()
     if error is None:
         return from_wire(done.result().used)

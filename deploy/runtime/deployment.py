@@ -144,7 +144,7 @@ class Deployment:
             _log.info("deployment_reshaped query_id=%s started=%d ended=%d", *counts)
 
     async def end(self) -> None:
-        """Let requests in hand finish, and stop everything."""
+        """Wait for the requests in hand, and stop everything."""
         if self._storing is not None:
             self._storing.cancel()
             await asyncio.gather(self._storing, return_exceptions=True)
@@ -168,7 +168,7 @@ class Deployment:
         await asyncio.gather(*(each.retire(drain_s=_DRAIN_S) for each in supervisors))
 
     def served(self) -> ServedDeployment:
-        """Return what others need who send it requests, too."""
+        """Return the plan and its addresses, for others who send it requests, too."""
         return ServedDeployment(
             desired=replace(self.desired, sample=None, deadline_s=self.dispatcher.deadline_s),
             addresses={

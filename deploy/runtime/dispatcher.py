@@ -95,16 +95,16 @@ class Dispatcher:
         self._runner.links = emulated_links(infrastructure)
 
     def learnt(self) -> Learnt:
-        """Return what was learnt of latencies, for `recall`."""
+        """Return the latencies so far, for `recall`."""
         return {tier: queue.latencies.dump() for tier, queue in self.queues.items()}
 
     def recall(self, learnt: Learnt) -> None:
-        """Go on from what an earlier dispatcher of the plan learnt."""
+        """Go on from the latencies of an earlier dispatcher of the plan."""
         for tier in learnt.keys() & self.queues.keys():
             self.queues[tier].latencies.recall(learnt[tier])
 
     def report(self) -> DeploymentReport:
-        """Return what requests got until now."""
+        """Return the report on all requests until now."""
         return self.telemetry.report(self.clock.now(), self._figures())
 
     def _figures(self) -> dict[str, QueueFigures]:
@@ -117,7 +117,7 @@ class Dispatcher:
         return queues
 
     def bill(self) -> ServedBill | None:
-        """Return what its calls came to; None: the plan calls nothing."""
+        """Return the bill of its calls; None: the plan calls nothing."""
         if not self._runner.callees:
             return None
         return self.calls.bill(self.plan.id, self.telemetry.answered, self.telemetry.errors)
@@ -188,7 +188,7 @@ class Dispatcher:
             raise
 
     async def close(self, *, drain_s: float) -> None:
-        """Let the requests in hand finish for `drain_s`, then turn away those that wait."""
+        """Wait up to `drain_s` for the requests in hand, then turn away those that wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 while self.in_hand > 0:

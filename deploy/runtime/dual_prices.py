@@ -119,7 +119,7 @@ def basis_of(
     places: Mapping[str, int],  # of each type, by name
     latencies: TierLatencies,
 ) -> PriceBasis | None:
-    """Return what prices depend on; None while nothing came, or nothing is known of a type."""
+    """Return the basis of prices; None without requests, or if a type never answered."""
     known = list(arrived)
     kinds = {request[0] for request, _ in known}
     if not kinds or not all(latencies.knows(kinds, name) for name in places):

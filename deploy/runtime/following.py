@@ -52,22 +52,22 @@ class ServedDeployment:
 
 
 @dataclass(slots=True, eq=False)
-class ToldLauncher:
-    """A `Launcher` that starts nothing: it is told where instances of this computer listen.
+class AddressedLauncher:
+    """A `Launcher` that starts nothing: instances of this computer listen at known addresses.
 
     Used within one event loop.
     """
 
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
     patience_s: float = 60.0  # until an instance is known and answers
-    _told: Mapping[str, str] = field(default_factory=dict, init=False)
-    _news: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _addresses: Mapping[str, str] = field(default_factory=dict, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
-    def tell(self, addresses: Mapping[str, str]) -> None:
+    def set_addresses(self, addresses: Mapping[str, str]) -> None:
         """Take the addresses of all instances that are up, by their keys in words."""
-        self._told = dict(addresses)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._addresses = dict(addresses)
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
         """See `Launcher`."""
@@ -77,11 +77,12 @@ class ToldLauncher:
                 while (address := await self._answering(name)) is None:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_LOOK_S):
-                            await self._news.wait()
+                            await self._changed.wait()
         except TimeoutError as error:
-            cause = f"nobody was told to answer within {self.patience_s:g} s"
+            where = self._addresses.get(name, "an address that is known")
+            cause = f"nobody answers at {where} within {self.patience_s:g} s"
             raise LaunchFailed(name, cause, "(no log)") from error
-        return _ToldInstance(
+        return _AddressedInstance(
             address=address,
             enforcement=enforcement_for(spec.operators, spec.share, cgroups=True),
             note="started by somebody else",
@@ -92,20 +93,20 @@ class ToldLauncher:
 
     async def gone(self, name: str, address: str) -> None:
         """Return when an instance is not at an address any more."""
-        while self._told.get(name) == address:
-            await self._news.wait()
+        while self._addresses.get(name) == address:
+            await self._changed.wait()
 
     async def _answering(self, name: str) -> str | None:
-        address = self._told.get(name)
+        address = self._addresses.get(name)
         if address is None or not await answers(address, None, timeout_s=_HEALTH_S):
             return None
         return address
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _ToldInstance(RunningInstance):
+class _AddressedInstance(RunningInstance):
     name: str
-    launcher: ToldLauncher
+    launcher: AddressedLauncher
 
     async def ended(self) -> str:
         await self.launcher.gone(self.name, self.address)

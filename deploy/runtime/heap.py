@@ -11,6 +11,6 @@ import gc
 
 
 def freeze_heap() -> None:
-    """Let later collections pass over all that is there now; to be called when all is loaded."""
+    """Exempt all objects of now from later collections; call it when all is loaded."""
     gc.collect()  # what is garbage already would stay for good
     gc.freeze()

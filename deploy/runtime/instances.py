@@ -110,7 +110,7 @@ class InstanceSpec:
     def options(
         self, enforcement: Enforcement, bind: str, tls: TlsFiles | None = None
     ) -> WorkerOptions:
-        """Return what its worker is told, which listens there; see `WorkerOptions`."""
+        """Return the options of its worker, which listens at `bind`."""
         return WorkerOptions(
             pipeline=self.pipeline_reference,
             bind=bind,
@@ -167,12 +167,12 @@ def instances_of(
             checks.among(name, each.tier, shares)
             items.append((each.tier, shares[each.tier], each.machine_type))
     items += [(tier, 1.0, None) for tier in remote]
-    found: dict[InstanceKey, InstanceSpec] = {}
+    specs: dict[InstanceKey, InstanceSpec] = {}
     replicas = Counter[tuple[str, str | None]]()
     for tier, share, machine_type in items:
         key = InstanceKey(query_id, plan.id, tier, replicas[tier, machine_type], machine_type)
         replicas[tier, machine_type] += 1
-        found[key] = InstanceSpec(
+        specs[key] = InstanceSpec(
             key=key,
             pipeline_reference=desired.pipeline_reference,
             operators=tuple(graph.operator(o) for o in plan.deployment.operators_on(tier)),
@@ -181,7 +181,7 @@ def instances_of(
             share=min(share, 1.0),
             memory_bytes=plan.memory_on(tier),
         )
-    return found
+    return specs
 
 
 def refuse_callers(specs: Iterable[InstanceSpec], form: str) -> None:
@@ -223,7 +223,7 @@ class RunningInstance:
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def without_handle(self) -> RunningInstance:
-        """Return what is known of it, without the means to end it."""
+        """Return the instance without the means to end it."""
         return RunningInstance(
             address=self.address,
             pid=self.pid,

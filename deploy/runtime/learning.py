@@ -35,10 +35,10 @@ class LatencyMemory(Protocol):
     """
 
     def recall(self, plan_id: str) -> Learnt:
-        """Return what was kept of a plan last; empty if nothing was."""
+        """Return the latencies of a plan as they were stored last; empty if none were."""
 
     def keep(self, plan_id: str, learnt: Learnt) -> None:
-        """Replace what is kept of a plan."""
+        """Store the latencies of a plan in place of those before."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,11 +98,11 @@ class TierLatencies:
             _log.warning("latency_drifted tier=%s kind=%s seconds=%s", self.tier, key, seconds)
 
     def dump(self) -> dict[str, dict[str, object]]:
-        """Return what was learnt of each kind, as JSON values for `recall`."""
+        """Return the latencies of each kind, as JSON values for `recall`."""
         return {key: known.dump() for key, known in self._known.items()}
 
     def recall(self, learnt: Mapping[str, Mapping[str, object]]) -> None:
-        """Go on from what was learnt earlier; what is none of it is left out."""
+        """Go on from latencies that were learnt earlier; values of another form are left out."""
         for key, dumped in learnt.items():
             try:
                 self._known[key] = LearntLatency.load(dumped)
@@ -159,7 +159,7 @@ def seconds_of(
     types: Iterable[str],
     sizes: FloatArray,  # (B,)
 ) -> dict[str, TypeSeconds]:
-    """Return what requests take on the types that are known of all kinds."""
+    """Return the seconds of requests on the types that are known of all kinds."""
     kinds, by_type = tuple(kinds), {}
     for name in types:
         if not all(latencies.knows([kind], name) for kind in kinds):

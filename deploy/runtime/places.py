@@ -109,7 +109,7 @@ class Places:
         return any(place.client is client for place in self)
 
     def grow(self, place: Place, concurrency: int) -> None:
-        """Give an instance more places if it takes so many requests at once."""
+        """Add places to an instance if it takes so many requests at once."""
         if self._by_key.get(place.key) is place:
             count = sum(address == place.client.address for address, _ in self._by_key)
             if concurrency > count:
@@ -138,12 +138,12 @@ class Places:
             self._order()
 
     def free(self, place: Place) -> None:
-        """Let a place have its next request."""
+        """Mark a place as free for its next request."""
         place.idle = True
         self.changed()
 
     def leave_alone(self, address: str) -> None:
-        """Give nobody a place at an instance that was lost until it answers again."""
+        """Use no place of an instance that was lost until it answers again."""
         for place in self:
             if place.idle and place.key[0] == address:
                 place.idle = False

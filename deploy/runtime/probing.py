@@ -85,7 +85,7 @@ class ProofReference:
         return self._reference is not None
 
     def proof(self, unit: str, score: float | None, failed: str = "") -> UnitProof:
-        """Return what a unit's mean score says of it; None: a probe failed."""
+        """Return the verification of a unit by its mean score; None: a probe failed."""
         if self._reference is None and score is not None:
             self._reference = (unit, score)
         reference, reference_score = self._reference or (unit, 0.0)
@@ -126,7 +126,7 @@ class Prober:
         return self._reference.is_known
 
     async def prove(self, unit: str, run: Callable[[Payload], Awaitable[Payload]]) -> UnitProof:
-        """Return what the probes say of a unit; the first one is the reference.
+        """Run the probes on a unit, and verify it; the first one is the reference.
 
         Raises what `run` raises, but for OperatorFailed. Nothing is found out then.
         """
@@ -143,8 +143,8 @@ class Prober:
         scoring, scores = self._scoring(), []
         for example in self._examples:
             output = await run(example.input)
-            told = (output, example.input, example.expected)
-            scored = await asyncio.to_thread(scoring.of, *told)
+            arguments = (output, example.input, example.expected)
+            scored = await asyncio.to_thread(scoring.of, *arguments)
             if scored.cause:
                 raise OperatorFailed("score", scored.cause)
             scores.append(scored.score)
@@ -200,8 +200,8 @@ async def endpoint_score(url: str, probes: EndpointProbes) -> EndpointScore:
             body = json.dumps(example.input, ensure_ascii=False).encode()
             try:
                 output = cast("Payload", read_json(await endpoint.answer(body), "answer"))
-                told = (probes.score, output, example.expected)
-                scores.append(await asyncio.to_thread(score_by, *told))
+                arguments = (probes.score, output, example.expected)
+                scores.append(await asyncio.to_thread(score_by, *arguments))
             except (EndpointFailed, InvalidInput, OperatorFailed) as error:
                 return EndpointScore(
                     score=None,
@@ -216,11 +216,11 @@ async def endpoint_proofs(urls: Mapping[str, str], probes: EndpointProbes) -> di
 
     The reference is the first, in their order, of which no probe failed.
     """
-    found = await asyncio.gather(*(endpoint_score(url, probes) for url in urls.values()))
+    results = await asyncio.gather(*(endpoint_score(url, probes) for url in urls.values()))
     reference = ProofReference(tolerance=probes.tolerance)
-    scored = dict(zip(urls, found, strict=True))
+    scored = dict(zip(urls, results, strict=True))
     known = {
         unit: reference.proof(unit, each.score, each.failed)
-        for unit, each in sorted(scored.items(), key=lambda told: told[1].score is None)
+        for unit, each in sorted(scored.items(), key=lambda item: item[1].score is None)
     }
     return {unit: known[unit] for unit in urls}

@@ -204,7 +204,7 @@ class _Sender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Endpoint:
     endpoint: HttpEndpoint
     body: bytes | None
 
@@ -241,7 +241,7 @@ async def endpoint_target(
     InvalidInput unless the URL is of HTTP or HTTPS.
     """
     async with opened_endpoint(url, timeout_s=timeout_s) as endpoint:
-        yield _Asked(endpoint=endpoint, body=body)
+        yield _Endpoint(endpoint=endpoint, body=body)
 
 
 @asynccontextmanager

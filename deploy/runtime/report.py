@@ -293,7 +293,7 @@ class ServedBill:
         return self.total.usd / self.answered * 1000 if self.answered else None
 
     def plus(self, other: ServedBill) -> ServedBill:
-        """Return what both came to, as of this one's plan."""
+        """Return the sum of both bills, as of this one's plan."""
         return ServedBill(
             plan_id=self.plan_id,
             answered=self.answered + other.answered,
@@ -306,7 +306,7 @@ class ServedBill:
 def used_together(
     one: Mapping[str, Mapping[str, Usage]], other: Mapping[str, Mapping[str, Usage]]
 ) -> dict[str, dict[str, Usage]]:
-    """Return what both used, by operator and endpoint."""
+    """Return the sum of both usages, by operator and endpoint."""
     together = {operator: dict(by_endpoint) for operator, by_endpoint in one.items()}
     for operator, by_endpoint in other.items():
         known = together.setdefault(operator, {})

@@ -1,9 +1,9 @@
 """An endpoint over deployment units that run here: numbers and traffic as its router says.
 
 Every unit has an orchestrator of its own, which starts its workers, and starts again what ends.
-How many of a unit can be had is what is told of it, less those that ended or did not start. What
-cost mode wants stays wanted where it cannot be had, or nobody would see that it can again. New
-workers serve before old ones end, and a unit takes traffic once its outputs are verified
+How many of a unit can be had is what its provider states, less those that ended or did not start.
+What cost mode wants stays wanted where it cannot be had, or nobody would see that it can again.
+New workers serve before old ones end, and a unit takes traffic once its outputs are verified
 (`probing`). A request goes to another unit if all workers of its own are gone.
 """
 
@@ -46,7 +46,7 @@ class RouteStatus:
     state: RegimeState
     for_s: float  # seconds that it has been in it
     units: Sequence[UnitStatus]
-    lately: Sequence[SpanCounts]  # what requests got; in time: within the route's latency
+    spans: Sequence[SpanCounts]  # what requests got; in time: within the route's latency
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class RoutedEndpoint:
     _prober: Prober = field(init=False)
     _traffic: RouteTraffic | None = field(default=None, init=False)
     _parts: dict[str, float] = field(default_factory=dict, init=False)
-    _seen: Mapping[str, int | None] | None = field(default=None, init=False)
+    _available: Mapping[str, int | None] | None = field(default=None, init=False)
     _again_s: float = field(default=inf, init=False)
     _turns: UnitTurns = field(default_factory=UnitTurns, init=False)
     _requests: Traffic = field(init=False)
@@ -110,7 +110,7 @@ class RoutedEndpoint:
     def _route_anew(self) -> None:
         """Decide anew, over units whose outputs were not found not to agree."""
         self._router = self._routing(self._router.state)
-        self._seen = None
+        self._available = None
 
     def _routing(self, state: RegimeState) -> RegimeRouter:
         refused = frozenset(name for name, unit in self._units.items() if unit.refused)
@@ -123,7 +123,7 @@ class RoutedEndpoint:
         arrived = now if terms.arrived is None else terms.arrived
         self._requests.arrived(now)
         try:
-            found = await self._answered(input, replace(terms, arrived=arrived))
+            answer = await self._answered(input, replace(terms, arrived=arrived))
         except TooManyRequests:
             self._requests.turned_away(self.clock.now())
             raise
@@ -133,7 +133,7 @@ class RoutedEndpoint:
         now = self.clock.now()
         in_time = now - arrived <= self.route.latency_s
         self._requests.answered(now, now - arrived, in_time=in_time)
-        return found
+        return answer
 
     async def _answered(self, input: Payload, terms: RequestTerms) -> tuple[str, RequestResult]:
         ends = (terms.arrived or 0.0) + terms.timeout_s
@@ -178,7 +178,7 @@ class RoutedEndpoint:
         return RouteStatus(
             state=state,
             for_s=now - max(state.since_s - self._zero, self._began),
-            lately=self._requests.spans(now),
+            spans=self._requests.spans(now),
             units=[
                 UnitStatus(
                     name=unit.name,
@@ -213,34 +213,34 @@ class RoutedEndpoint:
     def _look(self) -> None:
         now, units = self.clock.now(), self._units
         for unit in units.values():
-            unit.see()
-        seen = {name: unit.available for name, unit in units.items()}
-        if seen != self._seen or now >= self._again_s or self._traffic is None:
-            self._seen = seen
-            self._decide(now, seen)
+            unit.refresh()
+        available = {name: unit.available for name, unit in units.items()}
+        if available != self._available or now >= self._again_s or self._traffic is None:
+            self._available = available
+            self._decide(now, available)
         wanted, changing = self._wanted(), self._changing()
         for name, unit in units.items():
             # new before old: nothing ends while what takes traffic does not run yet
-            unit.ask(max(wanted[name], unit.asked) if changing else wanted[name], now)
-            if unit.asked and not unit.running:  # lost: others answer what it had
+            unit.scale(max(wanted[name], unit.wanted) if changing else wanted[name], now)
+            if unit.wanted and not unit.running:  # lost: others answer what it had
                 for task in tuple(unit.in_hand):
                     task.cancel()
         self._share(changing)
         self._verify()
 
-    def _decide(self, now: float, seen: Mapping[str, int | None]) -> None:
+    def _decide(self, now: float, available: Mapping[str, int | None]) -> None:
         before = self._router.state.regime
         demand = with_room(self.route).demand_per_s
-        self._traffic, again_s = self._router.decided(now + self._zero, demand, seen)
+        self._traffic, again_s = self._router.decided(now + self._zero, demand, available)
         self._again_s, state = again_s - self._zero, self._router.state
         if state.regime is not before:
-            told = (self.route.name, state.regime, state.why)
-            _log.info("route_regime_changed route=%s regime=%s why=%s", *told)
+            fields = (self.route.name, state.regime, state.why)
+            _log.info("route_regime_changed route=%s regime=%s why=%s", *fields)
 
     def _wanted(self) -> dict[str, int]:
         """Return how many workers of each unit should run."""
         traffic, cheapest = self._traffic, self._router.cheapest
-        found = {}
+        startable = {}
         for name, unit in self._units.items():
             count = traffic.numbers.get(name, 0) if traffic else 0
             if (unit.ended or unit.failed) and cheapest is not None:
@@ -251,9 +251,9 @@ class RoutedEndpoint:
                 and unit.workload.unit in self.route.quick
             ):
                 count = max(count, 1)
-            told = unit.workload.unit.available
-            found[name] = 0 if unit.refused else count if told is None else min(count, told)
-        return found
+            most = unit.workload.unit.available
+            startable[name] = 0 if unit.refused else count if most is None else min(count, most)
+        return startable
 
     def _changing(self) -> bool:
         """Whether something that is to take traffic does not run yet."""
@@ -283,7 +283,7 @@ class RoutedEndpoint:
         if not self._prober.wanted:
             return
         for unit in self._units.values():
-            waits = unit.proof is None and unit.asked > 0 and not unit.failed
+            waits = unit.proof is None and unit.wanted > 0 and not unit.failed
             if waits and unit.running and unit.proving is None:
                 unit.proving = asyncio.create_task(self._prove(unit))
             if waits and not self._prober.has_reference:
@@ -301,8 +301,8 @@ class RoutedEndpoint:
         except CircinusError as error:  # it went away, say
             _log.warning("probes_failed unit=%s cause=%s", unit.name, error)
         else:
-            told = (unit.name, unit.proof.agrees, unit.proof.words)
-            _log.info("unit_verified unit=%s agrees=%s what=%s", *told)
+            fields = (unit.name, unit.proof.agrees, unit.proof.words)
+            _log.info("unit_verified unit=%s agrees=%s what=%s", *fields)
         finally:
             unit.proving = None
         self._look()

@@ -1,4 +1,4 @@
-"""A deployment unit of a route that is served here: its workers, and what was seen of them."""
+"""A deployment unit of a route that is served here: its workers, and how they fare."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RoutedUnit:
     workload: UnitWorkload
     orchestrator: Orchestrator
     pipeline: Pipeline
-    asked: int = 0  # workers that should run
+    wanted: int = 0  # workers that should run
     running: int = 0  # as it was seen last, with what follows
     ended: int = 0  # that should run, and ended
     failed: str = ""  # why workers did not start; empty: they did
@@ -48,7 +48,7 @@ class RoutedUnit:
     again_s: float = inf  # when it is tried again
     in_hand: set[asyncio.Future[RequestResult]] = field(default_factory=set)
     proving: asyncio.Task[None] | None = None
-    ways: set[asyncio.Task[None]] = field(default_factory=set)
+    transitions: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -68,12 +68,12 @@ class RoutedUnit:
     @property
     def available(self) -> int | None:
         """How many can be had; None: any number."""
-        told = self.workload.unit.available
+        available = self.workload.unit.available
         if self.refused:
             return 0
         if not self.ended and not self.failed:
-            return told
-        return self.running if told is None else min(told, self.running)
+            return available
+        return self.running if available is None else min(available, self.running)
 
     @property
     def why(self) -> str:
@@ -84,9 +84,9 @@ class RoutedUnit:
             return self.failed
         return f"{self.ended} ended, and are started again" if self.ended else ""
 
-    def see(self) -> None:
-        """Look at the workers."""
-        if not self.asked:
+    def refresh(self) -> None:
+        """Count the workers that run, as they are now."""
+        if not self.wanted:
             self.running, self.ended, self.failed = 0, 0, ""
             return
         try:
@@ -100,20 +100,21 @@ class RoutedUnit:
         elif status.phase is not DeploymentPhase.STARTING:
             self.failed = ""
 
-    def ask(self, workers: int, now: float) -> None:
-        """Let so many workers run; what did not start is tried again after a while."""
-        if workers == self.asked and not (self.failed and now >= self.again_s):
+    def scale(self, workers: int, now: float) -> None:
+        """Run so many workers; those that did not start are tried again after a while."""
+        if workers == self.wanted and not (self.failed and now >= self.again_s):
             return
-        self.asked, self.again_s = workers, now + _AGAIN_S
-        wanted = self.workload.desired(self.pipeline.graph, workers) if workers else None
-        apply = self.orchestrator.apply({} if wanted is None else {self.name: wanted})
+        self.wanted, self.again_s = workers, now + _AGAIN_S
+        graph = self.pipeline.graph
+        desired = {self.name: self.workload.desired(graph, workers)} if workers else {}
+        apply = self.orchestrator.apply(desired)
         task = asyncio.ensure_future(apply)
-        self.ways.add(task)
-        task.add_done_callback(self.ways.discard)
+        self.transitions.add(task)
+        task.add_done_callback(self.transitions.discard)
 
     async def close(self) -> None:
         """End its workers, after what they have in hand."""
         if self.proving is not None:
             self.proving.cancel()
         await self.orchestrator.close()
-        await asyncio.gather(*self.ways, return_exceptions=True)
+        await asyncio.gather(*self.transitions, return_exceptions=True)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def instance_type(spec: InstanceSpec) -> InstanceType:
-    """Return what a queue knows of an instance.
+    """Return the type of an instance, as queues have it.
 
     Those on machines of a type take alike long, and learn together. A replica elsewhere keeps what
     was learnt of it when it is started again at another address.
@@ -56,7 +56,7 @@ class InstanceStatus:
     beside: tuple[str, ...] = ()  # addresses of further workers that serve as it does
 
     def without_handle(self) -> InstanceStatus:
-        """Return it without the means to end it, for any process."""
+        """Return the status without the means to end its instance, for any process."""
         return replace(
             self, running=None if self.running is None else self.running.without_handle()
         )
@@ -172,7 +172,7 @@ class InstanceSupervisor:
         self._follow = asyncio.get_running_loop().create_task(follow)
 
     def _let_finish(self) -> None:
-        """Give what ended no more requests; those in hand may still be answered."""
+        """Send no more requests to an instance that ended; those in hand may be answered."""
         client, self._client = self._client, None
         if client is not None:
             self.queue.remove(client.address)
@@ -243,25 +243,25 @@ class Peers:
     _drain_s: float = field(default=_DRAIN_S, init=False)
 
     async def follow(self, instance: RunningInstance) -> None:
-        """Let those serve that are beside an instance, as they come and go, until cancelled."""
+        """Serve by the workers beside an instance, as they come and go, until cancelled."""
         while True:
             there = await instance.beside(frozenset(self._ways))
             for address in self._ways.keys() - there:
-                self._let_go(address)
+                self._release(address)
             for address in sorted(there - self._ways.keys()):
                 client = instance.client(address)
                 self._ways[address] = asyncio.create_task(self._serve(client))
 
     async def stop(self, *, drain_s: float = 0.0) -> None:
-        """Let all go, each after what it has in hand, which may go on for `drain_s`."""
+        """Stop serving by all, each after its requests in hand, which may go on for `drain_s`."""
         self._drain_s = drain_s
         for address in tuple(self._ways):
-            self._let_go(address)
+            self._release(address)
         while self._leaving:
             await asyncio.wait(self._leaving)
         self._drain_s = _DRAIN_S
 
-    def _let_go(self, address: str) -> None:
+    def _release(self, address: str) -> None:
         task = self._ways.pop(address)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -274,18 +274,18 @@ class Peers:
                 await asyncio.sleep(_PAUSE_S)
             await self.warm_up(client)
             self.queue.add(client, self.type)
-            self._tell(client.address, serves=True)
+            self._mark(client.address, serves=True)
             _log.info("peer_serves tier=%s address=%s", self.queue.tier, client.address)
             await asyncio.Event().wait()
         finally:
-            self._tell(client.address, serves=False)
+            self._mark(client.address, serves=False)
             self.queue.drop(client)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._drain_s):
                     await client.idle()
             await client.close()
 
-    def _tell(self, address: str, *, serves: bool) -> None:
+    def _mark(self, address: str, *, serves: bool) -> None:
         before = set(self._serving)
         (self._serving.add if serves else self._serving.discard)(address)
         if before != self._serving:

@@ -239,7 +239,7 @@ class Telemetry:
         return Answers(at=now, tiers=self.tiers, rows=tuple(self._rows))
 
     def report(self, now: float, queues: Mapping[str, QueueFigures]) -> DeploymentReport:
-        """Return what requests got until now."""
+        """Return the report on all requests until now."""
         return DeploymentReport(
             plan_id=self.plan_id,
             serving_s=now - self.traffic.since,

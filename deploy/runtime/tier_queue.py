@@ -169,7 +169,7 @@ class TierQueue:
             raise self._refusal(arrival, reason)
 
     def figures(self) -> QueueFigures:
-        """Return what is known at this moment."""
+        """Return the figures of the queue at this moment."""
         places = self._places
         return replace(
             self._figures,

@@ -75,7 +75,7 @@ class UnitWorkload:
     def desired(
         self, graph: PipelineGraph, workers: int, sample: Payload | None = None
     ) -> DesiredDeployment:
-        """Return what so many workers of it are, `>= 1`; errors as `plan`."""
+        """Return the deployment of so many workers, `>= 1`; errors as `plan`."""
         return DesiredDeployment(
             pipeline_reference=self.pipeline_reference,
             plan=self.plan(graph),

@@ -54,7 +54,7 @@ def test_units_of_routes_are_told_with_the_mode_of_each() -> None:
         sent=7,
     )
     state = RegimeState(regime=Regime.CAPACITY)
-    routes = {"r": RouteStatus(state=state, for_s=1.0, units=[unit], lately=())}
+    routes = {"r": RouteStatus(state=state, for_s=1.0, units=[unit], spans=())}
     samples = {
         sample.name: (sample.labels, sample.value)
         for family in text_string_to_metric_families(exposition({}, routes).decode())

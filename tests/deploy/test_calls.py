@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.calls import AttemptedCall, Callee, Calls, Made
+from circinus.deploy.runtime.calls import AttemptedCall, Callee, CallResult, Calls
 from circinus.deploy.runtime.places import InstanceType
 from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.calling import to_wire
@@ -84,7 +84,7 @@ class World:
         self.caller = FakeCaller(self.clock, *gives)
         self.queue.add(cast("WorkerClient", self.caller), InstanceType(places=4))
 
-    def make(self, *, due_in_s: float = inf, ends_in_s: float = 100.0) -> asyncio.Task[Made]:
+    def make(self, *, due_in_s: float = inf, ends_in_s: float = 100.0) -> asyncio.Task[CallResult]:
         def send(client: WorkerClient, number: int, timeout_s: float) -> Awaitable[RunReply]:
             return self.caller.run(number)
 

@@ -18,7 +18,7 @@ from circinus.api.keeper.replicas import (
     reports_from_json,
     reports_to_json,
 )
-from circinus.deploy.runtime.following import ToldLauncher
+from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.report import Answers, DeploymentReport, QueueFigures
 from circinus.deploy.runtime.telemetry import ArrivalSample, ServiceSample
@@ -46,7 +46,7 @@ async def followed(
 
 def idle() -> Orchestrator:
     policy = MinCostMatching()
-    return Orchestrator(ONE_TIER, ToldLauncher(), pipeline_of, policy, SystemClock())
+    return Orchestrator(ONE_TIER, AddressedLauncher(), pipeline_of, policy, SystemClock())
 
 
 def test_before_it_is_known_what_should_serve_nobody_is_told_that_nothing_does() -> None:

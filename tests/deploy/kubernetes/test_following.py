@@ -13,7 +13,7 @@ import pytest
 from circinus.deploy.kubernetes.api import Cluster, Object
 from circinus.deploy.kubernetes.following import FollowingLauncher
 from circinus.deploy.kubernetes.pods import name_of
-from circinus.deploy.runtime.following import ToldLauncher
+from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.instances import InstanceKey
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.transport import files_in
@@ -60,9 +60,9 @@ def test_a_pod_that_is_never_ready_is_told_and_nothing_is_changed() -> None:
 
 def test_an_instance_that_nobody_tells_of_is_not_found() -> None:
     async def scenario() -> None:
-        launcher = ToldLauncher(patience_s=0.1)
-        launcher.tell({"another": "unix:/nowhere", str(spec().key): "unix:/nowhere"})
-        with pytest.raises(LaunchFailed, match=r"nobody was told to answer within 0\.1 s"):
+        launcher = AddressedLauncher(patience_s=0.1)
+        launcher.set_addresses({"another": "unix:/nowhere", str(spec().key): "unix:/nowhere"})
+        with pytest.raises(LaunchFailed, match=r"nobody answers at .* within 0\.1 s"):
             await launcher.start(spec())
 
     asyncio.run(scenario())
@@ -76,15 +76,15 @@ def test_an_instance_is_where_it_is_told_to_be_until_it_is_told_elsewhere(tmp_pa
             key = InstanceKey(query, plan_id, tier, int(replica))
             (instance,) = orchestrator.status("q").instances
             assert instance.spec.key == key
-            launcher = ToldLauncher()
+            launcher = AddressedLauncher()
             starting = asyncio.create_task(launcher.start(instance.spec))
             await asyncio.sleep(0.05)
-            launcher.tell({name: address})
+            launcher.set_addresses({name: address})
             found = await asyncio.wait_for(starting, 5.0)
             ended = asyncio.create_task(found.ended())
-            launcher.tell({name: address, "another": "unix:/nowhere"})
+            launcher.set_addresses({name: address, "another": "unix:/nowhere"})
             assert not (await asyncio.wait({ended}, timeout=0.1))[0]
-            launcher.tell({})
+            launcher.set_addresses({})
             assert await asyncio.wait_for(ended, 5.0) == f"it is not at {address} any more"
             await found.stop()
             assert (await orchestrator.request("q", 1, within(5.0))).output == 1  # it goes on
