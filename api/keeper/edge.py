@@ -22,7 +22,7 @@ from circinus.api.http.loop_lag import LoopLag
 from circinus.api.keeper.bounded import EdgeLimits, bounded
 from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.schemas.base import HealthView
-from circinus.api.schemas.service import RequestReply
+from circinus.api.schemas.deployments import RequestReply
 from circinus.api.settings import Settings
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.walk import RequestResult
