@@ -126,7 +126,7 @@ def test_a_large_answer_that_is_json_is_passed_on_unread(
         read.append(len(data))
         return decode(data)
 
-    monkeypatch.setattr("circinus.deploy.runtime.dispatcher.decode", noted)
+    monkeypatch.setattr("circinus.deploy.runtime.walk.decode", noted)
     answers = []
     for sent in ({"a": ["\u00e9" * 99, 0.5, None] * 7_000}, {"a": ["\u00e9"]}):
         body = {"input": sent}
