@@ -92,7 +92,7 @@ def choose(
         _show_for_query(screen, client.choose_query_pool(query or "", body))
         return
     # seconds of compiled simulator, that no other command should wait for
-    from circinus.api.use_cases.pools import PoolTerms, choose_pool, latencies_of, shown
+    from circinus.api.use_cases.pools import PoolTerms, choice_view, choose_pool, latencies_of
     from circinus.scheduler.simulation.loads import load_of
 
     for name, wanted in {"--model": model, "--qos-ms": qos_ms}.items():
@@ -111,7 +111,7 @@ def choose(
         seed=seed,
     )
     lines = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
-    answer = shown(choose_pool(latencies_of(lines, model or ""), terms))
+    answer = choice_view(choose_pool(latencies_of(lines, model or ""), terms))
     screen.show(*_told(answer), document=answer)
     leave(ExitCode.OK if answer.chosen else ExitCode.INFEASIBLE)
 

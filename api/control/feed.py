@@ -89,7 +89,7 @@ class Feed:
             self._leave(reader)
 
     def close(self) -> None:
-        """Let all who follow come to an end."""
+        """End the streams of all readers."""
         self.closed = True
         for readers in self._readers.values():
             for reader in readers:

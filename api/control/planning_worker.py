@@ -302,11 +302,11 @@ class PatientJournal:
     patience: DatabasePatience
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
-        """See `Journal.recall`."""
+        """Return the measurements of a configuration."""
         return self.patience(lambda: self.journal.recall(configuration))
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """See `Journal.record`."""
+        """Store one measurement."""
         self.patience(lambda: self.journal.record(configuration, measured))
 
 
@@ -318,15 +318,15 @@ class PatientLedger:
     patience: DatabasePatience
 
     def reserve(self, permit: Permit, limit_usd: float) -> bool:
-        """See `Ledger.reserve`."""
+        """Reserve the largest cost of a call; return whether the limit allows it."""
         return self.patience(lambda: self.ledger.reserve(permit, limit_usd))
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """See `Ledger.settle`."""
+        """Replace what a call reserved by what it used."""
         self.patience(lambda: self.ledger.settle(permit, used))
 
     def spent(self) -> Mapping[str, Spent]:
-        """See `Ledger.spent`."""
+        """Return what calls cost, by operator."""
         return self.patience(self.ledger.spent)
 
 

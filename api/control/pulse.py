@@ -84,7 +84,7 @@ class Pulse:
             self._waits = False
 
     def cancelled(self) -> None:
-        """Hear that what is planned should end: it has the grace for that.
+        """Allow planning that was cancelled the grace to end in.
 
         Nothing, once planning has ended: the last beat of the heart hears of it after that.
         """
@@ -122,7 +122,7 @@ class PlanningProcess(Protocol):
         """Return what it sent since it was asked last: complaints, empty where it has none."""
 
     def end(self) -> None:
-        """Ask it to end."""
+        """Send it the signal to end."""
 
     def kill(self) -> None:
         """End it now, with what it started."""
@@ -131,12 +131,12 @@ class PlanningProcess(Protocol):
         """Return when it ended, or the time is over; None: it is waited for."""
 
     def release(self) -> None:
-        """Let go of it, as it has ended."""
+        """Free what belongs to it, once it has ended."""
 
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Tells the store how planning goes, from a thread of its own, and hears of cancelling.
+    """Stores how far planning is, from a thread of its own, and learns of cancelling.
 
     While the search says nothing, because operators hang, say, its last word is told again with
     the time that went by. It is the `Observer` of the search: the planning thread never waits for
@@ -174,12 +174,12 @@ class ProgressReporter:
             thread.join()
 
     def progress(self, progress: PlanningProgress) -> None:
-        """See `planner.search.result.Observer`."""
+        """Take in how far the search is; the next beat stores it."""
         self._measured.extend(progress.trials)
         self._latest.append(progress)
 
     def cancelled(self) -> bool:
-        """See `planner.search.result.Observer`."""
+        """Return whether the search should stop."""
         return self._stop_planning.is_set()
 
     @property

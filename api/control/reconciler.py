@@ -236,7 +236,7 @@ def _has_failed(status: DeploymentStatus | None) -> bool:
 
 @dataclass(slots=True)
 class Samples:
-    """Asks each pipeline once, in a thread of its own that nobody waits for at the end."""
+    """Makes one sample of each pipeline, in a daemon thread."""
 
     make: Callable[[str], Payload]  # of a pipeline, by name; raises if it has none
     patience_s: float = 5.0  # with a pipeline; later ones find what it made after all

@@ -153,7 +153,7 @@ class Rescheduler:
     def _follow(
         self, rolling: RollingSchedule, arrivals_per_s: Mapping[str, float], now: float
     ) -> bool:
-        """Let extra replicas follow what comes and what is left; give whether any changed."""
+        """Fit extra replicas to the load and to free machines; return whether any changed."""
         served = rolling.last.schedule.by_query
         alone = served.keys() - rolling.last.pools.keys()  # a pool is what was chosen, not more
         asked = {q: n for q, n in self.parts.store.replicas().items() if q in alone}

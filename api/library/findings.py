@@ -22,7 +22,7 @@ from circinus.api.schemas.base import Input
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import QueryRequest
 from circinus.api.schemas.violations import checked, violations_of
-from circinus.api.store.interrupted import Found, MeasurementDocument
+from circinus.api.store.interrupted import Measurement, MeasurementDocument
 from circinus.api.store.records import from_document, to_document
 from circinus.api.use_cases.knowledge import Knowledge
 from circinus.pipelines import checks
@@ -57,7 +57,7 @@ class PlannedFindings:
     drawing: Drawing  # the order of the inputs
     result: PlanningResult
     trials: tuple[TrialView, ...]  # the newest of each configuration, in the order of measuring
-    measured: tuple[Found, ...]
+    measured: tuple[Measurement, ...]
     interrupted: bool  # whether more would have been measured
 
     @cached_property
@@ -161,11 +161,11 @@ def _drawing(inputs: _Order) -> Drawing:
 
 def _measured(
     documents: Sequence[MeasurementDocument], space: ConfigurationSpace, inputs: int
-) -> Iterator[Found]:
+) -> Iterator[Measurement]:
     """Yield what was measured; InvalidInput if it is of something else than the rest."""
     operators = len(space.graph.operators)
     for i, document in enumerate(documents):
-        configuration, measured = document.found
+        configuration, measured = document.measurement
         rule = f"must be of {operators} operators and one of {inputs} inputs"
         fits = len(measured.operator_s) == operators and measured.input < inputs
         told = (len(measured.operator_s), measured.input)

@@ -1,5 +1,4 @@
-"""What the service remembers, behind one Protocol.
+"""The database of the service: queries, plans, schedules, measurements and events.
 
-Queries, plans, schedules, measurements and requests. Values go in and come out by copy;
-SQLAlchemy and the database schema stay inside this package.
+Values go in and come out by copy. SQLAlchemy and the database schema stay inside this package.
 """

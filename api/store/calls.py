@@ -56,7 +56,7 @@ class SqlLedger:
         self._engine = engine
 
     def reserve(self, permit: Permit, limit_usd: float) -> bool:
-        """See `Ledger`."""
+        """Reserve the largest cost of a call; return whether the limit allows it."""
         each = {endpoint: reserved_usd(most) for endpoint, most in permit.most.items()}
         mine = SpendingRow.query_id == self.query_id
         with writing(self._engine) as session:
@@ -81,7 +81,7 @@ class SqlLedger:
         return True
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """See `Ledger`; what was used of endpoints that nothing was reserved of is added."""
+        """Replace what a call reserved by what it used; other endpoints that it used are added."""
         insert = insertion(self._engine, SpendingRow).on_conflict_do_nothing()
         with writing(self._engine) as session:
             for endpoint in permit.most:
@@ -104,7 +104,7 @@ class SqlLedger:
                 session.connection().execute(insert, row)
 
     def spent(self) -> Mapping[str, Spent]:
-        """See `Ledger`."""
+        """Return what calls cost, by operator."""
         settled = SpendingRow.usd.is_not(None)
         open_usd = func.sum(SpendingRow.reserved_usd).filter(~settled)
         wanted = select(SpendingRow.operator, open_usd, *_USED)
@@ -143,7 +143,7 @@ class StoreLeases:
         return self._times
 
     def exchange(self, report: LeaseReport) -> LeaseReply:
-        """See `Leases`."""
+        """Count what a holder used, and lease it what it needs."""
         reply = self._reply_without_change(report)
         if reply is not None:
             return reply

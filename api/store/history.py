@@ -142,13 +142,13 @@ class SqlLatencies:
         self._upsert = insert.on_conflict_do_update(index_elements=["plan_id"], set_=renewed)
 
     def recall(self, plan_id: str) -> Learnt:
-        """See `LatencyMemory.recall`."""
+        """Return what was learnt of the latencies of a plan; empty: nothing."""
         with reading(self._engine) as session:
             row = session.get(LatencyRow, plan_id)
             return {} if row is None else cast("Learnt", row.learnt)
 
     def keep(self, plan_id: str, learnt: Learnt) -> None:
-        """See `LatencyMemory.keep`."""
+        """Store what was learnt of the latencies of a plan."""
         document = json.loads(json.dumps(learnt, allow_nan=False))
         with writing(self._engine) as session:
             session.execute(self._upsert, {"plan_id": plan_id, "learnt": document})
@@ -164,7 +164,7 @@ class SqlBills:
         self._upsert = insert.on_conflict_do_update(index_elements=["run"], set_=renewed)
 
     def keep(self, run: str, query_id: str, bill: ServedBill) -> None:
-        """See `BillMemory.keep`."""
+        """Store the bill of one run of a plan, in place of an earlier one."""
         document = {"run": run, "query_id": query_id, "bill": to_document(bill)}
         with writing(self._engine) as session:
             session.execute(self._upsert, document)

@@ -40,7 +40,7 @@ _MOST_FILES = 50  # of plans that were broken off; the oldest go first
 _OWN_FILE, _OWN_FOLDER = 0o600, 0o700
 _ALIKE = ("input", "draw", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
 
-Found = tuple[Configuration, MeasuredInput]
+Measurement = tuple[Configuration, MeasuredInput]
 
 
 class MeasurementDocument(Input):
@@ -105,7 +105,7 @@ class MeasurementDocument(Input):
         )
 
     @property
-    def found(self) -> Found:
+    def measurement(self) -> Measurement:
         """What was measured; InvalidInput if it cannot be."""
         failure, operator = None, self.failed_operator
         if operator is not None:
@@ -148,7 +148,7 @@ class FileJournal:
     taken_over: int = 0  # measurements that were there at the start
     trouble: str = field(default="", init=False)  # why nothing is kept any more; empty: it is
     _begun: bool = field(default=False, init=False)  # whether the file was written to
-    _kept: MemoryJournal = field(default_factory=MemoryJournal, init=False)
+    _measurements: MemoryJournal = field(default_factory=MemoryJournal, init=False)
     _known: dict[Configuration, None] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -157,7 +157,7 @@ class FileJournal:
         parts = json.dumps(dict(now.parts), sort_keys=True)
         path = folder / f"{blake2b(parts.encode(), digest_size=12).hexdigest()}.jsonl"
         lines = _lines(path)
-        head = _head(next(lines, b""))
+        head = _read_head(next(lines, b""))
         if head is None or head.parts != dict(now.parts):
             return cls(path, now)
         journal = cls(path, Checkpoint(parts=now.parts, history=tuple(head.history)))
@@ -167,15 +167,15 @@ class FileJournal:
         return journal
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
-        """See `Journal.recall`."""
-        return self._kept.recall(configuration)
+        """Return the measurements of a configuration."""
+        return self._measurements.recall(configuration)
 
-    def everything(self) -> Sequence[Found]:
+    def everything(self) -> Sequence[Measurement]:
         """Return every measurement, in the order in which configurations were met first."""
         return tuple((c, measured) for c in self._known for measured in self.recall(c))
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """See `Journal.record`; where the file fails, `trouble` says so."""
+        """Store one measurement; where the file fails, `trouble` says so."""
         self._keep(configuration, measured)
         if self.trouble:
             return
@@ -193,7 +193,7 @@ class FileJournal:
             self.path.unlink(missing_ok=True)
 
     def _keep(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        self._kept.record(configuration, measured)
+        self._measurements.record(configuration, measured)
         self._known[configuration] = None
 
     def _begin(self) -> None:
@@ -224,17 +224,17 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from file
 
 
-def _head(line: bytes) -> _Head | None:
+def _read_head(line: bytes) -> _Head | None:
     try:
         return _Head.model_validate_json(line)
     except ValidationError:
         return None
 
 
-def _measured(lines: Iterator[bytes]) -> Iterator[Found]:
+def _measured(lines: Iterator[bytes]) -> Iterator[Measurement]:
     for line in lines:
         with contextlib.suppress(ValueError):  # InvalidInput and ValidationError are such
-            yield MeasurementDocument.model_validate_json(line).found
+            yield MeasurementDocument.model_validate_json(line).measurement
 
 
 def _number(value: float) -> float | None:
@@ -269,7 +269,7 @@ class FileLedger:
     _lock: RLock = field(default_factory=RLock, init=False, repr=False)
 
     def reserve(self, permit: Permit, limit_usd: float) -> bool:
-        """See `Ledger`."""
+        """Reserve the largest cost of a call; return whether the limit allows it."""
         each = {endpoint: reserved_usd(most) for endpoint, most in permit.most.items()}
         with self._held(writes=True) as file:
             if permit.ticket in self._known:
@@ -281,19 +281,21 @@ class FileLedger:
         return True
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """See `Ledger`."""
-        told = {endpoint: list(one.finite) for endpoint, one in used.items()}
+        """Replace what a call reserved by what it used."""
+        document = {endpoint: list(one.finite) for endpoint, one in used.items()}
         with self._held(writes=True) as file:
-            line = {"ticket": permit.ticket, "operator": permit.operator, "used": told}
+            line = {"ticket": permit.ticket, "operator": permit.operator, "used": document}
             self._add(file, line)
 
     def spent(self) -> Mapping[str, Spent]:
-        """See `Ledger`."""
-        found: dict[str, Spent] = {}
+        """Return what calls cost, by operator."""
+        spent_by_operator: dict[str, Spent] = {}
         with self._held():
             for entry in self._known.values():
-                found[entry.operator] = found.get(entry.operator, NOTHING_SPENT).plus(entry.spent)
-        return found
+                spent_by_operator[entry.operator] = spent_by_operator.get(
+                    entry.operator, NOTHING_SPENT
+                ).plus(entry.spent)
+        return spent_by_operator
 
     def forget(self) -> None:
         """Remove the file: planning ended, so nobody goes on from it any more."""
@@ -350,13 +352,13 @@ class FileLedger:
 
     def _take(self, line: bytes) -> None:
         try:
-            told = json.loads(line)
-            entry = self._known.get(told["ticket"]) or _Entry(told["operator"])
-            changed = entry.with_line(told)
+            document = json.loads(line)
+            entry = self._known.get(document["ticket"]) or _Entry(document["operator"])
+            changed = entry.with_line(document)
         except (ValueError, KeyError, TypeError, AttributeError):
             return
         self._usd += changed.spent.usd - entry.spent.usd
-        self._known[told["ticket"]] = changed
+        self._known[document["ticket"]] = changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,11 +367,11 @@ class _Entry:
     spent: Spent = NOTHING_SPENT
     settled: bool = False
 
-    def with_line(self, told: Mapping[str, object]) -> _Entry:
+    def with_line(self, document: Mapping[str, object]) -> _Entry:
         """Return the entry once a line of it is known."""
         if self.settled:
             return self
-        used, reserved = told.get("used"), told.get("reserved")
+        used, reserved = document.get("used"), document.get("reserved")
         if isinstance(used, dict):
             together = all_used(Usage(*map(float, one)) for one in used.values())
             return _Entry(self.operator, Spent(together), settled=True)

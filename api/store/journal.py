@@ -59,7 +59,7 @@ class SqlJournal:
         self._upsert = insert.on_conflict_do_update(index_elements=_KEY, set_=renewed)
 
     def recall(self, configuration: Configuration) -> Sequence[MeasuredInput]:
-        """See `Journal.recall`."""
+        """Return the measurements of a configuration."""
         key = self._key(configuration)
         return tuple(_measured(row) for row in self._rows(MeasurementRow.configuration == key))
 
@@ -77,7 +77,7 @@ class SqlJournal:
         return rows(self._engine, mine)
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """See `Journal.record`; ClaimLost if the worker does not hold the query."""
+        """Store one measurement; ClaimLost if the worker does not hold the query."""
         failure = measured.failure
         values = {
             **{name: getattr(measured, name) for name in _ALIKE},

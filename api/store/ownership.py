@@ -125,7 +125,7 @@ class _SessionLock:
             self._one_at_a_time.release()
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

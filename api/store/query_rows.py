@@ -90,7 +90,7 @@ class QueryRow(Base):
         self._tell(session, at, message)
 
     def _tell(self, session: Session, at: float, message: str, **more: object) -> None:
-        """Tell of the phase, or of a search while it stays as it is."""
+        """Add the event of a phase, or of a search in it."""
         words = f"{self.id} is {self.phase}" + (f": {message}" if message else "")
         data = {"phase": self.phase, "message": message, **more}
         kind = EventKind.PHASE
@@ -105,7 +105,7 @@ class QueryRow(Base):
             self._tell(session, at, "other plans are searched for", search="begun")
 
     def ask_for(self, session: Session, search: Search) -> None:
-        """Ask for a search for other plans."""
+        """Request a search for other plans."""
         self.search, self.progress, self.crashes = to_document(search), None, 0
         self._tell(session, search.at, f"to be searched on: {search.why}", search="asked")
 

@@ -36,7 +36,7 @@ class PlanningQueue:
         self._engine = engine
 
     def claim(self, worker: str, *, at: float) -> StoredQuery | None:
-        """Return a worker the oldest queued query, now planning; None: there is nothing to plan.
+        """Assign the oldest queued query to a worker and return it; None: none is to be planned.
 
         Where none is queued, the live query whose search was asked for first: it stays in its
         phase. No query is ever given to two workers.
@@ -70,7 +70,7 @@ class PlanningQueue:
         progress: JsonObject | None = None,
         events: Sequence[NewEvent] = (),
     ) -> bool:
-        """Renew a worker's hold of a query, with news if there are; give whether to stop.
+        """Renew a worker's hold of a query, with news if there are; return whether to stop.
 
         True when cancelling was asked for, and when the worker holds the query no longer: then
         nothing is stored. Data of events of the kind `query.measured` are trials, see
@@ -116,7 +116,7 @@ class PlanningQueue:
             return True
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
-        """Take its queries from a worker that died; give their ids.
+        """Take the queries of a worker that died from it; return their ids.
 
         They go back to the queue; at the limit of crashes they are `failed` with the cause. A
         search goes back, or ends with the cause; its query stays as it is.
@@ -126,13 +126,13 @@ class PlanningQueue:
     def release(
         self, worker: str, *, at: float, cause: str = "the service was stopped"
     ) -> tuple[str, ...]:
-        """Return its queries and searches from a worker that does not plan them; give the ids."""
+        """Put queries and searches of a worker back into the queue; return their ids."""
         return self._returned(QueryRow.claimed_by == worker, at, cause)
 
     def requeue_silent(
         self, *, since: float, at: float, spared: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Return what is planned or searched without a beat since then; give the ids.
+        """Put queries without a beat since then back into the queue; return their ids.
 
         Workers that are known to live are spared, whatever keeps their beats from the store.
         """

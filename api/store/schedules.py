@@ -96,7 +96,7 @@ class ScheduleStore:
         return {row.tier: row.machines for row in rows(self._engine, select(MachinesRow))}
 
     def try_writing(self) -> None:
-        """See `Store.try_writing`."""
+        """Store something and remove it again; DatabaseFailed if nothing can be stored."""
         nobodys = MachinesRow(tier="", machines=0, at=0.0)  # no tier has such a name
         with writing(self._engine) as session:
             session.add(nobodys)
@@ -144,7 +144,7 @@ def _changes(
 
 
 def _pool_events(before: InForce, now: InForce) -> Iterator[NewEvent]:
-    """Tell which queries got their pools, and which lack them that did not before."""
+    """Yield an event for each pool that was placed, or is lacking since this schedule."""
     for query_id, pool in now.pools.items():
         if before.pools.get(query_id) != pool:
             yield pool_event(query_id, "placed", now.made_at, pool)

@@ -275,7 +275,7 @@ class Store:
             return True
 
     def search_on(self, query_id: str, search: Search) -> bool:
-        """Ask for a search for other plans while a query stays as it is; NotFound without one.
+        """Request a search for other plans while a query serves; NotFound if there is none.
 
         False: it is not live, or searched on already.
         """
@@ -334,7 +334,7 @@ class Store:
         self.schedules.try_writing()
 
     def close(self) -> None:
-        """Let go of connections; using the store afterwards is an error."""
+        """Close all connections; using the store afterwards is an error."""
         for engine in {self._engine, self.__dict__.get("_measured", self._engine)}:
             engine.dispose()
 

@@ -87,10 +87,10 @@ def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -
     """Return it with other figures; InvalidInput if one is malformed, impossible or of nothing."""
     tiers = [name for tier in infrastructure.tiers for name in tier.pools]
     links = ["-".join(link.between) for link in infrastructure.links]
-    told = f"must name a tier ({', '.join(tiers)})"
+    sentence = f"must name a tier ({', '.join(tiers)})"
     for field in ("price", "machines", "speed"):
         for tier in getattr(change, field):
-            checks.require(tier in tiers, field, told, tier)
+            checks.require(tier in tiers, field, sentence, tier)
     for name in change.bandwidth:
         rule = f"must name a link ({', '.join(links) or 'there is none'})"
         checks.require(name in links, "bandwidth", rule, name)
@@ -150,13 +150,13 @@ def rates_of(query: Query, text: str) -> tuple[float, float]:
 
 
 def break_even_view(
-    found: BreakEven, query: Query, infrastructure: Infrastructure
+    result: BreakEven, query: Query, infrastructure: Infrastructure
 ) -> BreakEvenView:
     """Return what was found as the owner of the query sees it."""
-    plans = {"calling": found.calling, "renting": found.renting}
+    plans = {"calling": result.calling, "renting": result.renting}
     return BreakEvenView.of(
-        found,
-        words=_words(found),
+        result,
+        words=_words(result),
         **{
             kind: None if plan is None else plan_view(plan, query.slo, infrastructure)
             for kind, plan in plans.items()
@@ -164,23 +164,25 @@ def break_even_view(
     )
 
 
-def _words(found: BreakEven) -> str:
-    span = f"from {found.low:.4g} to {found.high:.4g} requests/s"
-    if found.rate is None:
-        if found.calling is None and found.renting is None:
+def _words(result: BreakEven) -> str:
+    span = f"from {result.low:.4g} to {result.high:.4g} requests/s"
+    if result.rate is None:
+        if result.calling is None and result.renting is None:
             return f"{span} no measured plan does"
-        if found.renting is None:
+        if result.renting is None:
             return f"{span} only plans that call endpoints would do"
         return f"{span} plans that call endpoints are cheapest"
-    if found.calling is None:
+    if result.calling is None:
         return f"{span} only plans on machines would do"
-    least = "?" if found.rate_low is None else f"{found.rate_low:.4g}"
-    most = f"beyond {found.high:.4g}" if found.rate_high is None else f"{found.rate_high:.4g}"
-    told = f"machines become cheaper than calls at {found.rate:.4g} requests/s ({least} to {most})"
-    if found.rate == found.low:
-        told = f"at {found.low:.4g} requests/s machines are cheaper than calls already"
-    if found.for_good is None:
-        return f"{told}; at {found.high:.4g} calls are cheaper again, as machines come whole"
-    if found.for_good > found.rate * (1 + _ALIKE):
-        return f"{told}, for good from {found.for_good:.4g} on, as machines come whole"
-    return told
+    least = "?" if result.rate_low is None else f"{result.rate_low:.4g}"
+    most = f"beyond {result.high:.4g}" if result.rate_high is None else f"{result.rate_high:.4g}"
+    sentence = (
+        f"machines become cheaper than calls at {result.rate:.4g} requests/s ({least} to {most})"
+    )
+    if result.rate == result.low:
+        sentence = f"at {result.low:.4g} requests/s machines are cheaper than calls already"
+    if result.for_good is None:
+        return f"{sentence}; at {result.high:.4g} calls are cheaper again, as machines come whole"
+    if result.for_good > result.rate * (1 + _ALIKE):
+        return f"{sentence}, for good from {result.for_good:.4g} on, as machines come whole"
+    return sentence

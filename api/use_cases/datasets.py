@@ -54,7 +54,7 @@ def take_in(
     )
 
 
-def told(datasets: SqlDatasets, *which: StoredDataset) -> list[DatasetView]:
+def dataset_views(datasets: SqlDatasets, *which: StoredDataset) -> list[DatasetView]:
     """Return data sets, each with the queries that use it."""
     users = datasets.users()
     return [DatasetView.of(one, queries=users.get(one.id, [])) for one in which]
@@ -66,12 +66,12 @@ def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
     rmtree(folder / dataset, ignore_errors=True)  # other computers keep what they unpacked
 
 
-def open_kept(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
+def open_stored(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
     """Return a data set's examples, kept unpacked below a folder; NotFound if there is none."""
-    return open_dataset(*kept_at(datasets, dataset, folder))
+    return open_dataset(*unpacked_at(datasets, dataset, folder))
 
 
-def kept_at(datasets: SqlDatasets, dataset: str, folder: Path) -> tuple[str, Path]:
+def unpacked_at(datasets: SqlDatasets, dataset: str, folder: Path) -> tuple[str, Path]:
     """Return kind and place of a data set, unpacked below a folder; NotFound if there is none."""
     kind = datasets.get(dataset).kind
     home = folder / dataset
@@ -116,21 +116,21 @@ class ExamplesHere:
     pipeline: Callable[[str], Pipeline]  # by its reference
 
     async def example(self, wanted: ExampleSet, index: int, timeout_s: float) -> Example:
-        """See `ExampleSource`."""
+        """Return one example of a set."""
         made = wanted.examples(self.pipeline)
-        found = await asyncio.to_thread(lambda: list(islice(made, index, index + 1)))
-        checks.require(bool(found), "example.index", "must be one of the examples", index)
-        return found[0]
+        example = await asyncio.to_thread(lambda: list(islice(made, index, index + 1)))
+        checks.require(bool(example), "example.index", "must be one of the examples", index)
+        return example[0]
 
     async def hashes(self, wanted: ExampleSet, timeout_s: float) -> Collection[str]:
-        """See there."""
+        """Return the hashes of a set's inputs."""
         made = wanted.examples(self.pipeline)
         return await asyncio.to_thread(lambda: {content_hash(each.input) for each in made})
 
     async def count(self, wanted: ExampleSet, timeout_s: float) -> int:
-        """See there."""
+        """Return the number of examples of a set."""
         made = wanted.examples(self.pipeline)
         return await asyncio.to_thread(lambda: sum(1 for _ in made))
 
     async def close(self) -> None:
-        """See there: nothing is left to end."""
+        """End nothing: it started nothing."""

@@ -13,7 +13,7 @@ from circinus.api.store.datasets import SqlDatasets
 from circinus.api.store.ownership import RequireOwned
 from circinus.api.store.store import Store
 from circinus.api.use_cases.capacity import Capacity
-from circinus.api.use_cases.datasets import kept_at, open_kept
+from circinus.api.use_cases.datasets import open_stored, unpacked_at
 from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.profiling.prefix_files import PrefixFiles
 from circinus.pipelines import checks
@@ -79,7 +79,7 @@ class ServiceParts:
         offered, or brings no examples where the query asks for some.
         """
         if source.dataset is not None:
-            return open_kept(self.datasets, source.dataset, self.settings.datasets)
+            return open_stored(self.datasets, source.dataset, self.settings.datasets)
         return made(self.pipeline(pipeline), source.examples or 0, source.seed)
 
     def count(self, source: DataSource, pipeline: str) -> int:
@@ -118,7 +118,7 @@ class ServiceParts:
     def example_set(self, source: DataSource, pipeline: str, *, inputs_only: bool) -> ExampleSet:
         """Return what names the examples that `data` gives; errors as there."""
         if source.dataset is not None:
-            where = kept_at(self.datasets, source.dataset, self.settings.datasets)
+            where = unpacked_at(self.datasets, source.dataset, self.settings.datasets)
             return ExampleSet(kind=where[0], folder=str(where[1]), inputs_only=inputs_only)
         self.pipeline(pipeline)
         return ExampleSet(

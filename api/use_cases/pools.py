@@ -89,7 +89,7 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
     return PoolAnswer(choice=choice, priced=priced)
 
 
-def shown(answer: PoolAnswer) -> PoolChoiceView:
+def choice_view(answer: PoolAnswer) -> PoolChoiceView:
     """Return an answer as it is shown."""
     return PoolChoiceView.of(answer.choice, prices=[asdict(each) for each in answer.priced])
 
@@ -112,4 +112,4 @@ def chosen_for(body: ChoosePoolBody) -> PoolChoiceView:
         requests=body.requests,
         seed=body.seed,
     )
-    return shown(choose_pool(measured("latencies", cells), terms))
+    return choice_view(choose_pool(measured("latencies", cells), terms))

@@ -74,8 +74,8 @@ def _check(request: QueryRequest, key: str | None) -> None:
     rule = f"must have 1 to {LONGEST_KEY} printable characters"
     checks.require(good, "Idempotency-Key", rule, key)
     rule = "must be left out: labels for a judge are taken by `circinus plan`"
-    told = None if request.metric is None else request.metric.judge
-    checks.require(request.metric is None, "metric", rule, told)
+    judge = None if request.metric is None else request.metric.judge
+    checks.require(request.metric is None, "metric", rule, judge)
     paths = request.data.model_dump(include={"folder", "jsonl"}, exclude_none=True)
     if paths:
         rule = "must be left out: a service reads no files; hand them over as a data set"
@@ -103,30 +103,30 @@ def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
         raise InvalidInput.of("data.dataset", rule, data.dataset) from error
 
 
-def page_of(store: Store, asked: PageRequest) -> tuple[tuple[QueryState, ...], str | None]:
+def page_of(store: Store, page: PageRequest) -> tuple[tuple[QueryState, ...], str | None]:
     """Return what is on a page, newest first, and the cursor for the next; None: it is the last.
 
     InvalidInput if the cursor is none that a page gave.
     """
     # One more than asked for tells whether there is a page after this one.
     states = store.states(
-        limit=asked.limit + 1,
-        before=None if asked.cursor is None else _decoded(asked.cursor),
-        phases=_phases(asked),
-        tenant=asked.tenant,
-        key_prefix=asked.key_prefix,
+        limit=page.limit + 1,
+        before=None if page.cursor is None else _decoded(page.cursor),
+        phases=_phases(page),
+        tenant=page.tenant,
+        key_prefix=page.key_prefix,
     )
-    shown = states[: asked.limit]
+    shown = states[: page.limit]
     if len(states) == len(shown):
         return shown, None
     last = f"{_MARK}{shown[-1].serial}"
     return shown, base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")
 
 
-def _phases(asked: PageRequest) -> frozenset[QueryPhase] | None:
-    if asked.phase is None:
-        return UNFINISHED if asked.unfinished else None
-    return frozenset({asked.phase}) & (UNFINISHED if asked.unfinished else frozenset(QueryPhase))
+def _phases(page: PageRequest) -> frozenset[QueryPhase] | None:
+    if page.phase is None:
+        return UNFINISHED if page.unfinished else None
+    return frozenset({page.phase}) & (UNFINISHED if page.unfinished else frozenset(QueryPhase))
 
 
 def _decoded(cursor: str) -> int:

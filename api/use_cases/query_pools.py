@@ -311,7 +311,7 @@ _SERVED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
 def apply_pool(
     parts: ServiceParts, query_id: str, slices: Slices, *, follows: bool = False, why: str = ""
 ) -> StoredQuery:
-    """Let a query be served by a pool; the schedule follows within a moment.
+    """Set the pool that serves a query; the schedule follows within a moment.
 
     `follows`: it is chosen anew when requests change, see `api.control.pool_follower`.
 
@@ -351,7 +351,7 @@ def pool_now(parts: ServiceParts, record: StoredQuery) -> PoolView:
 
 
 def drop_pool(parts: ServiceParts, query_id: str) -> StoredQuery:
-    """Let a query be served by its plan's own replicas; without a pool nothing changes.
+    """Remove the pool of a query, which its plan's own replicas then serve.
 
     NotFound if there is no such query.
     """

@@ -45,12 +45,12 @@ def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBo
         at=parts.clock.timestamp(),
         forget=data is not None,
     )
-    found = None
+    answer = None
     if data is None:
-        found = Knowledge.of(parts, record).answer(wanted, parts.infrastructure)
-    _store(parts, record, replan, found)
-    if found is not None and found.plans and found.undecided:
-        _search_for_better(parts, record, found, parts.infrastructure)
+        answer = Knowledge.of(parts, record).answer(wanted, parts.infrastructure)
+    _store(parts, record, replan, answer)
+    if answer is not None and answer.plans and answer.undecided:
+        _search_for_better(parts, record, answer, parts.infrastructure)
     return parts.store.query(record.id)
 
 
@@ -85,15 +85,15 @@ def replan_for_drift(
     if observed is said:
         return "neither tiers nor links are slower, requests wait: nothing was changed"
     # The query's own device is part of what was observed.
-    found = knowledge.answer(replace(query, device=None), observed)
-    if not found.plans:
+    answer = knowledge.answer(replace(query, device=None), observed)
+    if not answer.plans:
         return f"no measured plan would do: {_search_on(parts, record, drift.words, observed)}"
-    _store(parts, record, replan, found)
-    told = "replaced by plans that were measured earlier"
-    if not found.undecided:
-        return told
-    _search_for_better(parts, record, found, observed)
-    return f"{told}; {found.undecided} configurations that may be better are searched"
+    _store(parts, record, replan, answer)
+    done = "replaced by plans that were measured earlier"
+    if not answer.undecided:
+        return done
+    _search_for_better(parts, record, answer, observed)
+    return f"{done}; {answer.undecided} configurations that may be better are searched"
 
 
 def _search_on(
@@ -109,24 +109,24 @@ def _search_on(
 
 
 def _search_for_better(
-    parts: ServiceParts, record: StoredQuery, found: Answer, infrastructure: Infrastructure
+    parts: ServiceParts, record: StoredQuery, answer: Answer, infrastructure: Infrastructure
 ) -> None:
-    """Ask for a search among what is undecided, while plans that were measured earlier serve."""
-    why = f"{found.undecided} configurations may be cheaper or more accurate"
+    """Request a search among undecided configurations, while plans measured earlier serve."""
+    why = f"{answer.undecided} configurations may be cheaper or more accurate"
     at = parts.clock.timestamp()
     search = Search(why=why, infrastructure=to_document(infrastructure), at=at)
     parts.store.search_on(record.id, search)  # a query that is in planning again needs none
 
 
 def _store(
-    parts: ServiceParts, record: StoredQuery, replan: Replan, found: Answer | None = None
+    parts: ServiceParts, record: StoredQuery, replan: Replan, answer: Answer | None = None
 ) -> None:
-    if found is not None and found.plans:
-        summary = PlanningSummary.of(result_of(found))
+    if answer is not None and answer.plans:
+        summary = PlanningSummary.of(result_of(answer))
         if (before := record.planned) is not None:
             summary = summary.after(before)
         earlier = [each.plan for each in parts.store.plans(record.id)]
-        plans = plan_documents(with_known_memory(found.plans, earlier))
+        plans = plan_documents(with_known_memory(answer.plans, earlier))
         replan = replace(replan, result=to_document(summary), plans=plans)
     if not parts.store.replan(replan):
         rule = "must be planned and not retired to be planned again"
@@ -135,20 +135,20 @@ def _store(
 
 def _spec(spec: Mapping[str, object], query: Query, data: ReplanData | None) -> dict[str, object]:
     slo = spec.get("slo")
-    asked = dict(slo) if isinstance(slo, Mapping) else {}
-    asked["accuracy"] = query.slo.accuracy
-    if "latency_s" in asked or query.slo.throughput_per_s is None:
-        asked["latency_s"] = query.slo.latency_s
+    slo_document = dict(slo) if isinstance(slo, Mapping) else {}
+    slo_document["accuracy"] = query.slo.accuracy
+    if "latency_s" in slo_document or query.slo.throughput_per_s is None:
+        slo_document["latency_s"] = query.slo.latency_s
     if query.slo.cost_usd_per_hour is not None:
-        asked["cost_usd_per_hour"] = query.slo.cost_usd_per_hour
+        slo_document["cost_usd_per_hour"] = query.slo.cost_usd_per_hour
     if query.slo.cost_usd_per_1000_requests is not None:
-        asked["cost_usd_per_1000_requests"] = query.slo.cost_usd_per_1000_requests
+        slo_document["cost_usd_per_1000_requests"] = query.slo.cost_usd_per_1000_requests
     if data is None:
-        return {**spec, "slo": asked}
+        return {**spec, "slo": slo_document}
     before = spec.get("data")
-    kept = {"on_failure": before["on_failure"]} if _says(before, "on_failure") else {}
-    return {**spec, "slo": asked, "data": {**kept, **data.model_dump()}}
+    unchanged = {"on_failure": before["on_failure"]} if _has(before, "on_failure") else {}
+    return {**spec, "slo": slo_document, "data": {**unchanged, **data.model_dump()}}
 
 
-def _says(document: object, name: str) -> TypeGuard[Mapping[str, object]]:
+def _has(document: object, name: str) -> TypeGuard[Mapping[str, object]]:
     return isinstance(document, Mapping) and name in document

@@ -73,7 +73,7 @@ def breaking_view(
     )
 
 
-def with_breaking_points(text: str, found: Mapping[str, Mapping[str, float]]) -> str:
+def with_breaking_points(text: str, figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return the text of a route file with other figures: unit -> field -> value.
 
     All else stays as it is, comments too. The file is one of a route, and the fields are there.
@@ -82,7 +82,7 @@ def with_breaking_points(text: str, found: Mapping[str, Mapping[str, float]]) ->
     spots: list[tuple[int, int, str]] = []
     for node in route["units"].value:
         unit = _fields(node)
-        for field, value in found.get(str(unit["name"].value), {}).items():
+        for field, value in figures.get(str(unit["name"].value), {}).items():
             start, end = unit[field].start_mark.index, unit[field].end_mark.index
             spots.append((start, end, f"{value:.4g}"))
     for start, end, figure in sorted(spots, reverse=True):
@@ -115,20 +115,20 @@ def _pool_latencies(unit: DeploymentUnit | None, there: RampStep | None) -> list
     ]
 
 
-def unit_urls(asked: RouteInput, named: Mapping[str, str]) -> dict[str, str]:
+def unit_urls(route_file: RouteInput, named: Mapping[str, str]) -> dict[str, str]:
     """Return unit -> where it answers, in the route's order: as `named`, else its Service.
 
     InvalidInput if a unit is nowhere, `named` has one that there is none of, or a URL is none.
     """
-    units = [unit.name for unit in asked.route.units]  # no two of a name
+    units = [unit.name for unit in route_file.route.units]  # no two of a name
     for name, url in named.items():
         checks.among("--url", name, units)
         check_url(f"--url {name}", url)
-    found = _services(asked) | dict(named)
+    urls = _services(route_file) | dict(named)
     for name in units:
         rule = f"must be given, or --url {name}=URL"
-        checks.require(name in found, f"unit {name}.kubernetes", rule, None)
-    return {name: found[name] for name in units}
+        checks.require(name in urls, f"unit {name}.kubernetes", rule, None)
+    return {name: urls[name] for name in units}
 
 
 def verified(urls: Mapping[str, str], probes: EndpointProbes) -> list[VerifiedUnitView]:
@@ -137,11 +137,11 @@ def verified(urls: Mapping[str, str], probes: EndpointProbes) -> list[VerifiedUn
     return [_view(name, urls[name], proof) for name, proof in proofs.items()]
 
 
-def _services(asked: RouteInput) -> dict[str, str]:
-    place = asked.kubernetes
+def _services(route_file: RouteInput) -> dict[str, str]:
+    place = route_file.kubernetes
     if place is None:
         return {}
-    places = {unit.name: unit.kubernetes for unit in asked.units}
+    places = {unit.name: unit.kubernetes for unit in route_file.units}
     return {
         name: service_url(place.namespace, at.service, at.port, place.path)
         for name, at in places.items()
@@ -158,23 +158,25 @@ def _view(name: str, url: str, proof: UnitProof) -> VerifiedUnitView:
     )
 
 
-def cluster_route(given: RouteInput) -> ClusterRoute:
+def cluster_route(route_file: RouteInput) -> ClusterRoute:
     """Return a route with all that it is in a cluster; InvalidInput if it is nowhere."""
-    place = given.kubernetes
+    place = route_file.kubernetes
     if place is None:
         raise InvalidInput.of("kubernetes", "must be given, to be in a cluster", None)
     told = place.prometheus
     return ClusterRoute(
-        route=given.route,
-        targets={unit.name: target for unit in given.units if (target := _target(given, unit))},
+        route=route_file.route,
+        targets={
+            unit.name: target for unit in route_file.units if (target := _target(route_file, unit))
+        },
         front=_front(place),
         namespace=place.namespace,
         hostnames=tuple(place.hostnames),
         path=place.path,
         prometheus=None if told is None else PrometheusSource(**told.model_dump()),
         launch_s=place.launch_s,
-        method=given.method,
-        regimes=given.regimes.settings,
+        method=route_file.method,
+        regimes=route_file.regimes.settings,
     )
 
 
@@ -184,7 +186,7 @@ def _front(place: RouteKubernetesInput) -> GatewayFront | IngressFront:
     return IngressFront() if place.ingress is None else IngressFront(**place.ingress.model_dump())
 
 
-def _target(given: RouteInput, unit: DeploymentUnitInput) -> UnitTarget | None:
+def _target(route_file: RouteInput, unit: DeploymentUnitInput) -> UnitTarget | None:
     at = unit.kubernetes
     if at is None:
         return None
@@ -195,7 +197,7 @@ def _target(given: RouteInput, unit: DeploymentUnitInput) -> UnitTarget | None:
         deployment=at.deployment,
         least=at.least,
         metric=at.metric,
-        node_pool=None if pool is None else _pool(f"{given.name}-{unit.name}", pool),
+        node_pool=None if pool is None else _pool(f"{route_file.name}-{unit.name}", pool),
     )
 
 

@@ -123,7 +123,7 @@ def workloads_of(asked: RouteInput, reference: str) -> tuple[UnitWorkload, ...]:
 
 
 def put_route(parts: ServiceParts, name: str, asked: RouteInput) -> None:
-    """Let a route be served, or the one of its name be as it is said now.
+    """Store a route to be served, in place of the one of its name.
 
     Its workers follow within a moment. InvalidInput if it cannot be served here.
     """
@@ -134,7 +134,7 @@ def put_route(parts: ServiceParts, name: str, asked: RouteInput) -> None:
 
 
 def remove_route(parts: ServiceParts, name: str) -> None:
-    """Let a route be served no more; NotFound if there is none of that name."""
+    """Remove a route; NotFound if there is none of that name."""
     parts.store.routes.remove(name)
     event(_LOG, "route.removed", route=name)
 

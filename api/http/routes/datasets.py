@@ -12,7 +12,7 @@ from circinus.api.http.description import header, problems
 from circinus.api.http.routes.paths import DATASET
 from circinus.api.http.routes.service import ServiceOf
 from circinus.api.schemas.service import DatasetList, DatasetView
-from circinus.api.use_cases.datasets import forget, take_in, told
+from circinus.api.use_cases.datasets import dataset_views, forget, take_in
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 _CREATED = 201
@@ -40,7 +40,7 @@ async def upload(request: Request, response: Response, service: ServiceOf) -> Da
             parts.settings,
             parts.clock,
         )
-        return told(parts.datasets, kept)[0], new
+        return dataset_views(parts.datasets, kept)[0], new
 
     async with _ONE:
         view, new = await run_in_threadpool(take)
@@ -54,14 +54,14 @@ async def upload(request: Request, response: Response, service: ServiceOf) -> Da
 def every(service: ServiceOf) -> DatasetList:
     """List the data sets, the newest first."""
     kept = service.parts.datasets
-    return DatasetList(items=told(kept, *kept.all()))
+    return DatasetList(items=dataset_views(kept, *kept.all()))
 
 
 @router.get(DATASET, responses=problems(404))
 def one(dataset_id: str, service: ServiceOf) -> DatasetView:
     """Return a data set: its size, its inputs, who uses it."""
     kept = service.parts.datasets
-    return told(kept, kept.get(dataset_id))[0]
+    return dataset_views(kept, kept.get(dataset_id))[0]
 
 
 @router.delete(DATASET, status_code=204, responses=problems(404, 409))
