@@ -178,7 +178,7 @@ def delete(screen: Screen, query_id: QueryName, cluster: ClusterOptions) -> None
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Give what kubectl says no to the exit codes of `circinus deploy`."""
+    """Raise CommandFailed with an exit code for what kubectl refuses."""
     from circinus.deploy.kubernetes.kubectl import KubectlFailed, NotReady
 
     try:

@@ -93,7 +93,7 @@ class Controller:
             with_hands.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
-        """Let it end: no look begins any more."""
+        """End it: no object is reconciled any more."""
         self._over.set()
         self.queue.close()
 
@@ -182,7 +182,7 @@ class WorkQueue:
     _closed: bool = field(default=False, init=False)
 
     def add(self, key: str) -> None:
-        """Let an object be looked at now: something about it changed."""
+        """Make an object due now: something about it changed."""
         with self._changed:
             self._times.pop(key, None)
             self._put(key, self.clock.now())
@@ -204,7 +204,7 @@ class WorkQueue:
             return picked if isinstance(picked, str) else None
 
     def done(self, key: str, again: Backoff | float | None) -> None:
-        """Give back what was taken; to be looked at again so, in so many seconds, or not."""
+        """Return a key that was taken, due again by a back-off, in so many seconds, or not."""
         with self._changed:
             self._in_hand.pop(key, None)
             if isinstance(again, Backoff):
@@ -217,7 +217,7 @@ class WorkQueue:
             self._changed.notify_all()  # it may have been added meanwhile
 
     def close(self) -> None:
-        """Let whoever waits go."""
+        """Close the queue: `take` returns None."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -276,7 +276,7 @@ class Elsewhere:
     _alone: frozenset[str] = field(default=frozenset(), init=False)  # uids, at the last sweep
 
     def sweep(self) -> int:
-        """Tell every object that nobody follows; give how many. Raises as `Cluster` does."""
+        """Mark every object that nobody follows; return how many. Raises as `Cluster` does."""
         alone = [
             obj
             for obj in self.cluster.listed_whole(path_of_objects(None))["items"]

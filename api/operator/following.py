@@ -65,7 +65,7 @@ class QueryObject:
 
 
 def follow(target: QueryObject, book: QueryBook) -> tuple[Status, list[Event]]:
-    """Let the service do what the object asks for; give its status, and events to be told.
+    """Make the service do what an object asks for; return its status, and events to publish.
 
     Refused if it names another problem than a broken rule, Unavailable if it cannot answer now.
     """

@@ -144,7 +144,7 @@ class Contender:
         return stale_s if 0.0 < stale_s < self.renew_s else self.renew_s
 
     def resign(self) -> None:
-        """Give the lease up, so that the next one need not wait for its end.
+        """Release the lease, so that the next one need not wait for its end.
 
         Also one that has ended meanwhile: others count its time from when they saw it.
         CircinusError if the cluster does not answer, or says no.

@@ -46,7 +46,7 @@ class EventPublisher:
     clock: Clock
 
     def publish(self, obj: Object, events: Iterable[Event]) -> None:
-        """Tell events of an object; what the cluster does not take is logged, and no trouble."""
+        """Publish events of an object; what the cluster does not take is only logged."""
         reporter = EventReporter(component=_COMPONENT, instance=self.identity)
         of = {**obj, "apiVersion": f"{GROUP}/{VERSION}", "kind": KIND}  # lists leave them out
         for event in events:

@@ -58,7 +58,7 @@ class PlannedFor:
 
 
 def rescale(service: Client, query_id: str, *, has: int | None, wanted: int | None) -> None:
-    """Let a live query have the replicas that its object asks for; None: they follow the rate.
+    """Set the replicas that the object of a live query asks for; None: they follow the rate.
 
     `has` is what was asked for before. Errors as of a client's verbs.
     """

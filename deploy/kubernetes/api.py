@@ -282,7 +282,7 @@ def _refusal(doing: str, status: int, document: Mapping[str, Any]) -> ClusterRef
 
 @contextmanager
 def _translated_errors(doing: str) -> Iterator[None]:
-    """Let what the connection raises be Unavailable, and what a watch is told a refusal."""
+    """Raise Unavailable for what the connection raises, and a refusal for one of a watch."""
     try:
         yield
     except (urllib3.exceptions.HTTPError, ApiException) as error:

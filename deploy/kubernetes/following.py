@@ -42,7 +42,7 @@ class FollowingLauncher:
         self.ready = ReadyWorkers(self.cluster, self.namespace, self.release)
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
-        """See `Launcher`."""
+        """Wait until a pod of the instance answers; errors as `Launcher`."""
         service = name_of(spec.key)
         try:
             async with asyncio.timeout(self.patience_s):
@@ -84,11 +84,11 @@ class FollowedInstance(RunningInstance):
     ready: ReadyWorkers
 
     async def beside(self, known: frozenset[str]) -> frozenset[str]:
-        """See `RunningInstance`: the other pods of its Deployment, which somebody scaled."""
+        """Return the addresses of the other pods of its Deployment, which somebody scaled."""
         return await self.ready.beside(self.service, self.pod, self.address, known)
 
     async def ended(self) -> str:
-        """See `RunningInstance`."""
+        """Wait until its address is gone; return how it ended."""
         while (self.pod, self.address) in self.ready.of(self.service):
             await self.ready.change()
         return f"pod {self.pod} is not ready any more"

@@ -50,7 +50,7 @@ class Kubectl:
         return changes, self._obsolete(rendered)
 
     def preview(self, rendered: Rendered) -> tuple[str, ...]:
-        """Let the server check all objects without writing; return what would be written."""
+        """Check all objects on the server without writing; return what would be written."""
         return self._names("apply", "--dry-run=server", *_MANAGER, text=rendered.as_yaml())
 
     def apply(

@@ -62,7 +62,7 @@ class ReadyWorkers:
         """Listen from now on; the Services' labels are on their slices, too."""
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._found: Mapping[str, frozenset[tuple[str, str]]] = {}
+        self._addresses: Mapping[str, frozenset[tuple[str, str]]] = {}
         path = collection_of("EndpointSlice", namespace)
         chosen = selector_of_workers(release)
         self._mirror = Mirror(cluster=cluster, path=path, on_change=self._ingest, selector=chosen)
@@ -70,7 +70,7 @@ class ReadyWorkers:
 
     def of(self, service: str) -> frozenset[tuple[str, str]]:
         """Return (pod, address) of what is ready now."""
-        return self._found.get(service, frozenset())
+        return self._addresses.get(service, frozenset())
 
     async def change(self) -> None:
         """Return after the next change."""
@@ -86,9 +86,9 @@ class ReadyWorkers:
         while True:
             ready = sorted(self.of(service), reverse=True)
             others = {pod or at: at for pod, at in ready if pod != own or not pod}
-            found = frozenset(others.values()) - {address}
-            if found != known:
-                return found
+            addresses = frozenset(others.values()) - {address}
+            if addresses != known:
+                return addresses
             await self.change()
 
     def stop(self) -> None:
@@ -96,11 +96,11 @@ class ReadyWorkers:
         self._mirror.stop()
 
     def _ingest(self, slices: Mapping[str, Object]) -> None:
-        found = ready_addresses(slices.values(), PORT_NAME)
-        self._loop.call_soon_threadsafe(self._take, found)
+        addresses = ready_addresses(slices.values(), PORT_NAME)
+        self._loop.call_soon_threadsafe(self._publish, addresses)
 
-    def _take(self, found: Mapping[str, frozenset[tuple[str, str]]]) -> None:
-        self._found = found
+    def _publish(self, addresses: Mapping[str, frozenset[tuple[str, str]]]) -> None:
+        self._addresses = addresses
         self._news.set()
         self._news = asyncio.Event()
 
@@ -109,7 +109,7 @@ def ready_addresses(
     slices: Iterable[Object], port_name: str
 ) -> Mapping[str, frozenset[tuple[str, str]]]:
     """Return (pod, `host:port`) of the endpoints that take requests, by their Service."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    addresses: dict[str, set[tuple[str, str]]] = {}
     for piece in slices:
         service = (piece["metadata"].get("labels") or {}).get(SERVICE_LABEL)
         ports = [p["port"] for p in piece.get("ports") or () if p.get("name") == port_name]
@@ -123,8 +123,8 @@ def ready_addresses(
             pod = (endpoint.get("targetRef") or {}).get("name") or ""
             for address in endpoint["addresses"]:
                 host = f"[{address}]" if ":" in address else address
-                found.setdefault(service, set()).add((pod, f"{host}:{ports[0]}"))
-    return {service: frozenset(addresses) for service, addresses in found.items()}
+                addresses.setdefault(service, set()).add((pod, f"{host}:{ports[0]}"))
+    return {service: frozenset(pods) for service, pods in addresses.items()}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -138,18 +138,18 @@ class ClusterInstance(RunningInstance):
     _gone: bool = field(default=False, init=False)
 
     async def ended(self) -> str:
-        """See `RunningInstance`."""
+        """Wait until its address is gone; return how it ended."""
         while (self.pod, self.address) in self.launcher.ready.of(self.service):
             await self.launcher.ready.change()
         self._gone = True
         return f"pod {self.pod} is not ready any more"
 
     async def beside(self, known: frozenset[str]) -> frozenset[str]:
-        """See `RunningInstance`: the other pods of its Deployment, which somebody scaled."""
+        """Return the addresses of the other pods of its Deployment, which somebody scaled."""
         return await self.launcher.ready.beside(self.service, self.pod, self.address, known)
 
     async def stop(self) -> None:
-        """See `RunningInstance`. One that ended leaves its Deployment: a new pod comes of it."""
+        """Remove its objects. One that ended keeps its Deployment: a new pod comes of it."""
         if not self._gone and not self.launcher.leaving:
             await self.launcher.give_up(self.service, self.number)
 
@@ -178,7 +178,7 @@ class ClusterLauncher:
         self.ready = ReadyWorkers(self.cluster, self.shape.namespace, self.release)
 
     async def start(self, spec: InstanceSpec) -> RunningInstance:
-        """See `Launcher`."""
+        """Apply the objects of an instance and wait for its pod; errors as `Launcher`."""
         if spec.tier.remote:
             if self.callers is None:
                 refuse_callers([spec], "a pod")
@@ -200,12 +200,12 @@ class ClusterLauncher:
                 pod, address = await self._healthy(service)
         except TimeoutError as error:
             cause = f"not ready within {self.start_timeout_s:g} s"
-            told = await asyncio.to_thread(self._why, service)
+            why = await asyncio.to_thread(self._why, service)
             await self.give_up(service, number)
-            raise LaunchFailed(str(spec.key), cause, told) from error
+            raise LaunchFailed(str(spec.key), cause, why) from error
         except CircinusError as error:
-            told = "(the cluster did not take it)"
-            raise LaunchFailed(str(spec.key), str(error), told) from error
+            why = "(the cluster did not take it)"
+            raise LaunchFailed(str(spec.key), str(error), why) from error
         except asyncio.CancelledError:
             await self.give_up(service, number)
             raise
@@ -318,7 +318,7 @@ class ClusterOrchestrator(Orchestrator):
     launcher: ClusterLauncher
 
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
-        """See `Orchestrator`."""
+        """Deploy what is desired as `Orchestrator` does, then prune what an earlier run left."""
         await super().apply(desired)
         if self.launcher.leaving:
             return
@@ -341,7 +341,7 @@ class ClusterOrchestrator(Orchestrator):
             _log.info("pruned names=%s", ",".join(pruned))
 
     async def close(self) -> None:
-        """Let go of everything, and leave it running; may be called again."""
+        """Stop following and leave everything running; may be called again."""
         self.launcher.leaving = True
         await super().close()
         self.launcher.ready.stop()

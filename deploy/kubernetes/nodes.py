@@ -58,7 +58,7 @@ def pool_of(node: Object, tiers: Container[str]) -> str | None:
 def why_no_machine(
     node: Object, least: Mapping[str, str] | None = None, tolerations: Sequence[Object] = ()
 ) -> str:
-    """Say why a node is no machine for pods with these tolerations; empty: it is one."""
+    """Return why a node is no machine for pods with these tolerations; empty: it is one."""
     spec = node.get("spec") or {}
     if node["metadata"].get("deletionTimestamp"):
         return "is being removed"

@@ -106,7 +106,7 @@ class RouteWriter:
         return None if found is None else (found["metadata"].get("annotations") or {}).get(REGIME)
 
     def tell(self, stored: Object, message: str, *, warning: bool) -> None:
-        """Tell that the regime of a stored object is another."""
+        """Publish an event: the regime of a stored object is another."""
         at_s = self.clock.timestamp()
         event = self.reporter.event(stored, REGIME_CHANGED, message, warning=warning, at_s=at_s)
         self.cluster.create(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)

@@ -145,7 +145,7 @@ def _is_of(pod: Object, deployment: str) -> bool:
 
 
 def _failed(claim: Object) -> str:
-    """Say why a NodeClaim gets no machine; empty: it does, or it is not known yet."""
+    """Return why a NodeClaim gets no machine; empty: it does, or it is not known yet."""
     if claim["metadata"].get("deletionTimestamp"):
         return ""
     launched = _condition(claim, "Launched") or {}

@@ -177,7 +177,7 @@ class RouteFollower:
                 due_s = self.clock.now() + min(pause_s, _PAUSES.longest_s)
 
     def wake(self) -> None:
-        """Let `run` look at once."""
+        """Make `run` steer at once."""
         self._woken.set()
 
     def ingest(self, name: str, objects: Mapping[str, Object]) -> None:
