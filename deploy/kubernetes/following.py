@@ -7,7 +7,6 @@ EndpointSlices, and goes on while the service is away.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.api import Cluster
@@ -15,12 +14,8 @@ from circinus.deploy.kubernetes.launcher import ReadyWorkers
 from circinus.deploy.kubernetes.pods import name_of
 from circinus.deploy.kubernetes.resources import enforcement_of
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
-from circinus.deploy.workers.client import answers
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.transport import LARGEST_MESSAGE, TlsFiles
-
-_HEALTH_S = 2.0
-_LOOK_S = 0.5  # between two looks at a pod that is ready and does not answer
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +41,7 @@ class FollowingLauncher:
         service = name_of(spec.key)
         try:
             async with asyncio.timeout(self.patience_s):
-                pod, address = await self._answering(service)
+                pod, address = await self.ready.answering(service, self.tls)
         except TimeoutError as error:
             cause = f"no pod of {service} was ready within {self.patience_s:g} s"
             raise LaunchFailed(str(spec.key), cause, "(no log)") from error
@@ -65,15 +60,6 @@ class FollowingLauncher:
         """Listen no longer."""
         self.ready.stop()
 
-    async def _answering(self, service: str) -> tuple[str, str]:
-        while True:
-            for pod, address in sorted(self.ready.of(service)):
-                if await answers(address, self.tls, timeout_s=_HEALTH_S):
-                    return pod, address
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await self.ready.change()
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FollowedInstance(RunningInstance):
@@ -89,6 +75,4 @@ class FollowedInstance(RunningInstance):
 
     async def ended(self) -> str:
         """Wait until its address is gone; return how it ended."""
-        while (self.pod, self.address) in self.ready.of(self.service):
-            await self.ready.change()
-        return f"pod {self.pod} is not ready any more"
+        return await self.ready.lost(self.service, self.pod, self.address)

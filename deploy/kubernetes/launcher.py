@@ -46,6 +46,8 @@ from circinus.deploy.workers.transport import TlsFiles
 from circinus.pipelines.errors import CircinusError
 
 SERVICE_LABEL = "kubernetes.io/service-name"
+_HEALTH_S = 2.0
+_RETRY_S = 0.5  # between two calls of a pod that is ready and does not answer
 _GONE_S = 5.0  # that the pod of a deleted Deployment may take requests: a moment, as a rule
 
 _log = logging.getLogger(__name__)
@@ -75,6 +77,22 @@ class ReadyWorkers:
     async def change(self) -> None:
         """Return after the next change."""
         await self._news.wait()
+
+    async def answering(self, service: str, tls: TlsFiles) -> tuple[str, str]:
+        """Wait until a ready pod of a service answers; return its name and address."""
+        while True:
+            for pod, address in sorted(self.of(service)):
+                if await answers(address, tls, timeout_s=_HEALTH_S):
+                    return pod, address
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_S):
+                    await self.change()
+
+    async def lost(self, service: str, pod: str, address: str) -> str:
+        """Wait until an address of a pod is not ready any more; return that in words."""
+        while (pod, address) in self.of(service):
+            await self.change()
+        return f"pod {pod} is not ready any more"
 
     async def beside(
         self, service: str, own: str, address: str, known: frozenset[str]
@@ -139,10 +157,9 @@ class ClusterInstance(RunningInstance):
 
     async def ended(self) -> str:
         """Wait until its address is gone; return how it ended."""
-        while (self.pod, self.address) in self.launcher.ready.of(self.service):
-            await self.launcher.ready.change()
+        cause = await self.launcher.ready.lost(self.service, self.pod, self.address)
         self._gone = True
-        return f"pod {self.pod} is not ready any more"
+        return cause
 
     async def beside(self, known: frozenset[str]) -> frozenset[str]:
         """Return the addresses of the other pods of its Deployment, which somebody scaled."""
@@ -197,7 +214,7 @@ class ClusterLauncher:
                     path = path_of(self.shape.namespace, key_of(document))
                     ours = belonging(document, self.release, owner)
                     await asyncio.to_thread(self.cluster.apply, path, ours)
-                pod, address = await self._healthy(service)
+                pod, address = await self.ready.answering(service, self.tls)
         except TimeoutError as error:
             cause = f"not ready within {self.start_timeout_s:g} s"
             why = await asyncio.to_thread(self._why, service)
@@ -285,15 +302,6 @@ class ClusterLauncher:
             await asyncio.to_thread(self.cluster.delete, path)
         except CircinusError as error:
             _log.warning("delete_failed path=%s cause=%s", path, error)
-
-    async def _healthy(self, service: str) -> tuple[str, str]:
-        while True:
-            for pod, address in self.ready.of(service):
-                if await answers(address, self.tls, timeout_s=2.0):
-                    return pod, address
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self.ready.change()
 
     def _why(self, service: str) -> str:
         path = collection_of("Pod", self.shape.namespace)
