@@ -58,7 +58,7 @@ class ExactRoute(Route):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class FunctionEndpoint:
     """An ASGI application around one function, whose errors become problem documents."""
 
     answer: Callable[[Scope, Receive], Awaitable[Response]]
@@ -83,7 +83,7 @@ def server_before(
     """Return a server of requests to deployments, and of `routes`; all else is for `others`."""
     limit = settings.body_limit_bytes
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
-    health = ExactRoute("/healthz", Endpoint(_health), methods=["GET"])
+    health = ExactRoute("/healthz", FunctionEndpoint(_health), methods=["GET"])
     requests = ExactRoute("/v1/queries/{id}/requests", plane, methods=["POST"])
     router = Router([requests, *routes, health], redirect_slashes=False, default=others)
     return uvicorn.Server(

@@ -25,7 +25,7 @@ from circinus.api.http.bodies import JSON, REQUESTS
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.keeper.bounded import EdgeLimits
-from circinus.api.keeper.edge import Endpoint, listening_at, server_before
+from circinus.api.keeper.edge import FunctionEndpoint, listening_at, server_before
 from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.plans import PlanFile, to_plan
 from circinus.api.schemas.violations import checked
@@ -103,7 +103,7 @@ async def serve(file: PlanFile, settings: Settings) -> None:
     lag, limits = LoopLag(SystemClock()), EdgeLimits(connections=settings.connection_limit)
     lag.start()
     others = _Others(orchestrator, file.query_id)
-    server = server_before(Endpoint(others.answer), orchestrator, settings, lag, limits)
+    server = server_before(FunctionEndpoint(others.answer), orchestrator, settings, lag, limits)
     asyncio.get_running_loop().add_signal_handler(
         signal.SIGTERM, lambda: setattr(server, "should_exit", True)
     )

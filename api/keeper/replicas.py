@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope
 
 from circinus.api.http.bodies import JSON, read_body
 from circinus.api.http.data_plane import while_connected
-from circinus.api.keeper.edge import Endpoint, ExactRoute
+from circinus.api.keeper.edge import ExactRoute, FunctionEndpoint
 from circinus.api.schemas.following import (
     FOLLOWED,
     REPORTED,
@@ -33,7 +33,7 @@ from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.following import ServedDeployment
 from circinus.deploy.runtime.learning import ObservedWorkload
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.runtime.report import JUDGED_ANSWERS, Answers, DeploymentReport
+from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport, LatestAnswers
 from circinus.deploy.runtime.telemetry import ArrivalSample, ServiceSample, latest
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
@@ -126,7 +126,7 @@ class _Answered:
     plan_id: str
     requests: int = 0
     failed: int = 0
-    answers: Answers = field(default_factory=Answers)
+    answers: LatestAnswers = field(default_factory=LatestAnswers)
 
 
 @dataclass(slots=True, eq=False)
@@ -247,7 +247,7 @@ class Replicas:
             each = replica.reports.get(query)
             fresh = self.clock.now() - replica.reported_at < _FORGOTTEN_S
             if each is not None and fresh and each.report.plan_id == own.plan_id:
-                moment = replace(each.report, answered=0, failed=0, answers=Answers())
+                moment = replace(each.report, answered=0, failed=0, answers=LatestAnswers())
                 total = total.plus(moment)
         sums = self._answered.get(query)
         if sums is None or sums.plan_id != own.plan_id:
@@ -350,8 +350,8 @@ def replica_routes(replicas: Replicas) -> list[BaseRoute]:
         return Response(status_code=204)
 
     return [
-        ExactRoute(FOLLOWED, Endpoint(deployments), methods=["GET"]),
-        ExactRoute(REPORTED, Endpoint(reports), methods=["POST"]),
+        ExactRoute(FOLLOWED, FunctionEndpoint(deployments), methods=["GET"]),
+        ExactRoute(REPORTED, FunctionEndpoint(reports), methods=["POST"]),
     ]
 
 

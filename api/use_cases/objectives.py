@@ -14,7 +14,7 @@ from math import sqrt
 
 import numpy as np
 
-from circinus.deploy.runtime.report import Answers, DeploymentReport
+from circinus.deploy.runtime.report import DeploymentReport, LatestAnswers
 from circinus.pipelines import checks, units
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import FloatArray
@@ -169,7 +169,7 @@ def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:
     return _objective(_ACCURACY, slo.accuracy, found, found.at_least(slo.accuracy), None)
 
 
-def _latency(slo: Slo, answers: Answers) -> JudgedObjective:
+def _latency(slo: Slo, answers: LatestAnswers) -> JudgedObjective:
     bound, statistic = slo.latency_s, slo.latency_statistic
     told = JudgedObjective(
         name="latency",

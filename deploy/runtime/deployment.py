@@ -89,7 +89,7 @@ class InstanceStarts:
 
 
 @dataclass(slots=True, eq=False)
-class Deployment:
+class RunningDeployment:
     """A plan and its instances. Used within one event loop."""
 
     query_id: str

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
 from circinus.deploy.runtime.deployment import (
-    Deployment,
     DeploymentPhase,
     DeploymentStatus,
     InstanceStarts,
+    RunningDeployment,
 )
 from circinus.deploy.runtime.dispatcher import Dispatcher
 from circinus.deploy.runtime.following import Followers, NoFollowers, ServedDeployment
@@ -68,7 +68,7 @@ class Orchestrator:
     followers: Followers = field(default_factory=NoFollowers)  # who send requests, too
     emulated: Infrastructure = field(init=False)  # whose emulated links are waited for
     _starts: InstanceStarts = field(init=False)
-    _serving: dict[str, Deployment] = field(default_factory=dict, init=False)  # by query
+    _serving: dict[str, RunningDeployment] = field(default_factory=dict, init=False)  # by query
     _pending: dict[str, str] = field(default_factory=dict, init=False)  # plan that is started
     _failed: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # plan, reason
     _withheld: set[str] = field(default_factory=set, init=False)  # queries about to end
@@ -247,7 +247,7 @@ class Orchestrator:
         if old is not None:
             await self._shielded(old.end())
 
-    async def _start(self, query_id: str, desired: DesiredDeployment) -> Deployment:
+    async def _start(self, query_id: str, desired: DesiredDeployment) -> RunningDeployment:
         pipeline = await asyncio.to_thread(self.pipeline_of, desired.pipeline_reference)
         specs = instances_of(query_id, desired, pipeline.graph, self.infrastructure)
         dispatcher = Dispatcher(
@@ -261,7 +261,7 @@ class Orchestrator:
         )
         dispatcher.deadline_s = desired.deadline_s
         remote = [tier.name for tier in self.infrastructure.tiers if tier.remote]
-        deployment = Deployment(
+        deployment = RunningDeployment(
             query_id,
             desired,
             dispatcher,

@@ -33,7 +33,7 @@ AnswerRow = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class LatestAnswers:
     """The latest answers, the oldest first. Its arrays have shape (n,)."""
 
     at: float = 0.0  # now, by the clock of the rows
@@ -75,11 +75,11 @@ class Answers:
     def _column(self, number: int) -> FloatArray:
         return np.array([row[number] for row in self.rows])
 
-    def within(self, span_s: float) -> Answers:
+    def within(self, span_s: float) -> LatestAnswers:
         """Return those of the last so many seconds."""
         return replace(self, rows=tuple(row for row in self.rows if self.at - row[0] <= span_s))
 
-    def latest(self, count: int) -> Answers:
+    def latest(self, count: int) -> LatestAnswers:
         """Return the last so many, `>= 0`: all, if there are fewer."""
         return replace(self, rows=self.rows[max(len(self.rows) - count, 0) :])
 
@@ -91,18 +91,18 @@ class Answers:
         every = self.moved_s + sum(busy.values())
         return {tier: float(np.mean(every - busy[tier])) for tier in self.tiers}
 
-    def on_clock(self, at: float) -> Answers:
+    def on_clock(self, at: float) -> LatestAnswers:
         """Return them by another clock, on which it is `at` now."""
         late = at - self.at
         return replace(self, at=at, rows=tuple((row[0] + late, *row[1:]) for row in self.rows))
 
-    def plus(self, other: Answers) -> Answers:
+    def plus(self, other: LatestAnswers) -> LatestAnswers:
         """Return the latest of both, by the clock of these."""
         if not other.rows:
             return self
         rows = sorted((*self.rows, *other.on_clock(self.at).rows), key=lambda row: row[0])
         tiers = self.tiers or other.tiers
-        return Answers(at=self.at, tiers=tiers, rows=tuple(rows[-LATEST_ANSWERS:]))
+        return LatestAnswers(at=self.at, tiers=tiers, rows=tuple(rows[-LATEST_ANSWERS:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ class DeploymentReport:
     arrivals_per_s: float = 0.0  # now, refused requests included
     answered: int = 0  # requests, since it began
     failed: int = 0  # those that got an error instead
-    answers: Answers = Answers()
+    answers: LatestAnswers = LatestAnswers()
     spans: tuple[SpanCounts, ...] = tuple(SpanCounts(span_s=s, covered_s=s) for s in SPANS_S)
     queues: Mapping[str, QueueFigures] = field(default_factory=dict)  # by tier
     changes: int = 0  # times that the requests have become other ones

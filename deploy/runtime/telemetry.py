@@ -18,8 +18,8 @@ from circinus.deploy.runtime.report import (
     LATEST_ANSWERS,
     SPANS_S,
     AnswerRow,
-    Answers,
     DeploymentReport,
+    LatestAnswers,
     QueueFigures,
     SpanCounts,
     bucket_of,
@@ -234,9 +234,9 @@ class Telemetry:
             self.errors += 1
             self.traffic.failed(at)
 
-    def answers(self, now: float) -> Answers:
+    def answers(self, now: float) -> LatestAnswers:
         """Return the latest answers."""
-        return Answers(at=now, tiers=self.tiers, rows=tuple(self._rows))
+        return LatestAnswers(at=now, tiers=self.tiers, rows=tuple(self._rows))
 
     def report(self, now: float, queues: Mapping[str, QueueFigures]) -> DeploymentReport:
         """Return the report on all requests until now."""

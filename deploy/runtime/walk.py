@@ -89,7 +89,7 @@ class _Data:
 
 
 @dataclass(slots=True, eq=False)
-class Walk:
+class RequestWalk:
     """A request on its way."""
 
     began: float
@@ -137,7 +137,7 @@ class PlanRunner:
     # what is still to do once a segment is done, by its first operator
     _rest: dict[str, _Rest] = field(default_factory=dict, init=False)
 
-    async def run(self, walk: Walk) -> RequestResult:
+    async def run(self, walk: RequestWalk) -> RequestResult:
         """Run a request until its output is there.
 
         InstanceLost if it lost two instances, or one after its deadline. Sending a request twice
@@ -150,7 +150,7 @@ class PlanRunner:
             await self._run_segments(walk)
         return self._result(walk)
 
-    async def _run_segments(self, walk: Walk) -> None:
+    async def _run_segments(self, walk: RequestWalk) -> None:
         loop = asyncio.get_running_loop()
         for segment in self.segments:
             task = loop.create_task(self._run_segment(walk, segment))
@@ -165,7 +165,7 @@ class PlanRunner:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run_segment(self, walk: Walk, segment: Segment) -> None:
+    async def _run_segment(self, walk: RequestWalk, segment: Segment) -> None:
         for name in segment.needs:
             await walk.tasks[name]
         last, transfer_s = await self._inputs_there(walk, segment)
@@ -194,7 +194,7 @@ class PlanRunner:
                 last.transfer_s + transfer_s,
             )
 
-    async def _inputs_there(self, walk: Walk, segment: Segment) -> tuple[_Data, float]:
+    async def _inputs_there(self, walk: RequestWalk, segment: Segment) -> tuple[_Data, float]:
         """Wait until all inputs are at the tier; return the last one and its transfer seconds."""
         arrivals = []
         for name in segment.inputs:
@@ -208,7 +208,7 @@ class PlanRunner:
             await asyncio.sleep(wait)
         return last, transfer_s
 
-    async def _serve(self, walk: Walk, segment: Segment) -> _SegmentResult:
+    async def _serve(self, walk: RequestWalk, segment: Segment) -> _SegmentResult:
         names = ", ".join(segment.operators)
         inputs = {name: walk.outputs[name].data for name in segment.inputs}
         walk.doing = f"{names} waited for an instance of tier {segment.tier}"
@@ -237,7 +237,7 @@ class PlanRunner:
         return _SegmentResult(reply, sum(reply.seconds.values()), waited_s)
 
     async def _call(
-        self, walk: Walk, segment: Segment, inputs: Mapping[str, bytes], callee: Callee
+        self, walk: RequestWalk, segment: Segment, inputs: Mapping[str, bytes], callee: Callee
     ) -> _SegmentResult:
         def send(client: WorkerClient, number: int, timeout_s: float) -> Awaitable[RunReply]:
             return client.run(
@@ -258,7 +258,7 @@ class PlanRunner:
             walk.used[operator] = reduce(Usage.plus, by_endpoint.values(), NOTHING_USED)
         return _SegmentResult(result.reply, result.seconds, result.waited_s)
 
-    def _time_left_s(self, walk: Walk) -> float:
+    def _time_left_s(self, walk: RequestWalk) -> float:
         left = walk.ends - self.clock.now()
         if left <= 0:
             raise DeadlineExceeded(walk.timeout_s, walk.doing)
@@ -271,7 +271,7 @@ class PlanRunner:
         rest_s = 0.0 if rest is None or now - rest.at > _STALE_S else rest.seconds
         return max(due - now - rest_s, LEAST_LEFT_S)
 
-    def _result(self, walk: Walk) -> RequestResult:
+    def _result(self, walk: RequestWalk) -> RequestResult:
         sinks = {sink: walk.outputs[sink] for sink in self.sinks}
         last = max(sinks.values(), key=lambda output: output.at)
         encoded_output = last.data
@@ -295,7 +295,7 @@ class PlanRunner:
             used=walk.used,
         )
 
-    def _learn_rest(self, walk: Walk, last: _Data) -> None:
+    def _learn_rest(self, walk: RequestWalk, last: _Data) -> None:
         now = self.clock.now()
         for segment in self.segments:
             name = segment.operators[0]
@@ -309,7 +309,7 @@ class PlanRunner:
 
 def walk_of(
     input: Payload, terms: RequestTerms, origin: str, now: float, deadline_s: float | None
-) -> Walk:
+) -> RequestWalk:
     """Return a request that starts now; it is late `deadline_s` after its arrival, None: never.
 
     InvalidInput if the input is no payload.
@@ -317,7 +317,7 @@ def walk_of(
     arrived = now if terms.arrived is None else terms.arrived
     bound_s = inf if deadline_s is None or terms.serve_late else deadline_s
     outputs = {INPUT: _Data(*encoded(input), origin, now)}
-    return Walk(now, arrived + terms.timeout_s, arrived + bound_s, terms.timeout_s, outputs)
+    return RequestWalk(now, arrived + terms.timeout_s, arrived + bound_s, terms.timeout_s, outputs)
 
 
 def emulated_links(infrastructure: Infrastructure) -> Infrastructure:

@@ -16,7 +16,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import ObservedWorkload
-from circinus.deploy.runtime.report import LATEST_ANSWERS, Answers, DeploymentReport
+from circinus.deploy.runtime.report import LATEST_ANSWERS, DeploymentReport, LatestAnswers
 from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.clock import ManualClock
@@ -189,10 +189,10 @@ class FakeDeployer:
         self.desired = {}
 
 
-def answers(*latency_s: float, usd: float = 0.0) -> Answers:
+def answers(*latency_s: float, usd: float = 0.0) -> LatestAnswers:
     """Return answers of just now, on tier cloud alone."""
     rows = tuple((0.0, each, each, 0.0, usd, each) for each in latency_s)
-    return Answers(at=0.0, tiers=("cloud",), rows=rows[-LATEST_ANSWERS:])
+    return LatestAnswers(at=0.0, tiers=("cloud",), rows=rows[-LATEST_ANSWERS:])
 
 
 def plan(*, share: float = 0.5, by: int = 1) -> Plan:

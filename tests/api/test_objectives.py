@@ -21,8 +21,8 @@ from circinus.api.use_cases.objectives import (
     overloaded,
 )
 from circinus.deploy.runtime.report import (
-    Answers,
     DeploymentReport,
+    LatestAnswers,
     QueueFigures,
     SpanCounts,
     bucket_of,
@@ -38,15 +38,15 @@ FREE = Spending(machines_usd_per_hour=0.0, rated=False)
 
 def answers(
     sojourn_s: FloatArray | list[float], *, ago_s: FloatArray | float = 1.0, usd: float = 0.0
-) -> Answers:
+) -> LatestAnswers:
     took = np.asarray(sojourn_s, dtype=np.float64)
     ago = np.broadcast_to(np.asarray(ago_s, dtype=np.float64), took.shape)
     pairs = zip(ago.tolist(), took.tolist(), strict=True)
-    return Answers(rows=tuple((-since, s, s, 0.0, usd) for since, s in pairs))
+    return LatestAnswers(rows=tuple((-since, s, s, 0.0, usd) for since, s in pairs))
 
 
 def seen(
-    given: Answers,
+    given: LatestAnswers,
     *,
     per_s: float = 1.0,
     turned_away: int = 0,

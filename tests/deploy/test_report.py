@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from circinus.deploy.runtime.report import (
     LATEST_ANSWERS,
-    Answers,
     DeploymentReport,
+    LatestAnswers,
     QueueFigures,
     SpanCounts,
 )
@@ -87,9 +87,9 @@ def test_a_tier_that_the_first_does_not_know_is_left_aside() -> None:
     assert one.plus(other).queues == {"edge": QueueFigures()}
 
 
-def answers(*ago_and_latency_s: tuple[float, float], now: float = 0.0) -> Answers:
+def answers(*ago_and_latency_s: tuple[float, float], now: float = 0.0) -> LatestAnswers:
     rows = tuple((now - ago_s, s, s, 0.0, 0.0) for ago_s, s in ago_and_latency_s)
-    return Answers(at=now, rows=rows)
+    return LatestAnswers(at=now, rows=rows)
 
 
 def test_the_latest_answers_of_several_are_one_list_by_the_first_ones_clock() -> None:
@@ -99,13 +99,13 @@ def test_the_latest_answers_of_several_are_one_list_by_the_first_ones_clock() ->
     assert together.latency_s.tolist() == [0.1, 0.3, 0.2, 0.4]
     assert together.within(2.0).latency_s.tolist() == [0.2, 0.4]
     assert together.latest(3).latency_s.tolist() == [0.3, 0.2, 0.4]
-    assert here.plus(Answers()) == here
+    assert here.plus(LatestAnswers()) == here
     many = answers(*((1.0, 0.5) for _ in range(LATEST_ANSWERS)))
     assert len(many.plus(there)) == LATEST_ANSWERS
 
 
 def test_without_answers_there_are_none() -> None:
-    none = Answers(at=5.0)
+    none = LatestAnswers(at=5.0)
     assert (len(none.ago_s), len(none.sojourn_s), len(none.usd)) == (0, 0, 0)
     assert len(none.within(60.0)) == 0
     nothing = SpanCounts(span_s=60.0, covered_s=60.0)

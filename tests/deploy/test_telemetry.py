@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.deploy.runtime.report import LATEST_ANSWERS, SPANS_S, Answers
+from circinus.deploy.runtime.report import LATEST_ANSWERS, SPANS_S, LatestAnswers
 from circinus.deploy.runtime.telemetry import Telemetry, Traffic, latest
 from circinus.pipelines.model.slo import LatencyStatistic
 from tests.deploy.serving import desired, serving, within
@@ -105,7 +105,7 @@ def test_figures_are_of_the_last_requests_and_counts_of_all() -> None:
 
 def test_what_answers_spent_elsewhere_is_all_but_waits_and_the_tier_itself() -> None:
     rows = ((0.0, 9.0, 9.0, 0.5, 0.0, 1.0, 2.0), (0.0, 9.0, 9.0, 1.5, 0.0, 3.0, 4.0))
-    answers = Answers(tiers=("edge", "cloud"), rows=rows)
+    answers = LatestAnswers(tiers=("edge", "cloud"), rows=rows)
     assert answers.elsewhere_s() == {"edge": 4.0, "cloud": 3.0}
 
 

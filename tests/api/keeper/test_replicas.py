@@ -20,7 +20,7 @@ from circinus.api.keeper.replicas import (
 )
 from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.runtime.report import Answers, DeploymentReport, QueueFigures
+from circinus.deploy.runtime.report import DeploymentReport, LatestAnswers, QueueFigures
 from circinus.deploy.runtime.telemetry import ArrivalSample, ServiceSample
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
@@ -196,7 +196,7 @@ def reported(requests: Sequence[tuple[float, float]], plan_id: str = "") -> Repl
     report = DeploymentReport(
         plan_id=plan_id or desired("echo").plan.id,
         answered=len(requests),
-        answers=Answers(at=0.0, tiers=("cloud",), rows=rows),
+        answers=LatestAnswers(at=0.0, tiers=("cloud",), rows=rows),
         queues={"cloud": QueueFigures(busy=("a",), late_s=0.5)},
     )
     return ReplicaReport(
