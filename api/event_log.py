@@ -51,7 +51,7 @@ def trouble(
 
 @dataclass(slots=True, eq=False)
 class Outage:
-    """Tells of a trouble that lasts: at once, after pauses that double, and when it is over.
+    """Logs a trouble that lasts: at once, after pauses that double, and when it is over.
 
     Whoever meets it says so every time. Safe to share between threads.
     """
@@ -60,36 +60,36 @@ class Outage:
     name: str  # of the event; when it is over, NAME_over
     clock: Clock = field(default_factory=SystemClock)
     _since: float | None = field(default=None, init=False)
-    _told: bool = field(default=False, init=False)
+    _logged: bool = field(default=False, init=False)
     _over_at: float = field(default=-inf, init=False)
     _next_at: float = field(default=-inf, init=False)
     _times: int = field(default=0, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def lasts(self, *, cause: str) -> None:
-        """Say that it is there, or still is, which is told now and then."""
+        """Record that the trouble is there; log it now and then."""
         with self._lock:
             now = self.clock.now()
             if self._since is None:
-                self._since, self._told = now, False
-                if now - self._over_at > _PEACE_S:  # what comes and goes is told ever more seldom
+                self._since, self._logged = now, False
+                if now - self._over_at > _PEACE_S:  # what comes and goes is logged ever less
                     self._next_at, self._times = now, 0
             lasted_s, due = now - self._since, now >= self._next_at
             if due:
-                self._told = True
+                self._logged = True
                 self._times += 1
                 self._next_at = now + _PAUSES.pause_s(self._times)
         if due:
             trouble(self.log, self.name, cause=cause, lasted_s=round(lasted_s, 3))
 
     def over(self) -> None:
-        """Say that it is not there: cheap, and told if it was told before."""
+        """Record that the trouble is over; log that if it was logged before."""
         if self._since is None:
             return
         with self._lock:
             since, self._since = self._since, None
             self._over_at = now = self.clock.now()
-        if self._told and since is not None:
+        if self._logged and since is not None:
             event(self.log, f"{self.name}_over", lasted_s=round(now - since, 3))
 
 

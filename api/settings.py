@@ -37,15 +37,12 @@ Bytes = Annotated[int, Field(ge=1, le=2**40)]
 DEFAULT_URL = "http://127.0.0.1:8350"
 
 
-class ServiceAddress(BaseSettings):
-    """Where clients find the service, and the token that they show there."""
-
+class _Environment(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
     )
 
-    url: str = DEFAULT_URL
-    token: SecretStr | None = None
+    token: SecretStr | None = None  # of clients; None: none is asked for
 
     @property
     def token_text(self) -> str | None:
@@ -53,10 +50,16 @@ class ServiceAddress(BaseSettings):
         return None if self.token is None else self.token.get_secret_value()
 
 
+class ServiceAddress(_Environment):
+    """Where clients find the service, and the token that they show there."""
+
+    url: str = DEFAULT_URL
+
+
 def service_address(url: str | None, token: str | None) -> ServiceAddress:
-    """Return what was given, and for what is None or empty, what the environment says."""
-    given = {"url": url, "token": token}
-    return ServiceAddress(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]  # pydantic's to check
+    """Return an address; what is None or empty is as the environment says."""
+    values = {"url": url, "token": token}
+    return ServiceAddress(**{name: value for name, value in values.items() if value})  # type: ignore[arg-type]  # pydantic's to check
 
 
 class ExecutorKind(StrEnum):
@@ -107,22 +110,17 @@ def _data(name: str) -> Path:
 
 
 def _runtime() -> Path:
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(given, "circinus") if given else Path(gettempdir(), f"circinus-{os.getuid()}")
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(folder, "circinus") if folder else Path(gettempdir(), f"circinus-{os.getuid()}")
 
 
-class Settings(BaseSettings):
-    """Settings of one service; `docs/service.md` tells users each of them in full."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
-    )
+class Settings(_Environment):
+    """Settings of one service; `docs/service.md` describes each of them in full."""
 
     # Where queries, plans and measurements live; SQLite or PostgreSQL.
     database_url: str = Field(default_factory=lambda: f"sqlite:///{_data('circinus.sqlite3')}")
     host: str = "127.0.0.1"  # anything but loopback needs a token
     port: int = Field(default=8350, ge=0, le=65535)
-    token: SecretStr | None = None  # of clients; None: none is asked for
     # With a token, names that it answers to besides this computer's; `.example.org`: any below it
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     infrastructure: str = "local"  # preset or file
@@ -262,11 +260,6 @@ class Settings(BaseSettings):
         """The arguments of `Authentication`; two services of a host differ in them."""
         hosts = (self.host.lower(), *self.allowed_hosts)
         return {"token": self.token_text, "hosts": hosts, "cookie": f"circinus-{self.port}"}
-
-    @property
-    def token_text(self) -> str | None:
-        """The token in the clear; None when there is none."""
-        return None if self.token is None else self.token.get_secret_value()
 
 
 def is_loopback(host: str) -> bool:

@@ -40,7 +40,7 @@ METHODS: Mapping[str, Method] = {method.name: method for method in (DEFAULT, PUB
 
 
 def method_of(name: str, field: str = "method") -> Method:
-    """Return the method of a name; InvalidInput, said of `field`, if there is none."""
+    """Return the method of a name; InvalidInput, about `field`, if there is none."""
     checks.among(field, name, METHODS)
     return METHODS[name]
 
@@ -57,5 +57,5 @@ def name_of(planning: PlanningMethod) -> str | None:
 
 def parts_of(planning: PlanningMethod) -> dict[str, str]:
     """Return how a query is planned as query files write it: every part, and the name if any."""
-    told = {"method": name_of(planning), **asdict(planning)}
-    return {part: name for part, name in told.items() if name is not None}
+    parts = {"method": name_of(planning), **asdict(planning)}
+    return {part: name for part, name in parts.items() if name is not None}

@@ -1,22 +1,21 @@
-"""Chooses a pool in a process of its own: the compiled simulator would hold the event loop.
-
-The body that was asked goes there in a file in memory, the answer comes as JSON. One at a time;
-what takes too long is ended.
-"""
+"""Chooses a pool in a process of its own: the compiled simulator would hold the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sys
-from asyncio.subprocess import DEVNULL
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
-from circinus.deploy.profiling.fresh_process import running
+from circinus.deploy.profiling.channel import Channel
+from circinus.deploy.profiling.isolated import ChildFailed, run_isolated
+from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable, Violation
+from circinus.pipelines.model.payload import Payload, encode
 
 LIMIT_S = 60.0
 _YIELDS = 10  # of nice: requests go first
@@ -32,61 +31,45 @@ class PoolChooser:
 
     async def choose(self, body: ChoosePoolBody) -> PoolChoiceView:
         """Return the answer; InvalidInput as `choose_pool`, or if it takes too long."""
+        cancelled = Event()
         async with self._turn:
             try:
-                async with asyncio.timeout(self.limit_s):
-                    told = _read(await _asked(body.model_dump_json().encode()))
+                answer = await asyncio.to_thread(_chosen, body, self.limit_s, cancelled.is_set)
             except TimeoutError as error:
                 rule = (
                     f"must be few enough to choose within {self.limit_s:g} s, with fewer types or "
                     "a smaller budget; the method bound simulates none"
                 )
                 raise InvalidInput.of("requests", rule, body.requests) from error
-        if "violations" in told:
-            raise InvalidInput([Violation(*violation) for violation in told["violations"]])
-        return PoolChoiceView.model_validate(told)
+            except ChildFailed as error:
+                cause = "choosing a pool ended without an answer"
+                raise Unavailable(cause, retry_after_s=_RETRY_AFTER_S) from error
+            finally:
+                cancelled.set()
+        if "violations" in answer:
+            raise InvalidInput([Violation(*violation) for violation in answer["violations"]])
+        return PoolChoiceView.model_validate_json(answer["choice"])
 
 
-async def _asked(body: bytes) -> bytes:
-    file = os.memfd_create("pool")
-    try:
-        os.write(file, body)
-        os.lseek(file, 0, os.SEEK_SET)
-        async with running(__name__, file=file, stderr=DEVNULL) as process:
-            told = b"" if process.stdout is None else await process.stdout.read()
-    finally:
-        os.close(file)
-    return told
+def _chosen(body: ChoosePoolBody, limit_s: float, cancelled: Callable[[], bool]) -> dict[str, Any]:
+    with STARTER.used():
+        request = {"body": body.model_dump_json()}
+        child = STARTER.start(__name__, request, output=subprocess.DEVNULL)
+        return run_isolated(child, limit_s, cancelled)
 
 
-def _read(answer: bytes) -> dict[str, Any]:
-    """Return an answer; Unavailable if it is none, or was cut off."""
-    try:
-        told = json.loads(answer)
-    except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        cause = "choosing a pool ended without an answer"
-        raise Unavailable(cause, retry_after_s=_RETRY_AFTER_S)
-    return told
-
-
-def _main(descriptor: str) -> None:
+def serve(channel: Channel, request: dict[str, Any]) -> None:
+    """Choose the pool of a request, see `warm`."""
     # here alone: the service does without the simulator
     from circinus.api.use_cases.pools import chosen_for
 
     os.nice(_YIELDS)
-    with os.fdopen(int(descriptor), "rb") as file:
-        body = ChoosePoolBody.model_validate_json(file.read())
+    answer: dict[str, Payload]
     try:
-        told = chosen_for(body).model_dump_json()
+        choice = chosen_for(ChoosePoolBody.model_validate_json(request["body"]))
+        answer = {"choice": choice.model_dump_json()}
     except InvalidInput as error:
-        told = json.dumps({"violations": [[f.field, f.rule, f.value] for f in error.violations]})
+        answer = {"violations": [[f.field, f.rule, f.value] for f in error.violations]}
     except CircinusError as error:
-        told = json.dumps({"violations": [["pool", "must be possible to choose", str(error)]]})
-    sys.stdout.write(told)
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+        answer = {"violations": [["pool", "must be possible to choose", str(error)]]}
+    channel.send(encode(answer))

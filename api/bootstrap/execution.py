@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from circinus.api.bootstrap.calls import calling_here, calls_endpoints, planning_gate
-from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.bootstrap.planning import PriorWork, plan_query
 from circinus.api.settings import ExecutorChoice, ExecutorKind, Settings
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
@@ -194,7 +194,7 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     observer: Observer | None = None,
     reference: str = "",
     executor: ExecutorChoice | None = None,
-    kept: Kept | None = None,
+    prior: PriorWork | None = None,
 ) -> PlanningResult:
     """Return the plans of a query on a pipeline, or why there are none.
 
@@ -202,17 +202,17 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one
     where there is none, so that a pipeline made in a notebook or a shell can be planned. The
     executor is as `Settings` say when it is left out. The observer hears of progress and may
-    cancel; `kept` is of earlier planning. InvalidInput if the parts do not fit together, or a
+    cancel; `prior` is of earlier planning. InvalidInput if the parts do not fit together, or a
     pipeline that was read off a chain does not give what the chain gives.
     """
     settings = Settings()
     cancelled = (lambda: False) if observer is None else observer.cancelled
-    shown = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
-    kept = replace(kept or Kept(), draws=shown.draws)
+    check = checked(reference, pipeline, dataset.examples, cancelled=cancelled)
+    prior = replace(prior or PriorWork(), draws=check.draws)
     choice = executor or settings.executor_choice
     logs = settings.worker_logs
     with (
-        planning_gate(query, infrastructure, pipeline, kept.ledger) as gate,
+        planning_gate(query, infrastructure, pipeline, prior.ledger) as gate,
         opened_executor(choice, reference, pipeline, infrastructure, logs, gate.permits) as runs,
     ):
         result = plan_query(
@@ -221,8 +221,8 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
             pipeline,
             dataset,
             observer,
-            kept=kept,
+            prior=prior,
             executor=runs,
             gate=gate,
         )
-    return replace(result, remarks=tuple(dict.fromkeys((*shown.remarks, *result.remarks))))
+    return replace(result, remarks=tuple(dict.fromkeys((*check.remarks, *result.remarks))))

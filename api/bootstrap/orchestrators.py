@@ -75,14 +75,14 @@ def make_orchestrator(settings: Settings, sockets: Path, gate: CallGate) -> Orch
     return _made(settings, launcher, kind, memory=memory, gate=gate, bills=bills)
 
 
-def make_follower(settings: Settings, told: AddressedLauncher) -> Orchestrator:
+def make_follower(settings: Settings, instances: AddressedLauncher) -> Orchestrator:
     """Return what sends requests to the instances of a service. Needs a running event loop.
 
-    Those of this computer are found by what `told` is told. InvalidInput, NotAllowed and
+    `instances` are those of this computer. InvalidInput, NotAllowed and
     Unavailable as `make_orchestrator`.
     """
     if settings.target != "kubernetes":
-        return _made(settings, told)
+        return _made(settings, instances)
     from circinus.deploy.kubernetes.access import DISPATCHER
     from circinus.deploy.kubernetes.following import FollowingLauncher
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from circinus.api.settings import Settings
-from circinus.deploy.profiling.channel import Channel, Garbled
-from circinus.deploy.profiling.fresh_process import started
+from circinus.deploy.profiling.channel import Channel, Garbled, start_program
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import own_environment
 
@@ -64,10 +63,10 @@ def spawn_with(settings: Settings) -> Callable[[str], StartedPlanner]:
     It ends with the thread that starts it.
     """
     # It listens nowhere, and without a token a service may only listen on loopback.
-    told = settings.model_copy(update={"token": None, "host": "127.0.0.1"}).model_dump_json()
+    document = settings.model_copy(update={"token": None, "host": "127.0.0.1"}).model_dump_json()
 
     def spawn(worker: str) -> StartedPlanner:
-        asked = {"settings": told, "worker": worker}
-        return StartedPlanner(*started(_MODULE, asked, environment=own_environment()))
+        request = {"settings": document, "worker": worker}
+        return StartedPlanner(*start_program(_MODULE, request, own_environment()))
 
     return spawn

@@ -102,7 +102,7 @@ _PACKAGES = ("circinus", "numpy", "scipy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class PriorWork:
     """What earlier planning left; where it left nothing, what is found is forgotten again."""
 
     journal: Journal | None = None  # of measurements of the same query; None: there were none
@@ -122,14 +122,14 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     dataset: Dataset,
     observer: Observer | None = None,
     *,
-    kept: Kept | None = None,
+    prior: PriorWork | None = None,
     executor: Executor | None = None,
     gate: PlanningGate | None = None,
     labelling: Labelling | None = None,
 ) -> PlanningResult:
     """Return the plans of a query, searched for in this process; the pipeline is prepared first.
 
-    The observer hears of progress and may cancel. `kept` is of earlier planning; None: nothing.
+    The observer hears of progress and may cancel. `prior` is of earlier planning; None: nothing.
     An executor runs operators; None: this process does, which what hangs there holds for good.
     A pool's are ended, and the search with them, when it is cancelled or the time is over. They
     ask the gate for leave to call, see `planning_gate`; None: one over the ledger that is kept.
@@ -145,14 +145,14 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     from circinus.planner.search.forecasting import Probes, from_earlier
 
     pipeline.make_ready()
-    limits, kept = query.limits, kept or Kept()
+    limits, prior = query.limits, prior or PriorWork()
     if limits.own_s is None:  # nobody waits longer for planning than for what it measures
         own_s = max(limits.profiling_s, _LEAST_OWN_S)
         query = replace(query, limits=replace(limits, own_s=own_s))
     clock = SystemClock()
     planner = planner_of(query.planning)
     if gate is None:
-        gate = PlanningGate(spending=spending_of(query, infrastructure, pipeline, kept.ledger))
+        gate = PlanningGate(spending=spending_of(query, infrastructure, pipeline, prior.ledger))
     over = _over(observer, query.limits.response_s, clock)
     gate.stop_when(over)
     waits = Waits(clock) if gate.rate is None else gate.rate.waits
@@ -160,21 +160,21 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         executor.stop_when(over)
         executor.waits = waits
         executor.longest_s = min(executor.longest_s, query.limits.profiling_s)
-        if kept.shared is not None:
-            executor.peaks = kept.shared.peaks(pipeline_fingerprint(pipeline))
+        if prior.shared is not None:
+            executor.peaks = prior.shared.peaks(pipeline_fingerprint(pipeline))
     caller = calling_here(infrastructure, gate.permits, clock)
     drawing = drawn(planner, pipeline, dataset, query.seed)
-    journal = kept.journal or MemoryJournal()
+    journal = prior.journal or MemoryJournal()
     evaluator = Profiler(
         pipeline=pipeline,
         dataset=dataset,
         order=drawing.order,
         executor=executor or InProcess(clock, caller, busy_s),
         journal=journal,
-        cache=PrefixCache(store=kept.outputs or kept.shared),
+        cache=PrefixCache(store=prior.outputs or prior.shared),
         caller=caller,
         ran=gate.spending.ran,
-        comparisons=Comparisons(unlike={*kept.draws, *query.draws}),
+        comparisons=Comparisons(unlike={*prior.draws, *query.draws}),
     )
     load = OtherLoad(clock)
     result = planner.search(
@@ -182,10 +182,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         infrastructure,
         evaluator,
         drawing,
-        forecast=from_earlier(kept.bills, Budget.of(query.limits, infrastructure)) or Probes(),
+        forecast=from_earlier(prior.bills, Budget.of(query.limits, infrastructure)) or Probes(),
         observer=observer,
         clock=clock,
-        history=kept.history,
+        history=prior.history,
         called=_calls_of(pipeline, gate.spending),
         waits=waits,
         audit=labelling,
@@ -194,13 +194,13 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     at_once = executor.at_once if isinstance(executor, WorkerPool) else evaluator.width
     of_runs = (*evaluator.remarks, *load.remarks(at_once))
     bill = result.bill
-    if kept.shared is not None:
-        bill = replace(bill, shared_runs=kept.shared_runs + kept.shared.reused)
+    if prior.shared is not None:
+        bill = replace(bill, shared_runs=prior.shared_runs + prior.shared.reused)
         if of_runs or evaluator.graph.draws:  # others would not say so of them, or draw anew
-            kept.shared.forget()
+            prior.shared.forget()
     result = replace(result, plans=_with_memory(result.plans, executor), bill=bill)
-    seen = tuple(name for name in kept.draws if name not in declared)
-    return _with_remarks(result, seen, (*of_runs, *waits.remarks()))
+    stochastic = tuple(name for name in prior.draws if name not in declared)
+    return _with_remarks(result, stochastic, (*of_runs, *waits.remarks()))
 
 
 def _calls_of(
@@ -233,12 +233,11 @@ def _with_memory(plans: Sequence[Plan], executor: Executor | None) -> tuple[Plan
 
 
 def _with_remarks(
-    result: PlanningResult, seen_to_draw: tuple[str, ...], more: tuple[str, ...]
+    result: PlanningResult, stochastic: tuple[str, ...], more: tuple[str, ...]
 ) -> PlanningResult:
-    """Return a result that tells what was seen to draw before the search, and more remarks."""
-    told = (f"{name} {DRAWS}" for name in seen_to_draw)
-    seen = (*seen_to_draw, *result.seen_to_draw)
-    return replace(result, remarks=(*told, *result.remarks, *more), seen_to_draw=seen)
+    """Add the operators that drew before the search, and more remarks, to a result."""
+    remarks = (*(f"{name} {DRAWS}" for name in stochastic), *result.remarks, *more)
+    return replace(result, remarks=remarks, seen_to_draw=(*stochastic, *result.seen_to_draw))
 
 
 def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> Callable[[], bool]:

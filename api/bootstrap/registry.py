@@ -72,9 +72,9 @@ class RegisteredPipelines:
 
 def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
     """Return the settings, None: from the environment; InvalidInput if an option breaks a rule."""
-    given = {name: value for name, value in options.items() if value is not None}
+    values = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**values)
     except ValidationError as error:
         raise InvalidInput(violations_of(error, model=Settings)) from error
 

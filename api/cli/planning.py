@@ -140,13 +140,13 @@ def plan(
     beside = Path(file) if Path(file).is_file() else Path(f"{pipeline.name}.yaml")
     judged = JudgedQuery(beside, request, tiers, pipeline, dataset, name)
     desk = LabelDesk.opened(judged, labels, memory, settings)
-    kept = _kept(desk, memory)
-    if kept.history:
-        screen.note(f"starting from what {len(kept.history)} earlier queries measured")
+    prior = _prior_work(desk, memory)
+    if prior.history:
+        screen.note(f"starting from what {len(prior.history)} earlier queries measured")
     if pipeline.remarks is not None:
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
     shown = checked(asked.reference, pipeline, dataset.examples)
-    kept = replace(kept, draws=shown.draws)
+    prior = replace(prior, draws=shown.draws)
     for remark in shown.remarks:
         screen.note(remark)
     logs, url = settings.worker_logs, None if memory is None else settings.database_url
@@ -163,7 +163,7 @@ def plan(
                 pipeline,
                 dataset,
                 watching,
-                kept=kept,
+                prior=prior,
                 executor=runs,
                 gate=gate,
                 labelling=None if desk is None else desk.labelling,
@@ -183,11 +183,11 @@ def plan(
     leave(_EXIT_CODES[result.outcome])
 
 
-def _kept(desk: LabelDesk | None, memory: planning.Remembered | None) -> planning.Kept:
+def _prior_work(desk: LabelDesk | None, memory: planning.Remembered | None) -> planning.PriorWork:
     """Return what earlier planning left: with labels that of the very same query, too."""
     if desk is not None:
-        return planning.Kept(journal=desk.journal, history=desk.history)
-    return planning.Kept(history=() if memory is None else memory.earlier())
+        return planning.PriorWork(journal=desk.journal, history=desk.history)
+    return planning.PriorWork(history=() if memory is None else memory.earlier())
 
 
 class _Asked(NamedTuple):
@@ -262,7 +262,7 @@ class _Watching:
     only_estimate: bool = field(kw_only=True)
     ended: bool = False
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
-    seen: tables.BestSeen = field(default_factory=tables.BestSeen)
+    seen: tables.BestPlan = field(default_factory=tables.BestPlan)
 
     def progress(self, progress: search.PlanningProgress) -> None:
         """Redraw the line."""

@@ -204,7 +204,7 @@ def show_phase(screen: Screen, query: QueryView) -> None:
 
 def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
     """Return the query once nothing more will happen to it by itself, showing its progress."""
-    seen = tables.BestSeen()
+    seen = tables.BestPlan()
     with screen.follow() as lines:
 
         def show(query: QueryView) -> None:

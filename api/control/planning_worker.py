@@ -24,7 +24,7 @@ from circinus.api.bootstrap.calls import planning_gate
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.parts import make_planning_parts
 from circinus.api.bootstrap.planning import (
-    Kept,
+    PriorWork,
     Remembered,
     SharedRuns,
     pipeline_fingerprint,
@@ -40,8 +40,8 @@ from circinus.api.store.journal import Checkpoint, StaleCheckpoint, edition_of
 from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents, to_document
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
+from circinus.deploy.profiling.channel import first_request
 from circinus.deploy.profiling.checking import checked
-from circinus.deploy.profiling.fresh_process import taken
 from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock, SystemClock
@@ -225,7 +225,7 @@ def _planned(
         tiers = patience(replace(parts.capacity, stated=search.observed).planned_for)
     journal = parts.store.journal(record.id, edition_of(pipeline), record.claimed_by)
     every = patience(lambda: memory.earlier(_MOST_EARLIER))
-    kept = Kept(
+    prior = PriorWork(
         journal=PatientJournal(journal=journal, patience=patience),
         outputs=None if cold else parts.outputs,
         shared=shared,
@@ -239,10 +239,10 @@ def _planned(
     choice = settings.executor_choice
     shown = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
     earlier_draws = record.planned.seen_to_draw if record.planned else ()
-    kept = replace(kept, draws=tuple(dict.fromkeys((*earlier_draws, *shown.draws))))
+    prior = replace(prior, draws=tuple(dict.fromkeys((*earlier_draws, *shown.draws))))
     logs, url = settings.worker_logs, settings.database_url
     with (
-        planning_gate(query, tiers, pipeline, kept.ledger, url) as gate,
+        planning_gate(query, tiers, pipeline, prior.ledger, url) as gate,
         opened_executor(choice, reference, pipeline, real, logs, gate.permits) as executor,
     ):
         result = plan_query(
@@ -251,7 +251,7 @@ def _planned(
             pipeline,
             dataset,
             heart,
-            kept=kept,
+            prior=prior,
             executor=executor,
             gate=gate,
         )
@@ -331,15 +331,15 @@ class PatientLedger:
 
 
 def _main(descriptor: str) -> None:
-    channel, asked = taken(descriptor)
-    settings = Settings(**json.loads(asked["settings"]))
+    channel, request = first_request(descriptor)
+    settings = Settings(**json.loads(request["settings"]))
     pulse = Pulse(
         send=lambda complaint: channel.send(complaint.encode()),
         clock=SystemClock(),
         lease_s=settings.lease_s,
         grace_s=settings.planning_grace_s,
     )
-    run_worker(settings, asked["worker"], pulse)
+    run_worker(settings, request["worker"], pulse)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ _WITHIN_S = 90.0  # on a busy computer planning again takes most of it
 _POLL_S = 0.1
 _ROUNDING = 1e-9  # of sums of shares
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _until_another_answers(
 
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         answered = [pool.submit(ask) for _ in range(_SIDE_BY_SIDE)]
-        others = [found for each in answered if (found := each.result()) is not None]
+        others = [plan for each in answered if (plan := each.result()) is not None]
     return next(numbers), others[0] if others else None
 
 
@@ -151,11 +151,11 @@ def _settled(client: Client, ids: Sequence[str]) -> bool:
     return all(client.query(each).phase in still for each in ids)
 
 
-def _awaited(look: Callable[[], Found | None], clock: Clock) -> Found | None:
-    """Return what a look finds, once it does; None: it does not in time."""
+def _awaited(look: Callable[[], Value | None], clock: Clock) -> Value | None:
+    """Return the value of a look once there is one; None: there is none in time."""
     deadline = clock.now() + _WITHIN_S
     while clock.now() < deadline:
-        if (found := look()) is not None:
-            return found
+        if (value := look()) is not None:
+            return value
         clock.sleep(_POLL_S)
     return None

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from circinus.api.client import Client
 from circinus.api.demo.changes import MissingMachines, ThinnedLink
-from circinus.api.demo.sending import CONFIDENCE, ObservedTraffic, Told, send
+from circinus.api.demo.sending import CONFIDENCE, ObservedTraffic, Progress, send
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.planning import MethodView
 from circinus.api.schemas.plans import OutlookView, PlanView
@@ -120,7 +120,12 @@ class Report:
 
 
 def verified(
-    client: Client, query_id: str, requests: int, seed: int, clock: Clock, told: Told
+    client: Client,
+    query_id: str,
+    requests: int,
+    seed: int,
+    clock: Clock,
+    progress: Progress,
 ) -> Report:
     """Send requests, at least 2, to a query, and give what they say of its plan.
 
@@ -137,7 +142,7 @@ def verified(
     if query.request.data.examples is not None and seed == query.request.data.seed:
         raise InvalidInput.of("seed", "must not be that of the query's data", seed)
     plan = client.plan(deployed)
-    observed = send(client, query_id, requests, told, seed=seed)
+    observed = send(client, query_id, requests, progress, seed=seed)
     served = ServedQuery(name=query_id, query=query, plan=plan, observed=observed)
     problems = tuple(_broken(served))
     return Report(served=(served,), problems=problems, elapsed_s=clock.now() - start)
@@ -146,7 +151,7 @@ def verified(
 def _broken(served: ServedQuery) -> Iterator[str]:
     """Yield what did not work, in words."""
     slo, observed = served.query.request.slo, served.observed
-    for failure in observed.failures_told():
+    for failure in observed.first_failures():
         yield f"{len(observed.failures)} requests failed, such as: {failure}"
     if len(observed.score) != len(observed.latency_s):
         yield "answers were not scored"
@@ -155,12 +160,12 @@ def _broken(served: ServedQuery) -> Iterator[str]:
         yield f"accuracy {accuracy.value:.4g} is below the objective, {slo.accuracy:g}"
     if observed.latency_state(served.statistic, served.bound_s) is SloState.VIOLATED:
         value = served.statistic.of(np.array(observed.latency_s))
-        told = f"{served.statistic.value} latency {formats.seconds(float(value))}"
-        yield f"{told} is above the objective, {formats.seconds(served.bound_s)}"
+        figure = f"{served.statistic.value} latency {formats.seconds(float(value))}"
+        yield f"{figure} is above the objective, {formats.seconds(served.bound_s)}"
 
 
 def _unsure(served: ServedQuery) -> Iterator[str]:
-    """Tell how many requests would bound a percentile, where these do not."""
+    """Yield how many requests would bound a percentile, where these do not."""
     latency, quantile = served.observed.latency(served.statistic), served.statistic.quantile
     if latency is None or quantile is None or latency.confidence >= CONFIDENCE:
         return

@@ -76,9 +76,9 @@ def run(
         running_service(lambda: _calibrated(console), clock, method) as client,
     ):
         demo = _Demo(console, client, clock, client.method())
-        report = demo.told(start, show=show)
+        report = demo.run(start, show=show)
         if keep:
-            _kept(console, client.base_url)
+            _wait_for_interrupt(console, client.base_url)
     return report
 
 
@@ -106,7 +106,7 @@ def _calibrated(console: Console) -> Infrastructure:
     return replace(infrastructure, tiers=tuple(tiers))
 
 
-def _kept(console: Console, address: str) -> None:
+def _wait_for_interrupt(console: Console, address: str) -> None:
     """Return when interrupted, which here is how it ends and no failure."""
     console.print(f"\n  The service stays up: {address}/ has its page. Ctrl-C stops it.")
     with suppress(KeyboardInterrupt):
@@ -115,19 +115,19 @@ def _kept(console: Console, address: str) -> None:
 
 @dataclass(slots=True)
 class _Demo:
-    """The queries of the demo at a service, step by step; each step shows what it found."""
+    """The queries of the demo at a service, step by step; each step shows its result."""
 
     console: Console
     client: Client
     clock: Clock
     method: MethodView  # of the service
     cases: dict[str, DemoCase] = field(default_factory=dict)  # by the ids of their queries
-    queries: dict[str, QueryView] = field(default_factory=dict)  # as they were seen last
+    queries: dict[str, QueryView] = field(default_factory=dict)  # as of the latest poll
     plans: dict[str, PlanView] = field(default_factory=dict)  # that served first
     problems: list[str] = field(default_factory=list)  # what did not work, in words
 
-    def told(self, start: float, *, show: bool) -> Report:
-        """Return what all steps found; they began at that moment of the clock."""
+    def run(self, start: float, *, show: bool) -> Report:
+        """Run all steps and return their results; `start` is when they began on the clock."""
         self._introduce(show=show)
         self._submit()
         self._wait()
@@ -181,8 +181,8 @@ class _Demo:
             first: Future[RequestReply] | None = None  # whose clips are drawn for all, meanwhile
             while True:
                 self.queries = {each: client.query(each) for each in self.cases}
-                told = {i: (q.phase, tables.progress_line(q)) for i, q in self.queries.items()}
-                lines.update(self._named(told))
+                phases = {i: (q.phase, tables.progress_line(q)) for i, q in self.queries.items()}
+                lines.update(self._named(phases))
                 serving = [i for i, q in self.queries.items() if q.phase is QueryPhase.SERVING]
                 if first is None and serving:
                     first = pool.submit(client.request, serving[0], body)
@@ -196,8 +196,8 @@ class _Demo:
         for query_id, query in self.queries.items():
             case = self.cases[query_id]
             if query.phase is not case.ends:
-                told = f": {query.message}" if query.message else ""
-                yield f"{case.name} is {query.phase.value}, should be {case.ends.value}{told}"
+                reason = f": {query.message}" if query.message else ""
+                yield f"{case.name} is {query.phase.value}, should be {case.ends.value}{reason}"
                 continue
             binding = query.shortfall is not None and query.shortfall.binding
             if query.phase is QueryPhase.INFEASIBLE and not binding:
@@ -211,20 +211,20 @@ class _Demo:
         for query_id, query in self.queries.items():
             if query.plan_id is None:
                 continue
-            found = client.plans(query_id).items
+            plans = client.plans(query_id).items
             plan = client.plan(query.plan_id)  # by now others may have its place
             self.plans[query_id] = plan
-            name, share = self.cases[query_id].name, f"1 of {len(found)}"
+            name, share = self.cases[query_id].name, f"1 of {len(plans)}"
             rows.append((name, share, formats.where(plan), *_figures(plan)))
         columns = ("query", "plan", "tier, share: operators", "accuracy", "latency", "cost")
         console.print(tables.table(None, *columns, right=[3, 4, 5], rows=rows))
         for query_id, query in self.queries.items():
             if (short := query.shortfall) is not None:
-                told = f"{self.cases[query_id].name} is {query.phase.value}."
-                self._say(f"{told} Binding: {', '.join(short.binding)}. {short.sentence}")
+                ending = f"{self.cases[query_id].name} is {query.phase.value}."
+                self._say(f"{ending} Binding: {', '.join(short.binding)}. {short.sentence}")
 
     def _serve(self) -> list[ServedQuery]:
-        """Send requests to what serves; give what they found."""
+        """Send requests to what serves; return what was observed."""
         console, client, every = self.console, self.client, EXAMPLES
         _heading(console, 6, "Requests, on clips that nothing was planned on")
         serving = [q for q in self.queries.values() if q.phase is QueryPhase.SERVING]
@@ -233,8 +233,10 @@ class _Demo:
 
             def tell(query_id: str, number: int) -> None:
                 done[query_id] = number
-                told = {i: (str(n == every), f"{n} of {every} requests") for i, n in done.items()}
-                lines.update(self._named(told))
+                counts = {
+                    i: (str(n == every), f"{n} of {every} requests") for i, n in done.items()
+                }
+                lines.update(self._named(counts))
 
             # Side by side: most of their time is waiting, for a device or edge that is emulated.
             sent = [
@@ -242,9 +244,9 @@ class _Demo:
                 for query in serving
             ]
         served = []
-        for query, found in zip(serving, sent, strict=True):
+        for query, each in zip(serving, sent, strict=True):
             name, plan = self.cases[query.id].name, self.plans[query.id]
-            served.append(ServedQuery(name=name, query=query, plan=plan, observed=found.result()))
+            served.append(ServedQuery(name=name, query=query, plan=plan, observed=each.result()))
         console.print(*comparison(served), sep="\n")
         return served
 
@@ -257,33 +259,33 @@ class _Demo:
         self.console.print(f"  Between {ends} {THIN_MBIT_PER_S:g} Mbit/s are left, for a while.")
         link = thin_link(self.client, query_id, self.clock)
         if (new := link.after) is None:
-            told = f"nothing in {link.requests} requests" if link.why is None else link.why
-            self.problems.append(f"{name} was not moved from the thinner link: {told}")
+            reason = f"nothing in {link.requests} requests" if link.why is None else link.why
+            self.problems.append(f"{name} was not moved from the thinner link: {reason}")
             return link
-        told = f"After {link.requests} requests to {name} the service had noticed: {link.why}."
-        self._say(f"{told} It replaced the plan while that served:")
+        notice = f"After {link.requests} requests to {name} the service had noticed: {link.why}."
+        self._say(f"{notice} It replaced the plan while that served:")
         self._say(f"  old  {formats.where(link.before)}; {', '.join(_figures(link.before))}")
         self._say(f"  new  {formats.where(new)}; {', '.join(_figures(new))}")
         return link
 
     def _take(self) -> MissingMachines:
-        """Take machines away and give them back; tell who made way."""
+        """Take machines away and give them back; print who made way."""
         _heading(self.console, 8, "Machines go, and come back")
         ids = [i for i, case in self.cases.items() if case.ends is QueryPhase.SERVING]
-        found = take_machines(self.client, ids, self.clock)
-        before, left = found.machines
+        machines = take_machines(self.client, ids, self.clock)
+        before, left = machines.machines
         self.console.print(f"  Of {before} machines of tier {CONTESTED} there are {left} left.")
-        for sentence in found.made_way:
+        for sentence in machines.made_way:
             self._say(sentence)
-        for query_id, reason in found.waiting:
+        for query_id, reason in machines.waiting:
             self._say(f"{query_id} waits: {reason}")
-        if not found.made_way:
+        if not machines.made_way:
             self.problems.append(f"nobody made way when machines of {CONTESTED} went")
-        if found.all_back:
+        if machines.all_back:
             self.console.print("  With all machines back, everybody is served again.")
         else:
             self.problems.append("not everybody is served again with all machines back")
-        return found
+        return machines
 
     def _conclude(self, elapsed_s: float) -> None:
         if not self.problems:

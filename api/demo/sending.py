@@ -15,9 +15,10 @@ from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
 from circinus.planner.models.estimates import latency_at_least, latency_estimate
 
 CONFIDENCE = 0.95
-_MOST_FAILURES_TOLD = 3
+_MOST_FAILURES = 3
 
-Told = Callable[[str, int], None]  # called with the query and the number of its requests done
+Progress = Callable[[str, int], None]
+"""Called with the query and the number of its requests done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +63,13 @@ class ObservedTraffic:
         )
         return SloState.VIOLATED if least > bound_s else estimate.at_most(bound_s)
 
-    def failures_told(self) -> Sequence[str]:
+    def first_failures(self) -> Sequence[str]:
         """Return the first few unlike failures."""
-        return list(dict.fromkeys(self.failures))[:_MOST_FAILURES_TOLD]
+        return list(dict.fromkeys(self.failures))[:_MOST_FAILURES]
 
 
 def send(
-    client: Client, query_id: str, requests: int, told: Told, *, seed: int
+    client: Client, query_id: str, requests: int, progress: Progress, *, seed: int
 ) -> ObservedTraffic:
     """Send requests to a query that serves, one after the other, with the inputs of a seed."""
     replies, failures = [], []
@@ -77,7 +78,7 @@ def send(
             replies.append(client.request(query_id, example_body(index, requests, seed=seed)))
         except CircinusError as error:
             failures.append(str(error))
-        told(query_id, index + 1)
+        progress(query_id, index + 1)
     return ObservedTraffic(
         latency_s=[reply.latency_s for reply in replies],
         score=[reply.score for reply in replies if reply.score is not None],

@@ -1,7 +1,4 @@
-"""Results as a shell and a notebook show them. Whatever came from users is escaped.
-
-Watching a search from a program: a bar in a terminal or a notebook, and ending it by Ctrl-C.
-"""
+"""How a shell and a notebook show a search and its result; text of users is escaped."""
 
 from __future__ import annotations
 
@@ -37,8 +34,8 @@ _MOST = 10
 """Plans that a shell is shown."""
 
 
-class FoundPlan(PlanView):
-    """A plan that was found: its figures are estimates with intervals."""
+class ResultPlan(PlanView):
+    """A plan of the result: its figures are estimates with intervals."""
 
     def __repr__(self) -> str:
         """Return it in two lines."""
@@ -59,7 +56,7 @@ class FoundPlan(PlanView):
         return plans_html([self])
 
 
-class FoundExplanation(ExplanationView):
+class ResultExplanation(ExplanationView):
     """Why a plan is what it is, from measurements that are there."""
 
     def __repr__(self) -> str:
@@ -69,7 +66,7 @@ class FoundExplanation(ExplanationView):
     __str__ = __repr__
 
 
-class FoundWhatIf(WhatIfView):
+class ResultWhatIf(WhatIfView):
     """What a change of circumstances would do, from measurements that are there."""
 
     def __repr__(self) -> str:
@@ -96,7 +93,7 @@ class Picture:
         return self.svg
 
     def __repr__(self) -> str:
-        """Say what it is: a shell shows no drawing."""
+        """Return what it is: a shell shows no drawing."""
         return f"<drawing of {len(self.svg)} bytes: save('NAME.svg') writes it>"
 
 
@@ -189,15 +186,15 @@ def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
 
 
 @dataclass
-class Watching:
-    """An observer of a search that keeps what was found, and ends it when `stop` is set."""
+class BarObserver:
+    """An `Observer` that draws a bar, records trials, and ends the search when `stop` is set."""
 
     bar: ProgressBar
     slo: Slo
     infrastructure: Infrastructure
     stop: Event
     trials: dict[str, TrialView] = field(default_factory=dict)  # the newest by configuration
-    _shown_s: float = -1.0
+    _drawn_at: float = -1.0
     _clock: SystemClock = field(default_factory=SystemClock)
 
     def progress(self, progress: PlanningProgress) -> None:
@@ -207,8 +204,8 @@ class Watching:
             self.trials.pop(key, None)  # in the order in which they were measured last
             self.trials[key] = trial_view(trial)
         now, over = self._clock.now(), progress.phase is PlanningPhase.FINISHED
-        if over or now - self._shown_s >= _EVERY_S:
-            self._shown_s = now
+        if over or now - self._drawn_at >= _EVERY_S:
+            self._drawn_at = now
             view = progress_view(progress, self.slo, self.infrastructure)
             self.bar.show(1.0 if over else _part(progress), progress_words(view))
 

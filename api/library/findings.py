@@ -1,4 +1,4 @@
-"""All that planning found, as a value; and as a file that is read without the pipeline.
+"""All results of planning, as a value; and as a file that is read without the pipeline.
 
 The file is JSON with a number for its form. What is written is what is known: explanations and
 answers to "what if" follow from it after reading as before. The one rule: a file is believed no
@@ -48,9 +48,9 @@ _FIELD = "file"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlannedFindings:
-    """What was asked and what was found."""
+    """A query and the results of its planning."""
 
-    request: QueryRequest  # data in memory is told by the number of examples
+    request: QueryRequest  # data in memory is given by the number of examples
     query: Query
     infrastructure: Infrastructure
     graph: PipelineGraph
@@ -63,8 +63,8 @@ class PlannedFindings:
     @cached_property
     def knowledge(self) -> Knowledge:
         """What follows from the measurements."""
-        plans, seen = self.result.plans, self.result.seen_to_draw
-        return Knowledge.made(self.graph, self.query, self.drawing, self.measured, plans, seen)
+        plans, drew = self.result.plans, self.result.seen_to_draw
+        return Knowledge.made(self.graph, self.query, self.drawing, self.measured, plans, drew)
 
 
 class _Order(Input):
@@ -88,23 +88,23 @@ class _Saved(Input):
     measurements: list[MeasurementDocument]
 
 
-def text_of(found: PlannedFindings) -> str:
+def text_of(findings: PlannedFindings) -> str:
     """Return the content of a file of findings."""
-    drawing = found.drawing
+    drawing = findings.drawing
     groups = None if drawing.groups is None else drawing.groups.tolist()
-    pipeline = to_document(found.graph)
+    pipeline = to_document(findings.graph)
     document = {
         "circinus_plan": FORM,
         "version": installed_version("circinus"),
         "pipeline": pipeline,
-        "request": found.request.document,
-        "query": to_document(found.query),
-        "infrastructure": infrastructure_to_dict(found.infrastructure),
-        "result": to_document(found.result),
-        "interrupted": found.interrupted,
+        "request": findings.request.document,
+        "query": to_document(findings.query),
+        "infrastructure": infrastructure_to_dict(findings.infrastructure),
+        "result": to_document(findings.result),
+        "interrupted": findings.interrupted,
         "inputs": {"order": drawing.order.tolist(), "groups": groups},
-        "trials": [trial.model_dump(mode="json") for trial in found.trials],
-        "measurements": [MeasurementDocument.of(*each).model_dump() for each in found.measured],
+        "trials": [trial.model_dump(mode="json") for trial in findings.trials],
+        "measurements": [MeasurementDocument.of(*each).model_dump() for each in findings.measured],
     }
     return json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
 
@@ -139,10 +139,10 @@ def read_findings(path: Path) -> PlannedFindings:
 
 def _require_form(content: bytes) -> None:
     try:
-        told: Any = json.loads(content)
+        document: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidInput.of(_FIELD, f"must be JSON ({error})", content[:40]) from error
-    form = told.get("circinus_plan") if isinstance(told, dict) else None
+    form = document.get("circinus_plan") if isinstance(document, dict) else None
     rule = f"must be a plan that was saved, of form {FORM}"
     checks.require(form == FORM, f"{_FIELD}.circinus_plan", rule, form)
 
@@ -168,8 +168,8 @@ def _measured(
         configuration, measured = document.measurement
         rule = f"must be of {operators} operators and one of {inputs} inputs"
         fits = len(measured.operator_s) == operators and measured.input < inputs
-        told = (len(measured.operator_s), measured.input)
-        checks.require(fits, f"measurements[{i}]", rule, told)
+        sizes = (len(measured.operator_s), measured.input)
+        checks.require(fits, f"measurements[{i}]", rule, sizes)
         yield space.parse(configuration.as_dict()), measured
 
 

@@ -1,8 +1,6 @@
-"""What is planned, from what a program hands over: the same query as a file or a body makes.
+"""A query from what a program hands over: a pipeline or chain, data in any form, objectives.
 
-Data as programs have it, as examples: pairs, data frames, files, folders.
-
-The one rule: what is wrong is told of the example that has it, by its index and field.
+The one rule: a violation names the example that has it, by index and field.
 """
 
 from __future__ import annotations
@@ -53,46 +51,46 @@ class Handed:
     def packed(self, value: Any) -> Payload:  # noqa: ANN401 - whatever a chain takes
         """Return what operators are given for an input: what a chain takes, as it travels."""
         if self.chain is None:
-            given: Payload = value
-            return given
+            payload: Payload = value
+            return payload
         from circinus.pipelines.langchain.values import pack
 
         return pack(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AskedHere:
-    """What a program asks for."""
+class LocalQuery:
+    """A query that a program plans in its own process."""
 
     handed: Handed
-    request: QueryRequest  # data in memory is told by the number of examples
+    request: QueryRequest  # data in memory is given by the number of examples
     query: Query
     dataset: Dataset
     infrastructure: Infrastructure  # with the endpoints that the pipeline calls
-    remarks: tuple[str, ...] = ()  # what is to be told of these
+    remarks: tuple[str, ...] = ()  # on these
 
 
-def asked_for(
+def local_query(
     handed: Handed,
     data: Data,
     columns: tuple[str, str],
     infrastructure: str | Path | Infrastructure,
-    told: Mapping[str, Any],  # the query as a file has it, but for pipeline and inputs
+    document: Mapping[str, Any],  # the query as a file has it, but for pipeline and inputs
     settings: Settings,
-) -> AskedHere:
-    """Return what is to be planned; InvalidInput with every broken rule of one of its parts."""
+) -> LocalQuery:
+    """Return the query to plan; InvalidInput with every broken rule of one of its parts."""
     pipeline, source = handed.pipeline, source_of(data)
     dataset = None if source else dataset_of(data, pipeline, handed.packed, columns)
     inputs = {"examples": len(dataset)} if dataset else source.model_dump(exclude_unset=True)  # type: ignore[union-attr]  # one of both
-    document = _plain({**told, "data": {**inputs, **told["data"]}})
-    request = query_of({"pipeline": handed.reference or pipeline.name, **document})
+    body = _plain({**document, "data": {**inputs, **document["data"]}})
+    request = query_of({"pipeline": handed.reference or pipeline.name, **body})
     tiers = (
         infrastructure
         if isinstance(infrastructure, Infrastructure)
         else read_infrastructure(str(infrastructure))
     )
     tiers, remarks = completed(tiers, pipeline)
-    return AskedHere(
+    return LocalQuery(
         handed=handed,
         request=request,
         query=to_query(request, pipeline=pipeline.name, method=settings.chosen_method),
@@ -107,7 +105,7 @@ Scored: TypeAlias = Callable[..., float] | SetMetric | str | Mapping[str, Any]
 
 
 def handed_over(
-    given: Plannable,
+    pipeline_or_chain: Plannable,
     score: Scored | None,
     choices: Mapping[str, Sequence[KnobValue]] | None,
     name: str | None,
@@ -120,16 +118,18 @@ def handed_over(
     """
     if isinstance(score, str | Mapping):
         score = set_metric(score, "score")
-    if not isinstance(given, str | Pipeline):
-        return _chain(given, score, choices or {}, name or CHAIN)
+    if not isinstance(pipeline_or_chain, str | Pipeline):
+        return _chain(pipeline_or_chain, score, choices or {}, name or CHAIN)
     over_set = score if isinstance(score, SetMetric) else None
-    told = score if over_set is None else None
-    for field, value in (("score", told), ("choices", choices), ("name", name)):
+    single = score if over_set is None else None
+    for field, value in (("score", single), ("choices", choices), ("name", name)):
         rule = "must be left out: the pipeline says it, a chain does not"
         checks.require(value is None, field, rule, value)
-    reference = reference_here(given) if isinstance(given, str) else ""
-    pipeline = pipeline_here(given) if isinstance(given, str) else given
-    pipeline.require_available()
+    if isinstance(pipeline_or_chain, str):
+        reference, pipeline = reference_here(pipeline_or_chain), pipeline_here(pipeline_or_chain)
+    else:
+        reference, pipeline = "", pipeline_or_chain
+        pipeline.require_available()
     return Handed(pipeline=scored_over_set(pipeline, over_set, "score"), reference=reference)
 
 
@@ -151,13 +151,13 @@ def _chain(
     return Handed(pipeline=pipeline_from_runnable(chain, reading), chain=chain)
 
 
-def _plain(given: object) -> Any:  # noqa: ANN401 - a tree of whatever is in it
+def _plain(tree: object) -> Any:  # noqa: ANN401 - a tree of whatever is in it
     """Return a tree with Python's own mappings, lists and numbers, as strict schemas take them."""
-    if isinstance(given, Mapping):
-        return {key: _plain(value) for key, value in given.items()}
-    if isinstance(given, tuple | list):
-        return [_plain(value) for value in given]
-    return given.item() if isinstance(given, np.generic) else given
+    if isinstance(tree, Mapping):
+        return {key: _plain(value) for key, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        return [_plain(value) for value in tree]
+    return tree.item() if isinstance(tree, np.generic) else tree
 
 
 Data: TypeAlias = Union[Dataset, Iterable[Any], "pd.DataFrame", str, PathLike[str], int]
@@ -236,16 +236,16 @@ _Row = tuple[object, object] | Violation
 def _example(row: _Row, packed: Callable[[Any], Payload]) -> Example:
     if isinstance(row, Violation):
         raise InvalidInput([row])
-    found, violations = dict[str, Payload](), list[Violation]()
+    fields, violations = dict[str, Payload](), list[Violation]()
     for field, value in zip(_FIELDS, row, strict=True):
         try:
-            found[field] = packed(value)
-            payload_bytes(found[field])
+            fields[field] = packed(value)
+            payload_bytes(fields[field])
         except InvalidInput as error:
             violations += [Violation(f".{field}", f.rule, f.value) for f in error.violations]
     if violations:
         raise InvalidInput(violations)
-    return Example(**found)
+    return Example(**fields)
 
 
 def _pair(each: object) -> _Row:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from circinus.api.drawing.front import front_svg
 from circinus.api.drawing.search import search_svg
 from circinus.api.library.display import (
-    FoundExplanation,
-    FoundPlan,
-    FoundWhatIf,
     Picture,
+    ResultExplanation,
+    ResultPlan,
+    ResultWhatIf,
     result_html,
     result_text,
 )
@@ -40,93 +40,94 @@ if TYPE_CHECKING:
 Which: TypeAlias = Literal["front", "search"]
 Change: TypeAlias = str | float
 """`0.8x` times, `+2` and `-2` more or fewer, `5` or the number 5 exactly."""
-PlanName: TypeAlias = FoundPlan | str | None
+PlanName: TypeAlias = ResultPlan | str | None
 """A plan, or its id; None: the best."""
 
 
 class Planned:
-    """What planning found. Nothing here measures anything."""
+    """The result of planning. Nothing here measures anything."""
 
-    def __init__(self, found: PlannedFindings, handed: Handed | None = None) -> None:
-        self._found = found
+    def __init__(self, findings: PlannedFindings, handed: Handed | None = None) -> None:
+        self._findings = findings
         self._handed = handed  # None: read from a file
-        slo, tiers = found.query.slo, found.infrastructure
-        self.front: tuple[FoundPlan, ...] = tuple(
-            FoundPlan.model_validate(plan_view(plan, slo, tiers)) for plan in found.result.plans
+        plans, slo, tiers = findings.result.plans, findings.query.slo, findings.infrastructure
+        self.front: tuple[ResultPlan, ...] = tuple(
+            ResultPlan.model_validate(plan_view(plan, slo, tiers)) for plan in plans
         )
         """The plans that none of the others beats, cheapest first."""
 
     @property
     def outcome(self) -> PlanningOutcome:
         """How planning ended: `feasible`, `infeasible`, `exhausted`, `failed`, `cancelled`."""
-        return self._found.result.outcome
+        return self._findings.result.outcome
 
     @property
     def interrupted(self) -> bool:
         """Whether it was interrupted: more would have been measured, and the same call does."""
-        return self._found.interrupted
+        return self._findings.interrupted
 
     @property
-    def best(self) -> FoundPlan | None:
+    def best(self) -> ResultPlan | None:
         """The cheapest plan that meets the objectives; None: none does, see `shortfall`."""
         return next(iter(self.front), None)
 
     @property
-    def cheapest(self) -> FoundPlan | None:
+    def cheapest(self) -> ResultPlan | None:
         """The same: plans meet the objectives, and the cheapest comes first."""
         return self.best
 
     @property
-    def fastest(self) -> FoundPlan | None:
+    def fastest(self) -> ResultPlan | None:
         """The plan of least latency; None: there is none."""
         by_latency = sorted(self.front, key=lambda plan: plan.latency_s.value or 0.0)
         return next(iter(by_latency), None)
 
     @property
-    def most_accurate(self) -> FoundPlan | None:
+    def most_accurate(self) -> ResultPlan | None:
         """The plan of highest accuracy, the cheapest of these; None: there is none."""
         return max(self.front, key=lambda plan: plan.accuracy.value or 0.0, default=None)
 
     @property
     def shortfall(self) -> ShortfallView | None:
         """Why there is no plan, and what comes closest; None: there is one, or it is not known."""
-        found = self._found
-        return shortfall_view(found.result.shortfall, found.query.slo, found.infrastructure)
+        findings = self._findings
+        slo, tiers = findings.query.slo, findings.infrastructure
+        return shortfall_view(findings.result.shortfall, slo, tiers)
 
     @property
     def trials(self) -> tuple[TrialView, ...]:
-        """What each configuration that was measured was found to do, in order."""
-        return self._found.trials
+        """The newest trial of each measured configuration, in the order of measuring."""
+        return self._findings.trials
 
     @property
     def bill(self) -> Bill:
         """What was expected, paid and saved."""
-        return self._found.result.bill
+        return self._findings.result.bill
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to know of the figures, such as that the machine was busy."""
-        return self._found.result.remarks
+        return self._findings.result.remarks
 
     @property
     def failures(self) -> tuple[FailureCount, ...]:
         """Which operators failed on how many inputs, the most frequent first."""
-        return self._found.result.failures
+        return self._findings.result.failures
 
     @property
     def left_out(self) -> tuple[int, ...]:
         """Inputs, by their index, that no figure stands on: they failed in every configuration."""
-        return self._found.result.left_out
+        return self._findings.result.left_out
 
     @property
     def infrastructure(self) -> Infrastructure:
         """The tiers that were planned for."""
-        return self._found.infrastructure
+        return self._findings.infrastructure
 
     @property
     def words(self) -> tuple[str, ...]:
         """How planning ended, in sentences."""
-        result = self._found.result
+        result = self._findings.result
         ended = (
             "interrupted, the same call goes on"
             if self.interrupted
@@ -137,20 +138,21 @@ class Planned:
             f"{result.outcome.value}: {_counted(len(self.front), 'plan')} of "
             f"{_counted(result.measured, 'configuration')} measured, "
             f"{formats.seconds(result.spent_s)} of operators spent; {ended}",
-            f"asked: {formats.objectives(self._found.request)}",
+            f"asked: {formats.objectives(self._findings.request)}",
             *failed,
             *formats.left_out_lines(result.left_out),
             *result.remarks,
         )
 
-    def explain(self, plan: PlanName = None) -> FoundExplanation:
+    def explain(self, plan: PlanName = None) -> ResultExplanation:
         """Return why a plan is what it is: what its operators take and cost, what was ruled out.
 
         InvalidInput if there is no such plan.
         """
-        chosen, found = self._plan(plan), self._found
-        view = found.knowledge.explain(chosen, found.query, found.infrastructure)
-        return FoundExplanation.model_validate(view)
+        findings = self._findings
+        tiers = findings.infrastructure
+        view = findings.knowledge.explain(self._plan(plan), findings.query, tiers)
+        return ResultExplanation.model_validate(view)
 
     def whatif(  # noqa: PLR0913 - what a service's body has, each with a default
         self,
@@ -164,7 +166,7 @@ class Planned:
         speed: Mapping[str, Change] | None = None,
         bandwidth: Mapping[str, Change] | None = None,
         rate: tuple[float, float] | None = None,
-    ) -> FoundWhatIf:
+    ) -> ResultWhatIf:
         """Return what other objectives or another infrastructure would do, measuring nothing.
 
         `0.8x` times, `+2` and `-2` more or fewer, `5` exactly; `price`, `machines` and `speed` are
@@ -182,10 +184,9 @@ class Planned:
         }
         if rate is not None:
             document["rate"] = ":".join(f"{float(each):.17g}" for each in rate)
-        found = self._found
-        change = checked(WhatIfBody, document)
-        view = found.knowledge.what_if(found.query, found.infrastructure, change)
-        return FoundWhatIf.model_validate(view)
+        findings, change = self._findings, checked(WhatIfBody, document)
+        view = findings.knowledge.what_if(findings.query, findings.infrastructure, change)
+        return ResultWhatIf.model_validate(view)
 
     def as_runnable(self, plan: PlanName = None, *, of: Plannable | None = None) -> Any:  # noqa: ANN401 - LangChain's
         """Return the planned chain, configured as a plan says: the best, if none is named.
@@ -220,7 +221,7 @@ class Planned:
 
     def plot(self, which: Which = "front") -> Picture:
         """Return a drawing of plans by cost and accuracy; `search`: of the search over time."""
-        slo = self._found.request.slo
+        slo = self._findings.request.slo
         if _which(which) == "search":
             return Picture(search_svg(self.trials, slo))
         chosen = None if self.best is None else self.best.id
@@ -231,7 +232,7 @@ class Planned:
 
         The file holds no input, no output and no code.
         """
-        Path(path).write_text(text_of(self._found), encoding="utf-8")
+        Path(path).write_text(text_of(self._findings), encoding="utf-8")
 
     def __repr__(self) -> str:
         """Return it for a shell."""
@@ -241,8 +242,8 @@ class Planned:
         return result_html(self.words, self.front, self.shortfall)
 
     def _plan(self, name: PlanName) -> Plan:
-        plans = {plan.id: plan for plan in self._found.result.plans}
-        wanted = name.id if isinstance(name, FoundPlan) else name
+        plans = {plan.id: plan for plan in self._findings.result.plans}
+        wanted = name.id if isinstance(name, ResultPlan) else name
         rule = "must be there: no plan was found, see shortfall"
         checks.require(bool(plans), "plan", rule, wanted)
         if wanted is None:
@@ -273,7 +274,7 @@ def _change(name: str, change: Change) -> str:
     return repr(float(change))
 
 
-def _plan_row(plan: FoundPlan) -> dict[str, object]:
+def _plan_row(plan: ResultPlan) -> dict[str, object]:
     return {
         **_figures(plan.accuracy, "accuracy"),
         **_figures(plan.latency_s, "latency_s"),
@@ -299,8 +300,8 @@ def _trial_row(trial: TrialView) -> dict[str, object]:
 
 
 def _figures(estimate: EstimateView | None, name: str) -> dict[str, object]:
-    told = {name: "value", f"{name} low": "low", f"{name} high": "high"}
-    return {column: getattr(estimate, part, None) for column, part in told.items()}
+    parts = {name: "value", f"{name} low": "low", f"{name} high": "high"}
+    return {column: getattr(estimate, part, None) for column, part in parts.items()}
 
 
 def _knobs(configuration: Mapping[str, Mapping[str, KnobValue]]) -> dict[str, object]:

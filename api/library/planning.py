@@ -15,15 +15,22 @@ from typing import Any, ParamSpec
 
 from circinus.api.bootstrap.execution import plan_here
 from circinus.api.bootstrap.planning import (
-    Kept,
+    PriorWork,
     Remembered,
     planned_name,
     planning_fingerprints,
     remembered,
 )
-from circinus.api.library.display import Watching, bar, interruptible
+from circinus.api.library.display import BarObserver, bar, interruptible
 from circinus.api.library.findings import PlannedFindings
-from circinus.api.library.inputs import AskedHere, Data, Plannable, Scored, asked_for, handed_over
+from circinus.api.library.inputs import (
+    Data,
+    LocalQuery,
+    Plannable,
+    Scored,
+    handed_over,
+    local_query,
+)
 from circinus.api.library.planned import Planned
 from circinus.api.settings import Settings
 from circinus.api.store.interrupted import SUFFIX, FileJournal, FileLedger
@@ -47,7 +54,7 @@ from circinus.profiler.set_scores import Recorded, set_scores_of
 _STOP: ContextVar[Event | None] = ContextVar("stop", default=None)
 """Ends the planning of this context when it is set; None: only Ctrl-C does."""
 _DEFAULTS = PlanningLimits()
-_MOST_KEPT = 1000
+_MOST_HISTORY = 1000
 """Earlier queries looked through for those that a journal names."""
 
 P = ParamSpec("P")
@@ -88,7 +95,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     """Return the plans of a pipeline or chain on some data, or why there are none.
 
     Operators run in processes of their own, copies of this one, so that what was made in a shell
-    or a notebook can be planned. Ctrl-C ends it with what was found by then; the same call goes on
+    or a notebook can be planned. Ctrl-C ends it with the plans so far; the same call goes on
     from what was measured.
 
     Args:
@@ -137,52 +144,60 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         Unavailable: if nothing can run operators now.
     """
     settings = Settings()
-    told = {
-        "slo": {"accuracy": accuracy, "latency_statistic": latency_statistic}
-        | {"holds_for": holds_for}
-        | _given(latency_s=latency_s, cost_usd_per_hour=cost_usd_per_hour)
-        | _given(cost_usd_per_1000_requests=cost_usd_per_1000_requests)
-        | _given(throughput_per_s=throughput_per_s),
+    document = {
+        "slo": _present(
+            accuracy=accuracy,
+            latency_s=latency_s,
+            latency_statistic=latency_statistic,
+            cost_usd_per_hour=cost_usd_per_hour,
+            cost_usd_per_1000_requests=cost_usd_per_1000_requests,
+            throughput_per_s=throughput_per_s,
+            holds_for=holds_for,
+        ),
         "data": {"on_failure": on_failure},
         "limits": {"profiling_s": profiling_s, "response_s": response_s}
-        | _given(profiling_usd=profiling_usd, configurations=configurations),
+        | _present(profiling_usd=profiling_usd, configurations=configurations),
         "seed": seed,
         "cold": cold,
         "draws": list(draws),
-        **_given(request_rate_per_s=request_rate_per_s, restrictions=restrictions, device=device),
-        **_given(planning={"method": method} if isinstance(method, str) else method),
+        **_present(
+            request_rate_per_s=request_rate_per_s,
+            restrictions=restrictions,
+            device=device,
+            planning={"method": method} if isinstance(method, str) else method,
+        ),
     }
     handed = handed_over(pipeline_or_chain, score, choices, name)
-    asked = asked_for(handed, data, columns, infrastructure, told, settings)
+    local = local_query(handed, data, columns, infrastructure, document, settings)
     choice = settings.executor_with(executor, workers)
-    memory, stop = _Memory.of(asked, settings), _STOP.get() or Event()
-    with interruptible(stop), bar(asked.query.pipeline, wanted=progress) as shown:
-        watching = Watching(shown, asked.query.slo, asked.infrastructure, stop)
+    memory, stop = _Memory.of(local, settings), _STOP.get() or Event()
+    with interruptible(stop), bar(local.query.pipeline, wanted=progress) as progress_bar:
+        observer = BarObserver(progress_bar, local.query.slo, local.infrastructure, stop)
         result = plan_here(
-            asked.query,
-            asked.infrastructure,
+            local.query,
+            local.infrastructure,
             handed.pipeline,
-            asked.dataset,
-            observer=watching,
+            local.dataset,
+            observer=observer,
             reference=handed.reference,
             executor=choice,
-            kept=Kept(journal=memory.journal, history=memory.history, ledger=memory.ledger),
+            prior=PriorWork(journal=memory.journal, history=memory.history, ledger=memory.ledger),
         )
     interrupted = stop.is_set()
-    kept = memory.keep(asked, result, interrupted=interrupted)
-    remarks = (*asked.remarks, *memory.remarks, *result.remarks, *kept)
-    planner = planner_of(asked.query.planning)
-    drawing = drawn(planner, handed.pipeline, asked.dataset, asked.query.seed)
+    failures = memory.save(local, result, interrupted=interrupted)
+    remarks = (*local.remarks, *memory.remarks, *result.remarks, *failures)
+    planner = planner_of(local.query.planning)
+    drawing = drawn(planner, handed.pipeline, local.dataset, local.query.seed)
     return Planned(
         PlannedFindings(
-            request=asked.request,
-            query=asked.query,
-            infrastructure=asked.infrastructure,
+            request=local.request,
+            query=local.query,
+            infrastructure=local.infrastructure,
             graph=handed.pipeline.graph,
             drawing=drawing,
             result=replace(result, remarks=remarks, configurations=()),
-            trials=tuple(watching.trials.values()),
-            measured=_scored(handed.pipeline, asked.dataset, memory.journal, drawing),
+            trials=tuple(observer.trials.values()),
+            measured=_scored(handed.pipeline, local.dataset, memory.journal, drawing),
             interrupted=interrupted,
         ),
         handed,
@@ -201,11 +216,11 @@ def _scored(
 
 def _awaitable(function: Callable[P, Planned]) -> Callable[P, Coroutine[Any, Any, Planned]]:
     @wraps(function)
-    async def run(*given: P.args, **named: P.kwargs) -> Planned:
+    async def run(*arguments: P.args, **named: P.kwargs) -> Planned:
         stop = Event()
         before = _STOP.set(stop)
         try:  # the thread has the context of now
-            work = asyncio.ensure_future(asyncio.to_thread(function, *given, **named))
+            work = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
         finally:
             _STOP.reset(before)
         try:
@@ -232,42 +247,42 @@ class _Memory:
 
     journal: FileJournal  # of this very call, if it was interrupted before
     ledger: FileLedger  # of what its calls cost
-    earlier: Remembered | None  # of other queries on the pipeline; None: none are asked
+    earlier: Remembered | None  # of other queries on the pipeline; None: of none
     history: tuple[QueryRecord, ...] = ()  # what those measured
-    remarks: tuple[str, ...] = ()  # what is to be told of it
+    remarks: tuple[str, ...] = ()  # on these
 
     @classmethod
-    def of(cls, asked: AskedHere, settings: Settings) -> _Memory:
-        """Return what is known of what is asked for."""
-        pipeline, remarks, earlier = asked.handed.pipeline, list[str](), None
-        if not asked.request.cold:
+    def of(cls, local: LocalQuery, settings: Settings) -> _Memory:
+        """Open what earlier calls left for a query."""
+        pipeline, remarks, earlier = local.handed.pipeline, list[str](), None
+        if not local.request.cold:
             try:
                 earlier = remembered(pipeline, settings.database_url)
             except Unavailable as error:
                 remarks.append(f"planned from nothing: {error}")
-        found = () if earlier is None else earlier.earlier()
-        tiers = json.dumps(infrastructure_to_dict(asked.infrastructure), sort_keys=True)
-        parts = planning_fingerprints(asked.request.document, asked.dataset, pipeline)
+        history = () if earlier is None else earlier.earlier()
+        tiers = json.dumps(infrastructure_to_dict(local.infrastructure), sort_keys=True)
+        parts = planning_fingerprints(local.request.document, local.dataset, pipeline)
         parts |= {"code": _code(pipeline), "infrastructure": content_hash(tiers)}
-        now = Checkpoint(parts=parts, history=tuple(record.query for record in found))
+        now = Checkpoint(parts=parts, history=tuple(record.query for record in history))
         journal = FileJournal.opened(settings.interrupted, now)
-        if journal.taken_over:  # it is told of what the first call was told of
-            told = f"went on from {journal.taken_over} measurements of a call that was interrupted"
-            remarks.append(told)
-            found = () if earlier is None else earlier.earlier(_MOST_KEPT)
-            found = tuple(r for r in found if r.query in journal.checkpoint.history)
+        if journal.taken_over:  # it starts from the same history as the first call
+            count = journal.taken_over
+            remarks.append(f"went on from {count} measurements of a call that was interrupted")
+            history = () if earlier is None else earlier.earlier(_MOST_HISTORY)
+            history = tuple(r for r in history if r.query in journal.checkpoint.history)
         return cls(
             journal=journal,
             ledger=FileLedger(journal.path.with_suffix(SUFFIX)),
             earlier=earlier,
-            history=found,
+            history=history,
             remarks=tuple(remarks),
         )
 
-    def keep(self, asked: AskedHere, result: PlanningResult, *, interrupted: bool) -> list[str]:
-        """Keep what was measured, for this call if it was interrupted, else for others.
+    def save(self, local: LocalQuery, result: PlanningResult, *, interrupted: bool) -> list[str]:
+        """Save what was measured, for this call if it was interrupted, else for others.
 
-        Gives what is to be told of it.
+        Return remarks on what could not be saved.
         """
         if interrupted:
             trouble = self.journal.trouble or self.ledger.trouble
@@ -275,9 +290,9 @@ class _Memory:
         self.journal.forget()
         self.ledger.forget()
         if self.earlier is not None:
-            name = planned_name(asked.handed.pipeline, asked.dataset, asked.query)
+            name = planned_name(local.handed.pipeline, local.dataset, local.query)
             try:
-                self.earlier.remember(name, asked.query, result)
+                self.earlier.remember(name, local.query, result)
             except Unavailable as error:  # the plans were paid for all the same
                 return [f"not remembered: {error}"]
         return []
@@ -287,5 +302,5 @@ def _code(pipeline: Pipeline) -> str:
     return code_digest([(one.run, one.run_batch) for one in pipeline.operators], pipeline.score)
 
 
-def _given(**values: object) -> dict[str, object]:
+def _present(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The database of the service: queries, plans, schedules, measurements and events.
+"""What the service remembers: queries, plans, schedules, measurements and requests.
 
-Values go in and come out by copy. SQLAlchemy and the database schema stay inside this package.
+Values go in and come out by copy; SQLAlchemy and the database schema stay inside this package.
 """

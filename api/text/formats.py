@@ -100,14 +100,14 @@ def call_price(price: CallPriceView) -> str:
 def call_limits(endpoint: EndpointView) -> str:
     """Return how much of an endpoint may be used, and what one call may read and write."""
     limits = endpoint.limits
-    told = {
+    bounds = {
         "requests/min": limits.requests_per_minute,
         "tokens/min": limits.tokens_per_minute,
         "at once": limits.concurrent,
         "tokens read": endpoint.most_input_tokens,
         "tokens written": endpoint.most_output_tokens,
     }
-    return ", ".join(f"{most:,} {what}" for what, most in told.items() if most) or "none"
+    return ", ".join(f"{most:,} {what}" for what, most in bounds.items() if most) or "none"
 
 
 def left_s(progress: ProgressView) -> float | None:
@@ -134,8 +134,8 @@ def accuracy(estimate: Estimate | EstimateView | None) -> str:
     """Return a score with its interval."""
     if estimate is None:
         return UNKNOWN
-    told = f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
-    return f"{told}{estimate.over}"
+    figures = f"{fraction(estimate.value)} ({fraction(estimate.low)}-{fraction(estimate.high)})"
+    return f"{figures}{estimate.over}"
 
 
 def latency(estimate: Estimate | EstimateView | None) -> str:
@@ -175,7 +175,7 @@ def machine(at: MachineShare) -> str:
     return f"{at.tier} / {at.machine}{kind}: {at.share:g}"
 
 
-def lately(spans: Sequence[LatelyView]) -> str:
+def last_minute(spans: Sequence[LatelyView]) -> str:
     """Return what the requests of the shortest span got, the last minute."""
     if not spans or not spans[0].requests:
         return "no request"
@@ -183,14 +183,14 @@ def lately(spans: Sequence[LatelyView]) -> str:
     return f"{spans[0].requests} requests, {part} in time"
 
 
-def span(lately: LatelyView) -> str:
+def span(figures: LatelyView) -> str:
     """Return what the requests of a span got, in a line."""
-    refused = f", {lately.turned_away} turned away" if lately.turned_away else ""
-    told = {"p50": lately.p50_s, "p95": lately.p95_s, "p99": lately.p99_s}
-    figures = "".join(f", {n} {seconds(s)}" for n, s in told.items() if s is not None)
+    refused = f", {figures.turned_away} turned away" if figures.turned_away else ""
+    percentiles = {"p50": figures.p50_s, "p95": figures.p95_s, "p99": figures.p99_s}
+    latencies = "".join(f", {n} {seconds(s)}" for n, s in percentiles.items() if s is not None)
     return (
-        f"Last {lately.span_s / 60:g} min: {lately.in_time} of {lately.requests} in time"
-        f"{refused}{figures}; {lately.goodput_per_s:.3g}/s in time."
+        f"Last {figures.span_s / 60:g} min: {figures.in_time} of {figures.requests} in time"
+        f"{refused}{latencies}; {figures.goodput_per_s:.3g}/s in time."
     )
 
 
@@ -244,7 +244,7 @@ def objectives(request: QueryRequest) -> str:
 
 
 def bounds(request: QueryRequest) -> str:
-    """Return the bounds of the SLOs as short as they can be told apart."""
+    """Return the bounds of the SLOs as short as they can be distinguished."""
     slo = request.slo
     statistic = slo.latency_statistic.value
     parts = [f">= {slo.accuracy:g}"]
@@ -276,9 +276,9 @@ def method(method: MethodView) -> Sequence[str]:
 
 
 def defaults(request: QueryRequest) -> Sequence[str]:
-    """Return every field that was left out and decides what is found, with the value it takes."""
+    """Return every field that was left out and decides the result, with its value."""
     planning = request.planning or PlanningRequest()
-    told = [
+    fields = [
         (request.slo, "slo.latency_statistic", request.slo.latency_statistic.value),
         (request.slo, "slo.cost_usd_per_hour", "any"),
         (request.slo, "slo.cost_usd_per_1000_requests", "any"),
@@ -294,10 +294,10 @@ def defaults(request: QueryRequest) -> Sequence[str]:
         (request.limits, "limits.configurations", "any"),
     ]
     if request.data.examples is not None:
-        told.append((request.data, "data.seed", str(request.data.seed)))
+        fields.append((request.data, "data.seed", str(request.data.seed)))
     return [
         f"{path}: {value} (default)"
-        for model, path, value in told
+        for model, path, value in fields
         if path.rpartition(".")[2] not in model.model_fields_set
     ]
 
@@ -351,9 +351,9 @@ def size_of(instance: InstanceView) -> str:
 
 def billed(bill: ServedBillView) -> str:
     """Return what serving a plan's requests came to, and what that was predicted to be."""
-    told = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
+    parts = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
     used = bill.total
-    told.append(
+    parts.append(
         f"{used.calls:,.0f} calls, {used.input_tokens:,.0f} tokens read "
         f"({used.cached_tokens:,.0f} cached), {used.output_tokens:,.0f} written, "
         f"{amount(used.usd)}"
@@ -361,10 +361,10 @@ def billed(bill: ServedBillView) -> str:
     predicted = bill.predicted_usd_per_1000_requests
     beside = "" if predicted is None else f" ({amount(predicted)} predicted)"
     if bill.usd_per_1000_requests is not None:
-        told.append(f"{amount(bill.usd_per_1000_requests)} for 1,000 requests{beside}")
+        parts.append(f"{amount(bill.usd_per_1000_requests)} for 1,000 requests{beside}")
     if bill.unsure:
-        told.append(f"{bill.unsure} calls were lost, and are billed as the most that they may be")
-    return "; ".join(told)
+        parts.append(f"{bill.unsure} calls were lost, and are billed as the most that they may be")
+    return "; ".join(parts)
 
 
 def _calls_cost(cost: CallsCost) -> str:
@@ -382,9 +382,10 @@ def _cost(cost: Cost) -> str:
 def failure_lines(progress: ProgressView) -> Iterator[str]:
     """Yield what is to be known, what failed and which inputs were left out, a line each."""
     yield from progress.remarks
-    for found in progress.failures:
-        inputs = f"on {found.inputs} input{'s' if found.inputs > 1 else ''}, first {found.input}"
-        yield f"{found.operator} failed {inputs}: {found.cause}"
+    for failure in progress.failures:
+        count = f"{failure.inputs} input{'s' if failure.inputs > 1 else ''}"
+        where = f"on {count}, first {failure.input}"
+        yield f"{failure.operator} failed {where}: {failure.cause}"
     yield from left_out_lines(progress.left_out)
 
 

@@ -112,12 +112,12 @@ class Follow(ExitStack):
         self._console, self._quiet = console, quiet
         live = Live(console=console, auto_refresh=False)
         self._live = self.enter_context(live) if console.is_terminal else None
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._lines: Mapping[str, tuple[str, str]] = {"planning": ("", "starting")}
         self._newest = "planning"  # the subject whose line changed last
         self._clock, self._lock, self._over = SystemClock(), Lock(), Event()
-        # Of the last update that told something new, and of the last line.
-        self._since_s = self._shown_s = self._clock.now()
+        # Of the last update with something new, and of the last line.
+        self._since_s = self._printed_at = self._clock.now()
         if not quiet:
             Thread(target=self._beat, name="progress", daemon=True).start()
             self.callback(self._over.set)
@@ -134,14 +134,14 @@ class Follow(ExitStack):
             if self._live is not None:
                 self._print(lines)
                 return
-            changed = {s: line for s, line in lines.items() if self._told.get(s) != line[0]}
-            self._told |= {subject: key for subject, (key, _) in changed.items()}
+            changed = {s: line for s, line in lines.items() if self._printed.get(s) != line[0]}
+            self._printed |= {subject: key for subject, (key, _) in changed.items()}
             self._print(changed)
 
     def _print(self, lines: Mapping[str, tuple[str, str]], more: str = "") -> None:
         shown = [f"  {subject}  {text}{more}" for subject, (_, text) in lines.items()]
         if shown:
-            self._shown_s = self._clock.now()
+            self._printed_at = self._clock.now()
         if self._live is not None:
             self._live.update(Group(*shown), refresh=True)
             return
@@ -152,7 +152,7 @@ class Follow(ExitStack):
         while not self._over.wait(SILENCE_S / 4):
             with self._lock:
                 now = self._clock.now()
-                if now - self._shown_s >= SILENCE_S * 3 / 4:
+                if now - self._printed_at >= SILENCE_S * 3 / 4:
                     shown = dict(self._lines)
                     if self._live is None and self._newest in shown:
                         shown = {self._newest: shown[self._newest]}

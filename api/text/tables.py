@@ -20,7 +20,7 @@ from circinus.api.text.stacking import Stacking
 
 Cells = Sequence[RenderableType]
 
-_TELLING_S = 1.0  # seconds of waiting that are told while a query is planned
+_LEAST_WAIT_S = 1.0  # seconds of waiting that are printed while a query is planned
 _PHASE_STYLES = {
     QueryPhase.SERVING: "green",
     QueryPhase.INFEASIBLE: "yellow",
@@ -63,9 +63,11 @@ def plans_table(
     shown = [plan for i, plan in enumerate(plans) if most is None or i < most or plan.id == chosen]
     rows = (row for plan in shown for row in _plan_rows(plan, names[plan.id]))
     made = table(title, "plan", "accuracy", "latency", "cost", "SLOs", right=[3], rows=rows)
-    told = plans if most is None else [plan for plan in plans if plan.id == chosen] or plans[:1]
+    detailed = (
+        plans if most is None else [plan for plan in plans if plan.id == chosen] or plans[:1]
+    )
     details = Stacking.grid(padding=(0, 2), expand=False)
-    for plan in told:
+    for plan in detailed:
         details.add_row("", names[plan.id], formats.where(plan))
         details.add_row("", "", Text(formats.configuration(plan), style="dim"))
         for name, used in () if plan.calls is None else plan.calls.per_request.items():
@@ -111,14 +113,14 @@ def shortfall_text(shortfall: ShortfallView) -> RenderableType:
     return Group(*named, shortfall.sentence, *nearest)
 
 
-def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
+def explanation_parts(explanation: ExplanationView) -> Iterator[RenderableType]:
     """Yield why a plan is what it is: its operators, and what was ruled out."""
-    plan = found.plan
+    plan, ruled_out = explanation.plan, explanation.ruled_out
     yield (
         f"{plan.id}: {formats.where(plan)}, {formats.cost(plan)}, "
         f"{formats.latency(plan.latency_s)}"
     )
-    yield f"planned by {formats.planned_by(found.planning)}"
+    yield f"planned by {formats.planned_by(explanation.planning)}"
     operators = (
         (
             part.operator,
@@ -129,30 +131,32 @@ def explanation_parts(found: ExplanationView) -> Iterator[RenderableType]:
             formats.dollars(part.cost_usd_per_hour),
             " ".join(f"{knob}={value}" for knob, value in part.knobs.items()),
         )
-        for part in found.operators
+        for part in explanation.operators
     )
     columns = ("operator", "tier", "share", "takes", "data arrives in", "costs", "knobs")
     yield table("Operators", *columns, right=[2, 3, 4, 5], rows=operators)
-    if found.alternatives:
+    if explanation.alternatives:
         rows: Iterable[Cells] = (
             (other.operator, other.tier, "yes" if other.possible else "no", other.because)
-            for other in found.alternatives
+            for other in explanation.alternatives
         )
         yield table("Elsewhere", "operator", "tier", "possible", "because", rows=rows)
-    if found.ruled_out:
-        rows = ((each.by, str(each.configurations), each.nearest) for each in found.ruled_out)
+    if ruled_out:
+        rows = (
+            (each.by, str(each.configurations), each.nearest) for each in explanation.ruled_out
+        )
         yield table("Ruled out", "by", "configurations", "nearest", right=[1], rows=rows)
 
 
-def what_if_parts(found: WhatIfView) -> Iterator[RenderableType]:
+def what_if_parts(what_if: WhatIfView) -> Iterator[RenderableType]:
     """Yield what a change of circumstances would do."""
-    yield found.words
-    if found.break_even is not None:
-        yield found.break_even.words
-    if found.after:
-        yield plans_table(found.after, title="Plans as they would be", most=5)
-    if found.shortfall is not None:
-        yield shortfall_text(found.shortfall)
+    yield what_if.words
+    if what_if.break_even is not None:
+        yield what_if.break_even.words
+    if what_if.after:
+        yield plans_table(what_if.after, title="Plans as they would be", most=5)
+    if what_if.shortfall is not None:
+        yield shortfall_text(what_if.shortfall)
 
 
 def queries_table(
@@ -201,7 +205,7 @@ def _phase_text(phase: QueryPhase) -> Text:
 def query_text(query: QueryView) -> RenderableType:
     """Return everything about one query."""
     request, search = query.request, query.search
-    told: list[tuple[str, RenderableType | None]] = [
+    entries: list[tuple[str, RenderableType | None]] = [
         ("phase", _phase_text(query.phase)),
         ("pipeline", request.pipeline),
         ("objectives", formats.objectives(request)),
@@ -218,7 +222,7 @@ def query_text(query: QueryView) -> RenderableType:
         ("searched on", None if search is None else _search_words(search)),
         *(("displaced", line) for line in displaced_lines(query.displaced)),
     ]
-    rows = ((name, value) for name, value in told if value)
+    rows = ((name, value) for name, value in entries if value)
     made = table(f"Query {query.id}", "", "", rows=rows)
     made.show_header = False
     parts: list[RenderableType] = [made]
@@ -232,14 +236,14 @@ def query_text(query: QueryView) -> RenderableType:
     return Group(*parts)
 
 
-class BestSeen:
-    """The best plan that whoever follows a search was told last: it may not hold out."""
+class BestPlan:
+    """The best plan of the latest line on a search: it may not hold out."""
 
     def __init__(self) -> None:
         self.words = ""
 
     def note(self, progress: ProgressView) -> str:
-        """Return the best plan in words; one that no longer holds is not told as never found."""
+        """Return the best plan in words; for one that no longer holds, what it was."""
         if (plan := progress.best) is not None:
             accuracy = f"{formats.fraction(plan.accuracy.value)}{plan.accuracy.over}"
             latency = formats.seconds(plan.latency_s.value)
@@ -250,11 +254,11 @@ class BestSeen:
         return "none feasible yet"
 
 
-def progress_line(query: QueryView, seen: BestSeen | None = None) -> str:
+def progress_line(query: QueryView, best: BestPlan | None = None) -> str:
     """Return phase, spend, time left and the best plan so far in one line."""
     if query.progress is None:
         return query.phase.value
-    words = progress_words(query.progress, seen)
+    words = progress_words(query.progress, best)
     return words if query.phase is QueryPhase.PLANNING else f"{query.phase.value}: {words}"
 
 
@@ -268,17 +272,17 @@ def _search_words(search: SearchView) -> str:
     return f"{words}; {progress_words(search.progress)}"
 
 
-def progress_words(progress: ProgressView, seen: BestSeen | None = None) -> str:
-    """Return how far planning is in one line; `seen` by somebody who had lines before."""
+def progress_words(progress: ProgressView, best: BestPlan | None = None) -> str:
+    """Return how far planning is in one line; `best` of the lines before."""
     left_s = formats.left_s(progress)
-    best = (seen or BestSeen()).note(progress)
+    words = (best or BestPlan()).note(progress)
     left = "" if left_s is None else f", {left_s:.1f} s left"
     spent = f"{progress.measured} measured, {progress.spent_s:.1f} s spent"
     each = [
-        (what, waited_s) for what, waited_s in progress.waited.items() if waited_s >= _TELLING_S
+        (what, waited_s) for what, waited_s in progress.waited.items() if waited_s >= _LEAST_WAIT_S
     ]
     waited = "".join(f", {waited_s:.1f} s waited for {what}" for what, waited_s in each)
-    return f"{progress.phase}, {spent}{waited}{left}, best {best}"
+    return f"{progress.phase}, {spent}{waited}{left}, best {words}"
 
 
 def machines_of(tier: TierView | TierUse) -> str:
@@ -303,7 +307,7 @@ def schedule_table(
                 called.get(each.query_id, each.query_id),
                 each.plan_id,
                 formats.slices(each),
-                formats.lately(each.lately),
+                formats.last_minute(each.lately),
             )
             for each in schedule.assignments
         )
@@ -351,10 +355,17 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
     )
     columns = ("tier", "operators", "process", "share", "enforced by")
     made = table(f"Deployment ({deployment.phase})", *columns, right=[2, 3], rows=rows)
-    seen = deployment.observed
-    told = {"mean": seen.mean_s, "p50": seen.p50_s, "p90": seen.p90_s, "p99": seen.p99_s}
-    figures = ", ".join(f"{n} {formats.seconds(s)}" for n, s in told.items() if s is not None)
-    counts = f"  Requests: {seen.count} answered, {seen.failed} failed"
+    requests = deployment.observed
+    latencies = {
+        "mean": requests.mean_s,
+        "p50": requests.p50_s,
+        "p90": requests.p90_s,
+        "p99": requests.p99_s,
+    }
+    figures = ", ".join(
+        f"{name} {formats.seconds(s)}" for name, s in latencies.items() if s is not None
+    )
+    counts = f"  Requests: {requests.count} answered, {requests.failed} failed"
     lines = [f"{counts}; latency {figures}." if figures else f"{counts}."]
     shorter = (
         0,
@@ -370,8 +381,8 @@ def deployment_table(deployment: DeploymentView) -> RenderableType:
         for each in deployment.instances
         if each.restarts
     ]
-    if (found := deployment.objectives) is not None:
-        lines.append(f"  Objectives {found.state}: {found.sentence}.")
+    if (objectives := deployment.objectives) is not None:
+        lines.append(f"  Objectives {objectives.state}: {objectives.sentence}.")
     return Group(made, *lines)
 
 

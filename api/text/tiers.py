@@ -74,16 +74,16 @@ def _factor(tier: TierView | MachineTypeView | Tier) -> str:
 
 
 def _speeds(name: str, tier: Tier) -> Iterator[Cells]:
-    found = tier.calibration
-    if found is None:
+    calibration = tier.calibration
+    if calibration is None:
         yield name, "", _factor(tier), "not measured"
         return
     call_ms = 1000 * (tier.call_s or tier.call_delay_s)
-    kept = "" if tier.call_s else ", whatever the share"
-    told = f"a call {call_ms:.2g} ms{kept if call_ms else ''}"
-    if found.within > 1:
-        told = f"{told}; requests within {found.within:.2f}x of predicted"
-    yield name, "(tier)", _factor(tier), told
-    for name, speed in found.speeds.items():
+    extent = "" if tier.call_s else ", whatever the share"
+    figures = f"a call {call_ms:.2g} ms{extent if call_ms else ''}"
+    if calibration.within > 1:
+        figures = f"{figures}; requests within {calibration.within:.2f}x of predicted"
+    yield name, "(tier)", _factor(tier), figures
+    for name, speed in calibration.speeds.items():
         spread = f"{speed.low:.3g}-{speed.high:.3g} in {speed.repetitions}"
-        yield "", name, f"{speed.factor:.3g}x", spread, f"{found.share:g}", found.date
+        yield "", name, f"{speed.factor:.3g}x", spread, f"{calibration.share:g}", calibration.date

@@ -57,7 +57,7 @@ class Cgroup:
         (self.folder / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def remove(self) -> bool:
-        """Remove it; give False while a process is still inside."""
+        """Remove it; return False while a process is still inside."""
         try:
             self.folder.rmdir()
         except OSError as error:
@@ -82,9 +82,9 @@ class Cgroups:
         return Cgroup(folder, self.version)
 
     def sweep(self) -> tuple[Path, ...]:
-        """Remove what dead processes left behind, and give it."""
-        found = [folder for folder in self.parent.glob(f"{_PREFIX}-*-*-*") if _is_orphan(folder)]
-        return tuple(folder for folder in found if Cgroup(folder, self.version).remove())
+        """Remove and return what dead processes left behind."""
+        orphans = [folder for folder in self.parent.glob(f"{_PREFIX}-*-*-*") if _is_orphan(folder)]
+        return tuple(folder for folder in orphans if Cgroup(folder, self.version).remove())
 
 
 def available(

@@ -59,7 +59,7 @@ class WorkerLogs:
         return log
 
     def close(self, log: Path) -> None:
-        """Say that nobody writes to a log any more."""
+        """Record that nobody writes to a log any more."""
         self._open.discard(log)
 
     async def bound(self, log: Path) -> None:
@@ -82,12 +82,12 @@ class WorkerLogs:
 
     def _make_room(self) -> None:
         """Remove the oldest logs of workers that ended, while all together are too large."""
-        found = []
+        logs = []
         for log in self.folder.glob("*.log*"):
             with contextlib.suppress(OSError):  # another keeper removes some, too
-                found.append((log.stat().st_mtime, log.stat().st_size, log))
-        total = sum(size for _, size, _ in found)
-        for _, size, log in sorted(found):
+                logs.append((log.stat().st_mtime, log.stat().st_size, log))
+        total = sum(size for _, size, _ in logs)
+        for _, size, log in sorted(logs):
             if total <= self.all_bytes:
                 return
             if log.with_suffix("") not in self._open and log not in self._open:
@@ -148,7 +148,7 @@ class LocalInstance(RunningInstance):
             await asyncio.gather(exited, unfit, return_exceptions=True)
 
     async def _unfit(self) -> str:
-        """Wait until it has to be replaced although its process goes on, and say why."""
+        """Wait until it has to be replaced although its process goes on; return the reason."""
         client = self.client()
         try:
             gone, silent = 0, 0
@@ -265,8 +265,8 @@ class LocalLauncher:
         """Return the address that the worker writes, once it is healthy."""
         try:
             async with asyncio.timeout(self.start_timeout_s):
-                said = b"" if process.stdout is None else await process.stdout.readline()
-                address = str(json.loads(said)["address"])
+                line = b"" if process.stdout is None else await process.stdout.readline()
+                address = str(json.loads(line)["address"])
                 while not await answers(address, None, timeout_s=1.0):
                     await asyncio.sleep(_POLL_S)
                 return address

@@ -162,27 +162,21 @@ async def calibrated(
     expected, taken = np.array(profiled) * stretch, np.array(served)
     classes = np.array(graph.classes)
     factor = tier.speed_factor if tier.emulated else _factor(expected, taken)
-    found = tier.calibrated(
-        Calibration(
-            date=datetime.fromtimestamp(clock.timestamp(), UTC).date().isoformat(),
-            share=settings.share,
-            tier_factor=factor,
-            speeds={
-                name: _speed(expected[:, :, classes == name], taken[:, :, classes == name])
-                for name in dict.fromkeys(graph.classes)
-            },
-            within=off_by(
-                expected,
-                taken,
-                classes,
-                len(workload.configurations),
-                waited_s=np.quantile(waited, _QUIET, axis=0),
-            ),
-        )
+    waits_s = np.quantile(waited, _QUIET, axis=0)
+    calibration = Calibration(
+        date=datetime.fromtimestamp(clock.timestamp(), UTC).date().isoformat(),
+        share=settings.share,
+        tier_factor=factor,
+        speeds={
+            name: _speed(expected[:, :, classes == name], taken[:, :, classes == name])
+            for name in dict.fromkeys(graph.classes)
+        },
+        within=off_by(expected, taken, classes, len(workload.configurations), waited_s=waits_s),
     )
+    measured = tier.calibrated(calibration)
     if instance.enforcement in _WAITING:
-        return _waited(found, calls.waited_s)
-    return _called(found, calls.cpu_s * factor, workload)
+        return _delayed(measured, calls.waited_s)
+    return _charged(measured, calls.cpu_s * factor, workload)
 
 
 async def all_calibrated(
@@ -201,35 +195,28 @@ async def all_calibrated(
     measurement does for their tiers, and how long an emulated one waits besides is known. Else
     each has a machine of its own, and is measured there.
     """
-    found = {name: pool for tier in tiers for name, pool in tier.pools.items() if pool.machines}
+    pools = {name: pool for tier in tiers for name, pool in tier.pools.items() if pool.machines}
     types = {f"{tier.name}/{each.name}": each.name for tier in tiers for each in tier.types}
-    here = [name for name in found if one_computer and name not in launcher.addresses]
+    here = [name for name in pools if one_computer and name not in launcher.addresses]
     if here:
-        computer = replace(
-            found[here[0]],
-            emulated=False,
-            calibration=None,
-            call_s=0.0,
-            call_s_per_byte=0.0,
-            call_delay_s=0.0,
-        )
+        computer = _delayed(replace(pools[here[0]], emulated=False, calibration=None), 0.0)
         measured = await calibrated(computer, workload, launcher, clock, settings)
-        found |= {name: _on_this_computer(found[name], measured, workload) for name in here}
-    for name in [name for name in found if name not in here]:
+        pools |= {name: _on_this_computer(pools[name], measured, workload) for name in here}
+    for name in [name for name in pools if name not in here]:
         # A worker of a type goes by its tier, as its instances do.
-        known = {found[name].name: launcher.addresses[name]} if name in launcher.addresses else {}
+        known = {pools[name].name: launcher.addresses[name]} if name in launcher.addresses else {}
         its = replace(launcher, addresses=known)
-        found[name] = await calibrated(
-            found[name], workload, its, clock, settings, machine_type=types.get(name)
+        pools[name] = await calibrated(
+            pools[name], workload, its, clock, settings, machine_type=types.get(name)
         )
-    return [_changed(tier, found) for tier in tiers]
+    return [_with_pools(tier, pools) for tier in tiers]
 
 
-def _changed(tier: Tier, found: Mapping[str, Tier]) -> Tier:
-    """Return the tier with what was found of its pools; a call costs what it does at most."""
-    pools = [found[name] for name in tier.pools if name in found] or [tier]
+def _with_pools(tier: Tier, measured: Mapping[str, Tier]) -> Tier:
+    """Return the tier with its pools as measured; a call costs what it does at most."""
+    pools = [measured[name] for name in tier.pools if name in measured] or [tier]
     return replace(
-        tier.changed(lambda name, pool: found.get(name, pool)),
+        tier.changed(lambda name, pool: measured.get(name, pool)),
         call_s=max(pool.call_s for pool in pools),
         call_s_per_byte=max(pool.call_s_per_byte for pool in pools),
         call_delay_s=max(pool.call_delay_s for pool in pools),
@@ -243,34 +230,30 @@ def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
         return tier
     if tier.emulated:
         waiting = replace(own, tier_factor=1.0).at(emulated_speed(tier))
-        found = tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
+        measured = tier.calibrated(replace(waiting, tier_factor=tier.speed_factor))
     else:
-        found = tier.calibrated(own)
+        measured = tier.calibrated(own)
     if computer.call_delay_s:
-        return _waited(found, computer.call_delay_s)
+        return _delayed(measured, computer.call_delay_s)
     # Waiting stretches operators, and no calls.
-    return _called(found, computer.call_s * found.speed_factor / computer.speed_factor, workload)
+    call_s = computer.call_s * measured.speed_factor / computer.speed_factor
+    return _charged(measured, call_s, workload)
 
 
-def _called(tier: Tier, call_s: float, workload: Workload) -> Tier:
+def _charged(tier: Tier, call_s: float, workload: Workload) -> Tier:
     """Return the tier whose calls take so long on the reference machine, bytes included.
 
     As it is where operators take batches: what they take is not told apart from calls.
     """
     if any(operator.run_batch for operator in workload.pipeline.operators):
         return tier
-    return replace(tier, call_s=max(call_s - _charged_s(tier, workload), 0.0))
-
-
-def _waited(tier: Tier, waited_s: float) -> Tier:
-    """Return the tier whose calls take so long whatever the share, their bytes included."""
-    return replace(tier, call_s=0.0, call_s_per_byte=0.0, call_delay_s=waited_s)
-
-
-def _charged_s(tier: Tier, workload: Workload) -> float:
-    """Return what an input is charged for its bytes."""
     mean_bytes = float(np.mean([payload_bytes(each) for each in workload.inputs]))
-    return tier.call_s_per_byte * mean_bytes
+    return replace(tier, call_s=max(call_s - tier.call_s_per_byte * mean_bytes, 0.0))
+
+
+def _delayed(tier: Tier, delay_s: float) -> Tier:
+    """Return the tier whose calls take so long whatever the share, their bytes included."""
+    return replace(tier, call_s=0.0, call_s_per_byte=0.0, call_delay_s=delay_s)
 
 
 def _speed(expected: FloatArray, served: FloatArray) -> ClassSpeed:  # (R, S, O) each
@@ -318,22 +301,22 @@ async def _profile(
     Return the seconds of operators, and those of them in which they waited.
     """
     rows = []
-    for configuration, given in workload.samples:
+    for configuration, sample in workload.samples:
         await asyncio.sleep(pause_s)  # schedulers of busy machines are kinder to who has slept
-        _run(workload.pipeline, given, configuration, executor)
-        rows.append(_run(workload.pipeline, given, configuration, executor))
+        _run(workload.pipeline, sample, configuration, executor)
+        rows.append(_run(workload.pipeline, sample, configuration, executor))
     seconds, waited_s = np.moveaxis(np.array(rows), -1, 0)
     return seconds, waited_s
 
 
 def _run(
-    pipeline: Pipeline, given: Payload, configuration: Configuration, executor: Executor
+    pipeline: Pipeline, sample: Payload, configuration: Configuration, executor: Executor
 ) -> list[tuple[float, float]]:
     """Return the seconds of every operator, and those of them in which it waited."""
     outputs: dict[str, Payload] = {}
     seconds = []
     for name, operator in pipeline.by_name.items():
-        inputs = inputs_of(pipeline.graph, name, given, outputs)
+        inputs = inputs_of(pipeline.graph, name, sample, outputs)
         done = executor.run(operator, inputs, configuration)
         if isinstance(done, FailedRun):
             raise OperatorFailed(name, done.cause)
@@ -382,12 +365,12 @@ async def _serve(
     *,
     warm_up: bool = False,
 ) -> tuple[FloatArray, FloatArray]:  # (S, O) each
-    """Send every sample as a request, with pauses; give what operators computed and waited."""
+    """Send every sample as a request; return what operators computed and waited, in seconds."""
     computed_s, waited_s = [], []
     names = tuple(workload.pipeline.by_name)
-    for configuration, given in workload.samples:
+    for configuration, sample in workload.samples:
         await asyncio.sleep(pause_s)
-        inputs, since = {INPUT: encode(given)}, calls.clock.now()
+        inputs, since = {INPUT: encode(sample)}, calls.clock.now()
         reply = await client.run(
             names,
             inputs,

@@ -1,4 +1,4 @@
-"""Calls of operators in worker processes: a worker asks the process that started it for leave.
+"""Calls of operators in worker processes: a worker asks the process that started it for a permit.
 
 Limits and money are shared by all that call, so they live with whoever started the workers. The
 messages go through the pipe of requests and answers, between those two:
@@ -10,7 +10,7 @@ messages go through the pipe of requests and answers, between those two:
 
 Anything else is no message: KeyError.
 
-The one rule: what was given leave is settled, with the most that it may have used where the worker
+The one rule: every permit is settled, with the most that it may have used where the worker
 ends before it tells.
 """
 
@@ -22,10 +22,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from circinus.pipelines.clock import Clock
+from circinus.deploy.profiling.channel import Channel
+from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import Stopped
 from circinus.pipelines.execution.calling import EndpointCaller, Permit, PermitGate
-from circinus.pipelines.model.endpoints import NOTHING_USED, CallPrice, Endpoint, RateLimits, Usage
+from circinus.pipelines.model.endpoints import NOTHING_USED, Endpoint, Usage
 from circinus.pipelines.model.payload import Payload, decode, encode
 
 _SLACK_S = 5.0  # a worker gives up a call by itself first: then it is no worker's end
@@ -33,7 +34,7 @@ _SLACK_S = 5.0  # a worker gives up a call by itself first: then it is no worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallingSide:
-    """What operators may call, and who gives leave."""
+    """What operators may call, and who gives permits."""
 
     endpoints: Mapping[str, Endpoint]  # by name
     gate: PermitGate
@@ -49,26 +50,14 @@ class CallingSide:
         return [cast("Payload", asdict(endpoint)) for endpoint in self.endpoints.values()]
 
 
-def endpoints_of(document: Sequence[Mapping[str, Any]]) -> dict[str, Endpoint]:
-    """Return the endpoints of a `CallingSide.document`, by name."""
-    found = {}
-    for told in document:
-        price, limits = CallPrice(**told["price"]), RateLimits(**told["limits"])
-        found[told["name"]] = Endpoint(**{**told, "price": price, "limits": limits})
-    return found
-
-
-def asking_caller(
-    gate: PermitGate,
-    endpoints: Mapping[str, Endpoint],
-    clock: Clock,
-    longest_s: float,
+def caller_of(
+    channel: Channel, endpoints: Mapping[str, Endpoint], longest_s: float
 ) -> EndpointCaller:
     """Return what makes the calls of a worker process; one attempt takes `longest_s` at most."""
     return EndpointCaller(
         endpoints=endpoints,
-        gate=gate,
-        clock=clock,
+        gate=AskingGate(channel.send, channel.receive),
+        clock=SystemClock(),
         rng=np.random.Generator(np.random.PCG64()),  # of waits: no two workers shall wait alike
         longest_s=longest_s,
     )
@@ -84,10 +73,10 @@ class AskingGate:
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
         """See `PermitGate`; Stopped whatever the reason is: whoever started it knows that."""
         self.send(encode({"ask": "admit", "operator": operator, "most": _listed(most)}))
-        told = cast("dict[str, str]", decode(self.receive()))
-        if "stopped" in told:
-            raise Stopped(told["stopped"])
-        return Permit(operator=operator, most=most, ticket=told["ticket"])
+        reply = cast("dict[str, str]", decode(self.receive()))
+        if "stopped" in reply:
+            raise Stopped(reply["stopped"])
+        return Permit(operator=operator, most=most, ticket=reply["ticket"])
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
         """See `PermitGate`."""
@@ -96,14 +85,14 @@ class AskingGate:
 
 @dataclass(slots=True)
 class Answered:
-    """The other side of one run: leave is asked of a gate, by the thread that waits for the run.
+    """The other side of one run: the thread that waits for the run asks a gate for permits.
 
     A worker makes one attempt at a time.
     """
 
     gate: PermitGate
     clock: Clock
-    timeout_s: float  # of an attempt; waiting for leave is none of it
+    timeout_s: float  # of an attempt; waiting for a permit is none of it
     longest_wait_s: float  # between two attempts
     used: Usage = NOTHING_USED  # by attempts that are over
     waited_s: float = 0.0  # for leave
@@ -114,17 +103,17 @@ class Answered:
     def __post_init__(self) -> None:
         self.limit_s = self.timeout_s
 
-    def answer(self, asked: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
+    def answer(self, message: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         """Answer one message; raises what the gate raised, once the worker has heard of it."""
-        if asked["ask"] == "admit":
-            self._admit(asked, send)
-        elif asked["ask"] == "settle":
-            self._settle(_usages(asked["used"]))
+        if message["ask"] == "admit":
+            self._admit(message, send)
+        elif message["ask"] == "settle":
+            self._settle(_usages(message["used"]))
             self.limit_s = self.longest_wait_s + self.timeout_s
-        elif asked["ask"] == "stopped" and self._refusal is not None:
+        elif message["ask"] == "stopped" and self._refusal is not None:
             raise self._refusal
         else:
-            raise KeyError(asked["ask"])
+            raise KeyError(message["ask"])
 
     def lost(self) -> Usage:
         """Settle what was under way when the worker ended; give what the whole run used."""
@@ -132,10 +121,10 @@ class Answered:
             self._settle({name: most.finite for name, most in self._open.most.items()})
         return self.used
 
-    def _admit(self, asked: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
+    def _admit(self, message: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         began = self.clock.now()
         try:
-            permit = self.gate.admit(asked["operator"], _usages(asked["most"]))
+            permit = self.gate.admit(message["operator"], _usages(message["most"]))
             self.waited_s += self.clock.now() - began
         except Stopped as refusal:
             self._refusal = refusal

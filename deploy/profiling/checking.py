@@ -6,23 +6,19 @@ must not. What the check refuses is InvalidInput; that it could not be made is t
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from multiprocessing import get_context
-from typing import Any, cast
+from typing import Any
 
-from circinus.deploy.profiling.channel import Channel, Garbled
-from circinus.deploy.profiling.reaper import kill_group
-from circinus.deploy.profiling.warm import STARTER, WarmProcess
-from circinus.deploy.workers.process import without_secrets
-from circinus.pipelines.errors import InvalidInput, OperatorFailed, Violation
+from circinus.deploy.profiling.channel import Channel
+from circinus.deploy.profiling.isolated import ChildFailed, Forker, run_isolated
+from circinus.deploy.profiling.warm import STARTER
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, Stopped, Violation
 from circinus.pipelines.execution.connections import runs_operators_alone
 from circinus.pipelines.execution.pipeline import Checked, Pipeline
 from circinus.pipelines.io.datasets import Example
 from circinus.pipelines.model.configuration import ConfigurationSpace
-from circinus.pipelines.model.payload import Payload, decode, encode
+from circinus.pipelines.model.payload import Payload, encode
 from circinus.pipelines.registry import load_pipeline
 from circinus.pipelines.user_code import copies_ended
 
@@ -30,10 +26,7 @@ CHECK_S = 30.0
 """Seconds after which a check is given up."""
 CHECKED_INPUTS = 3
 """Of the data, the first ones."""
-_POLL_S = 0.1
-_END_S = 5.0
 _RUNS = "must run through the pipeline ({})"
-_NOTHING = Checked()
 
 
 def checked(
@@ -48,18 +41,22 @@ def checked(
 
     The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
     and a copy of this one checks it. InvalidInput where it would come out wrong; `cancelled` is
-    asked while waiting, and ends it.
+    polled while waiting, and ends it.
     """
     if pipeline.remarks is None:
         return Checked()
-    inputs = [example.input for example in examples[:CHECKED_INPUTS]]
-    polls = round(timeout_s / _POLL_S)
+    request: dict[str, Payload] = {"inputs": [each.input for each in examples[:CHECKED_INPUTS]]}
     try:
-        if not reference:
-            return _answered_by_a_copy(pipeline, inputs, polls, cancelled)
-        return _answered({"reference": reference, "inputs": inputs}, polls, cancelled)
-    except _Ended as ended:
-        return Checked((f"not checked: {ended}",))
+        if reference:
+            return _answered({"reference": reference, **request}, timeout_s, cancelled)
+
+        def serve(channel: Channel) -> None:
+            channel.send(encode(_answer(pipeline, request)))
+
+        with Forker() as forker:
+            return _read(run_isolated(forker.start(serve), timeout_s, cancelled))
+    except (ChildFailed, Stopped, TimeoutError) as error:
+        return Checked((f"not checked: {error}",))
 
 
 def tried(
@@ -67,133 +64,74 @@ def tried(
 ) -> tuple[str, ...]:
     """Return the same, having run the first example as well; InvalidInput if it fails.
 
-    A pipeline that has to be prepared first, or calls endpoints, is not run, which is told.
+    A pipeline that has to be prepared first, or calls endpoints, is not run: a remark says so.
     """
-    if pipeline.prepare is not None:
-        told = checked(reference, pipeline, examples, timeout_s=timeout_s)
-        return ("no example was run: the pipeline has to be prepared first", *told.remarks)
     first = ConfigurationSpace(pipeline.graph).configuration(0)
     paid = [one.name for one in pipeline.operators if one.spec.called(first.of(one.name))]
-    if paid:
-        told = checked(reference, pipeline, examples, timeout_s=timeout_s)
-        return (f"no example was run: {', '.join(paid)} would be paid for", *told.remarks)
+    if pipeline.prepare is not None or paid:
+        reason = (
+            "the pipeline has to be prepared first"
+            if pipeline.prepare is not None
+            else f"{', '.join(paid)} would be paid for"
+        )
+        remarks = checked(reference, pipeline, examples, timeout_s=timeout_s).remarks
+        return (f"no example was run: {reason}", *remarks)
     inputs = [example.input for example in examples[:CHECKED_INPUTS]]
-    asked: dict[str, Payload] = {"reference": reference, "inputs": inputs}
-    asked["expected"] = [examples[0].expected]
+    request: dict[str, Payload] = {"reference": reference, "inputs": inputs}
+    request["expected"] = [examples[0].expected]
     try:
-        return _answered(asked, round(timeout_s / _POLL_S), lambda: False).remarks
-    except _Ended as ended:
-        raise InvalidInput.of("the first example", _RUNS.format(ended), inputs[0]) from ended
+        return _answered(request, timeout_s).remarks
+    except TimeoutError as error:
+        return (f"not checked: {error}",)
+    except ChildFailed as error:
+        raise InvalidInput.of("the first example", _RUNS.format(error), inputs[0]) from error
 
 
-class _Ended(Exception):
-    """The process ended before it answered."""
-
-
-def _answered(asked: Mapping[str, Payload], polls: int, cancelled: Callable[[], bool]) -> Checked:
+def _answered(
+    request: Mapping[str, Payload],
+    timeout_s: float,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Checked:
     with STARTER.used():
-        process, channel = _started(asked)
-        return _awaited(channel, process.pid, process.wait, polls, cancelled)
+        child = STARTER.start(__name__, request, output=subprocess.DEVNULL)
+        return _read(run_isolated(child, timeout_s, cancelled))
 
 
-def _started(asked: Mapping[str, Payload]) -> tuple[WarmProcess, Channel]:
+def _read(answer: dict[str, Any]) -> Checked:
     try:
-        return STARTER.start(__name__, asked, output=subprocess.DEVNULL)
-    except OSError as error:
-        raise _Ended(str(error)) from error
+        violations = [Violation(*violation) for violation in answer["violations"]]
+        checked = Checked(tuple(answer["remarks"]), tuple(answer["draws"]))
+    except (LookupError, TypeError) as error:
+        raise ChildFailed(f"its process gave no answer ({error})") from error
+    if violations:
+        raise InvalidInput(violations)
+    return checked
 
 
-def _answered_by_a_copy(
-    pipeline: Pipeline, inputs: list[Payload], polls: int, cancelled: Callable[[], bool]
-) -> Checked:
-    ours, theirs = Channel.pair()
-
-    def serve() -> None:
-        os.setpgid(0, 0)
-        with without_secrets():
-            Channel(theirs).send(encode(_answer(pipeline, {"inputs": inputs})))
-
-    process = get_context("fork").Process(target=serve, daemon=True)
-    process.start()
-    theirs.close()
-
-    def wait(timeout_s: float | None = None) -> int | None:
-        process.join(timeout_s)
-        return process.exitcode
-
-    return _awaited(ours, process.pid or 0, wait, polls, cancelled)
-
-
-def _awaited(
-    channel: Channel,
-    process: int,  # its id; it is ended
-    wait: Callable[[float | None], int | None],  # at most so many seconds, for its exit code
-    polls: int,
-    cancelled: Callable[[], bool],
-) -> Checked:
-    def ended() -> bool:
-        return wait(0.0) is not None
-
+def serve(channel: Channel, request: dict[str, Any]) -> None:
+    """Answer a request of `_answered`, see `warm`."""
     try:
-        answer = _polled(channel, ended, polls, cancelled)
-    except (EOFError, OSError) as error:
-        raise _Ended(f"its process ended with exit code {wait(_END_S)}") from error
-    except (Garbled, InvalidInput, LookupError, TypeError) as error:
-        raise _Ended(f"its process gave no answer ({error})") from error
-    finally:
-        kill_group(process)  # the programs that it called, too
-        wait(_END_S)
-        channel.close()
-    if answer.violations:
-        raise InvalidInput(answer.violations)
-    return answer.shown
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    violations: Sequence[Violation] = ()
-    shown: Checked = _NOTHING
-
-
-def _polled(
-    channel: Channel, ended: Callable[[], bool], polls: int, cancelled: Callable[[], bool]
-) -> _Answer:
-    for _ in range(polls):
-        try:
-            answer = cast("dict[str, Any]", decode(channel.receive(_POLL_S, ended)))
-        except TimeoutError:
-            if cancelled():
-                return _Answer(shown=Checked(("not checked: cancelled",)))
-            continue
-        shown = Checked(tuple(answer["remarks"]), tuple(answer["draws"]))
-        return _Answer([Violation(*violation) for violation in answer["violations"]], shown)
-    late = f"not checked: it took longer than {polls * _POLL_S:g} s"
-    return _Answer(shown=Checked((late,)))
-
-
-def _checked_here(asked: dict[str, Any]) -> dict[str, Payload]:
-    """Return the answer to what `_answered` asks."""
-    try:
-        pipeline = load_pipeline(asked["reference"], allow_import=True)
+        pipeline = load_pipeline(request["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
-        told = f"not checked: a fresh process cannot load it ({error})"
-        return {"violations": [], "remarks": [told], "draws": []}
-    return _answer(pipeline, asked)
+        remark = f"not checked: a fresh process cannot load it ({error})"
+        channel.send(encode({"violations": [], "remarks": [remark], "draws": []}))
+    else:
+        channel.send(encode(_answer(pipeline, request)))
 
 
-def _answer(pipeline: Pipeline, asked: Mapping[str, Any]) -> dict[str, Payload]:
-    shown = Checked()
+def _answer(pipeline: Pipeline, request: Mapping[str, Any]) -> dict[str, Payload]:
+    result = Checked()
     runs_operators_alone()
     try:
         if pipeline.remarks is not None:
             with copies_ended():
-                shown = pipeline.remarks(asked["inputs"])
-        for expected in asked.get("expected", ()):
-            _run_one(pipeline, asked["inputs"][0], expected)
+                result = pipeline.remarks(request["inputs"])
+        for expected in request.get("expected", ()):
+            _run_one(pipeline, request["inputs"][0], expected)
     except InvalidInput as error:
         violations: list[Payload] = [[one.field, one.rule, one.value] for one in error.violations]
         return {"violations": violations, "remarks": [], "draws": []}
-    return {"violations": [], "remarks": list(shown.remarks), "draws": list(shown.draws)}
+    return {"violations": [], "remarks": list(result.remarks), "draws": list(result.draws)}
 
 
 def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
@@ -205,8 +143,3 @@ def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:
             pipeline.score_of(output, expected, item)
     except OperatorFailed as error:
         raise InvalidInput.of("the first example", _RUNS.format(error), item) from error
-
-
-def serve(channel: Channel, asked: dict[str, Any]) -> None:
-    """Answer what `_answered` asks, see `warm`."""
-    channel.send(encode(_checked_here(asked)))

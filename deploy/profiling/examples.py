@@ -1,17 +1,12 @@
-"""Makes examples in a process of its own, one by one into a file.
+"""Examples that requests name: made once, in a process of their own, into files without a name.
 
-They are a pipeline author's code: it may be slow, large or hang, and whoever answers requests must
-not. The process keeps to the limits on memory and file that it is told, yields to whatever else
-runs, and ends with who started it.
+Making them runs a pipeline author's code, which may be slow, large or hang. Who wants an example
+waits for no other set, and not for the rest of its own. A set that nobody waits for is made on for
+a while, as whoever gave up may come again, but makes way for others.
 
-    arguments   what is wanted, as JSON, and the descriptor of the file
+    arguments   an `ExampleSet` as JSON, and the descriptor of the file
     output      a line for each example once it is in the file: `LENGTH HASH`, the hash that of its
                 input; then `.`, or a JSON object of what went wrong
-
-Examples that requests name: made once, apart, and kept in files without a name.
-
-Who asks for an example waits for no other set, and not for the rest of its own. A set that nobody
-waits for is made on for a while, as whoever gave up may come again, but makes way for others.
 """
 
 from __future__ import annotations
@@ -23,15 +18,16 @@ import os
 import sys
 import tempfile
 import weakref
-from asyncio.subprocess import Process
+from asyncio.subprocess import PIPE, Process
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from circinus.deploy.profiling.fresh_process import running
-from circinus.deploy.workers.process import limit_memory
+from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.workers.process import limit_memory, worker_environment
+from circinus.deploy.workers.watched import watched
 from circinus.pipelines import checks
 from circinus.pipelines.errors import (
     CircinusError,
@@ -47,6 +43,10 @@ from circinus.pipelines.model.payload import Payload, content_hash, decode, enco
 from circinus.pipelines.registry import load_pipeline
 from circinus.pipelines.user_code import copies_ended
 
+_PLACES = 4  # processes
+_LINE = 32  # sets that are made or wait for a place, beyond which nobody more is let wait
+_IDLE_S = 10.0  # that a set is made on when nobody waits for it
+_FULL_S = 2.0  # after which a client may ask again
 _YIELDS = 10
 _END = "."
 _LONGEST_LINE = 2**22
@@ -77,122 +77,6 @@ class ExampleSet:
             made: Iterable[Example] = one_by_one(self.count, self.seed)
             return made
         return making.examples(self.count, self.seed).examples
-
-
-def to_bytes(example: Example) -> bytes:
-    """Return an example as the file has it; InvalidInput if it is no payload."""
-    return encode([example.input, example.expected])
-
-
-def from_bytes(data: bytes) -> Example:
-    """Return the example again."""
-    both = decode(data)
-    if not isinstance(both, list):
-        raise InvalidInput.of("example", "must be an input and what is expected", both)
-    return Example(input=both[0], expected=both[1])
-
-
-async def making(
-    wanted: ExampleSet, file: int, limit_bytes: int
-) -> AsyncGenerator[tuple[int, str], None]:
-    """Yield length and hash of each example once it is in a file, given by its descriptor.
-
-    Whoever leaves early closes the iterator, which ends the process. InvalidInput as the pipeline
-    says, or if they have more bytes than allowed; OperatorFailed if making them fails.
-    """
-    told = json.dumps({**asdict(wanted), "limit_bytes": limit_bytes})
-    async with running(__name__, told, file=file, longest_line=_LONGEST_LINE) as process:
-        async for length, name in _told(process):
-            yield length, name
-
-
-async def _told(process: Process) -> AsyncIterator[tuple[int, str]]:
-    while process.stdout is not None:
-        line = (await process.stdout.readline()).decode().strip()
-        if line == _END:
-            return
-        if not line:
-            code = await process.wait()
-            raise OperatorFailed("examples", f"making them ended with exit code {code}")
-        if line.startswith("{"):
-            wrong = json.loads(line)
-            if violations := wrong["violations"]:
-                raise InvalidInput([Violation(*violation) for violation in violations])
-            raise OperatorFailed("examples", wrong["cause"])
-        try:
-            length, name = line.split()
-            yield int(length), name
-        except ValueError as error:
-            cause = f"making them wrote {line[:80]!r} in place of an example"
-            raise OperatorFailed("examples", cause) from error
-
-
-def _make(asked: dict[str, object], file: int, tell: Callable[[str], None]) -> None:
-    limit = int(str(asked.pop("limit_bytes")))
-    wanted = ExampleSet(**asked)  # type: ignore[arg-type]  # as `making` wrote it
-    written, rule = 0, f"must make at most {limit} bytes (CIRCINUS_EXAMPLES_LIMIT_BYTES)"
-
-    def pipeline(reference: str) -> Pipeline:
-        loaded = load_pipeline(reference, allow_import=True)
-        limit_memory(limit + _BESIDE_BYTES)
-        return loaded
-
-    try:
-        for example in _one_by_one(wanted.examples(pipeline)):
-            data = b"" if wanted.inputs_only else to_bytes(example)
-            written += len(data)
-            checks.require(written <= limit, "example.count", rule, wanted.count)
-            _write(file, data)
-            tell(f"{len(data)} {content_hash(example.input)}")
-    except MemoryError as error:
-        raise InvalidInput.of("example.count", rule, wanted.count) from error
-
-
-def _one_by_one(examples: Iterable[Example]) -> Iterator[Example]:
-    left = iter(examples)
-    while True:
-        with copies_ended():
-            example = next(left, None)
-        if example is None:
-            return
-        yield example
-
-
-def _write(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
-
-
-def _main(told: str, descriptor: str) -> None:
-    output = os.dup(1)
-    os.dup2(2, 1)  # what pipelines print goes with the log
-    os.nice(_YIELDS)
-
-    def tell(line: str) -> None:
-        _write(output, f"{line}\n".encode())
-
-    wrong: dict[str, Payload] | None = None
-    try:
-        _make(json.loads(told), int(descriptor), tell)
-    except InvalidInput as error:
-        wrong = {"violations": [[f.field, f.rule, f.value] for f in error.violations]}
-    except CircinusError as error:
-        wrong = {"violations": [], "cause": str(error)}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code: a border
-        wrong = {"violations": [], "cause": words_of(error)}
-    with contextlib.suppress(BrokenPipeError):
-        tell(_END if wrong is None else json.dumps(wrong))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
-
-
-_PLACES = 4  # processes
-_LINE = 32  # sets that are made or wait for a place, beyond which nobody more is let wait
-_IDLE_S = 10.0  # that a set is made on when nobody waits for it
-_FULL_S = 2.0  # after which a client may ask again
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -344,3 +228,148 @@ class ExampleFiles:
 async def _tell(made: _Made) -> None:
     async with made.changed:
         made.changed.notify_all()
+
+
+def to_bytes(example: Example) -> bytes:
+    """Return an example as the file has it; InvalidInput if it is no payload."""
+    return encode([example.input, example.expected])
+
+
+def from_bytes(data: bytes) -> Example:
+    """Return the example again."""
+    both = decode(data)
+    if not isinstance(both, list):
+        raise InvalidInput.of("example", "must be an input and what is expected", both)
+    return Example(input=both[0], expected=both[1])
+
+
+async def making(
+    wanted: ExampleSet, file: int, limit_bytes: int
+) -> AsyncGenerator[tuple[int, str], None]:
+    """Yield length and hash of each example once it is in a file, given by its descriptor.
+
+    Whoever leaves early closes the iterator, which ends the process. InvalidInput as the pipeline
+    says, or if they have more bytes than allowed; OperatorFailed if making them fails.
+    """
+    message = json.dumps({**asdict(wanted), "limit_bytes": limit_bytes})
+    async with _maker(message, file) as process:
+        async for length, name in _lines(process):
+            yield length, name
+
+
+@asynccontextmanager
+async def _maker(message: str, file: int) -> AsyncIterator[Process]:
+    """Open a process that makes examples; it ends with the block, as do programs that it calls."""
+    process = await asyncio.create_subprocess_exec(
+        *watched(__name__),
+        message,
+        str(file),
+        stdin=PIPE,
+        stdout=PIPE,
+        pass_fds=[file],
+        env=worker_environment(),
+        process_group=0,
+        limit=_LONGEST_LINE,
+    )
+    try:
+        yield process
+    finally:
+        kill_group(process.pid)
+        await _ended(process)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+async def _ended(process: Process) -> None:
+    """Wait for a process that was killed, also if cancelled meanwhile: else nobody does."""
+    ending, cancelled = asyncio.ensure_future(process.wait()), None
+    while not ending.done():
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _lines(process: Process) -> AsyncIterator[tuple[int, str]]:
+    while process.stdout is not None:
+        line = (await process.stdout.readline()).decode().strip()
+        if line == _END:
+            return
+        if not line:
+            code = await process.wait()
+            raise OperatorFailed("examples", f"making them ended with exit code {code}")
+        if line.startswith("{"):
+            wrong = json.loads(line)
+            if violations := wrong["violations"]:
+                raise InvalidInput([Violation(*violation) for violation in violations])
+            raise OperatorFailed("examples", wrong["cause"])
+        try:
+            length, name = line.split()
+            yield int(length), name
+        except ValueError as error:
+            cause = f"making them wrote {line[:80]!r} in place of an example"
+            raise OperatorFailed("examples", cause) from error
+
+
+def _make(request: dict[str, object], file: int, tell: Callable[[str], None]) -> None:
+    limit = int(str(request.pop("limit_bytes")))
+    wanted = ExampleSet(**request)  # type: ignore[arg-type]  # as `making` wrote it
+    written, rule = 0, f"must make at most {limit} bytes (CIRCINUS_EXAMPLES_LIMIT_BYTES)"
+
+    def pipeline(reference: str) -> Pipeline:
+        loaded = load_pipeline(reference, allow_import=True)
+        limit_memory(limit + _BESIDE_BYTES)
+        return loaded
+
+    try:
+        for example in _one_by_one(wanted.examples(pipeline)):
+            data = b"" if wanted.inputs_only else to_bytes(example)
+            written += len(data)
+            checks.require(written <= limit, "example.count", rule, wanted.count)
+            _write(file, data)
+            tell(f"{len(data)} {content_hash(example.input)}")
+    except MemoryError as error:
+        raise InvalidInput.of("example.count", rule, wanted.count) from error
+
+
+def _one_by_one(examples: Iterable[Example]) -> Iterator[Example]:
+    left = iter(examples)
+    while True:
+        with copies_ended():
+            example = next(left, None)
+        if example is None:
+            return
+        yield example
+
+
+def _write(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _main(message: str, descriptor: str) -> None:
+    output = os.dup(1)
+    os.dup2(2, 1)  # what pipelines print goes with the log
+    os.nice(_YIELDS)
+
+    def tell(line: str) -> None:
+        _write(output, f"{line}\n".encode())
+
+    wrong: dict[str, Payload] | None = None
+    try:
+        _make(json.loads(message), int(descriptor), tell)
+    except InvalidInput as error:
+        wrong = {"violations": [[f.field, f.rule, f.value] for f in error.violations]}
+    except CircinusError as error:
+        wrong = {"violations": [], "cause": str(error)}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code: a border
+        wrong = {"violations": [], "cause": words_of(error)}
+    with contextlib.suppress(BrokenPipeError):
+        tell(_END if wrong is None else json.dumps(wrong))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -82,12 +82,12 @@ class OtherLoad:
 
     def remarks(self, at_once: int) -> tuple[str, ...]:
         """Tell if others slowed down operators, so many at once; else nothing."""
-        took_s = self._clock.now() - self._start_s
+        passed_s = self._clock.now() - self._start_s
         cores = psutil.cpu_count() or 1
-        busy = (_others_s() - self._others_s) / max(took_s, _SHORTEST_S)
+        busy = (_others_s() - self._others_s) / max(passed_s, _SHORTEST_S)
         needed = min(at_once, cores)
         slower = min(needed / max(cores - busy, 0.1), 1 + busy)
-        if took_s < _SHORTEST_S or slower < _SLOWER:
+        if passed_s < _SHORTEST_S or slower < _SLOWER:
             return ()
         return (
             f"other programs kept {busy:.1f} of {cores} cores busy while operators were profiled: "

@@ -157,8 +157,8 @@ class WorkerPool(ABC):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def heard_peak(self, run: WorkerRun, peak_bytes: int) -> None:
-        """Learn that a worker had so much memory at most while it made a run."""
+    def record_peak(self, run: WorkerRun, peak_bytes: int) -> None:
+        """Record the most memory that a worker had while it made a run."""
         key = _settings_of(run.operator.name, run.configuration)
         self.peaks[key] = max(peak_bytes, self.peaks.get(key, 0))
 
@@ -177,7 +177,7 @@ class WorkerPool(ABC):
         Thread(target=self._watch, name="pool-watch", daemon=True).start()
 
     def is_over(self) -> bool:
-        """Say whether nothing is to be run any more."""
+        """Return whether nothing is to be run any more."""
         self._stopped = self._stopped or self._over()
         return self._stopped
 
@@ -250,9 +250,9 @@ class WorkerPool(ABC):
                 cause, used = death.cause, used.plus(death.used)
                 place.empty()
                 if self._stopped:
-                    told = f"{operator.name} was ended after {spent_s:.1f} s"
+                    reason = f"{operator.name} was ended after {spent_s:.1f} s"
                     calls_s = spent_s if calling else 0.0
-                    raise Stopped(told, spent_s=spent_s, calls_s=calls_s) from death
+                    raise Stopped(reason, spent_s=spent_s, calls_s=calls_s) from death
                 self.deaths.append(f"{operator.name}: {cause}")
                 if not death.in_time:
                     break
@@ -281,12 +281,12 @@ class WorkerPool(ABC):
         return compared(run.operator, done, again)
 
     def _explained(self, done: Completed | FailedRun) -> Completed | FailedRun:
-        """Say which limit it was where memory was not enough."""
+        """Name the limit in the cause where memory was not enough."""
         limit = self._settings.memory_bytes
         if isinstance(done, Completed) or limit is None or not _NO_MEMORY.search(done.cause):
             return done
-        told = f"CIRCINUS_CALL_MEMORY_BYTES allows {limit} bytes beyond the loaded pipeline"
-        return replace(done, cause=f"{done.cause}: {told}")
+        rule = f"CIRCINUS_CALL_MEMORY_BYTES allows {limit} bytes beyond the loaded pipeline"
+        return replace(done, cause=f"{done.cause}: {rule}")
 
     def _started(self) -> ProfilingWorker:
         ended = killed = 0
@@ -301,5 +301,5 @@ class WorkerPool(ABC):
                 # One that is not there in time would not be the next time either.
                 ended += 0 if death.killed else 1 if death.in_time else _STARTS
                 killed += death.killed
-        told = f"no worker could load the pipeline: {cause}"
-        raise Unavailable(told, retry_after_s=_RETRY_AFTER_S)
+        reason = f"no worker could load the pipeline: {cause}"
+        raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)

@@ -15,11 +15,9 @@ Between the two an operator that calls endpoints asks for leave, see `asking`.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -27,22 +25,19 @@ from threadpoolctl import threadpool_limits
 
 from circinus.deploy.profiling.calls import (
     Answered,
-    AskingGate,
     CallingSide,
-    asking_caller,
-    endpoints_of,
+    caller_of,
 )
 from circinus.deploy.profiling.channel import Channel, Garbled
+from circinus.deploy.profiling.isolated import Child, ChildFailed, Forker
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerPool, WorkerRun
-from circinus.deploy.profiling.reaper import Reaper, kill_group
 from circinus.deploy.profiling.warm import STARTER
+from circinus.deploy.workers.options import endpoints_from
 from circinus.deploy.workers.process import (
     busy_s,
     forget_peak,
     limit_memory,
-    operator_environment,
     peak_bytes,
-    without_secrets,
 )
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import InvalidInput, Stopped
@@ -50,7 +45,7 @@ from circinus.pipelines.execution.calling import EndpointCaller, OpenGate, Permi
 from circinus.pipelines.execution.connections import runs_operators_alone
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.configuration import Configuration
-from circinus.pipelines.model.endpoints import Endpoint, Usage
+from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.operators import Operator
 from circinus.pipelines.model.payload import Payload, decode, encode
 from circinus.pipelines.model.profile import UNPLANNABLE
@@ -61,7 +56,6 @@ _END_S = 5.0
 _REST_S = 0.0003
 """Before a run: for as long others have the processor and its caches, as between two requests. Run
 after run operators are a quarter faster than they serve (ADR 0071 has figures of other rests)."""
-_LOOK_S = 0.1  # between two looks at whether to stop
 _READY = b"ready"
 _OUT_OF_MEMORY, _CLOSED = 12, 13
 _ENDINGS = {_OUT_OF_MEMORY: "out of memory", _CLOSED: "an operator closed its descriptors"}
@@ -99,7 +93,7 @@ class ProcessPool(WorkerPool):
         """See `WorkerPool`; Stopped if it is over before the pipeline is loaded."""
         try:
             worker = self._process()
-        except OSError as error:
+        except ChildFailed as error:
             raise Died(f"{self._reference}: {error}", killed=True) from error
         try:
             worker.greeted(self._settings.start_timeout_s, self.is_over)
@@ -113,23 +107,21 @@ class ProcessPool(WorkerPool):
         return worker
 
     def _process(self) -> _Process:
-        asked: dict[str, Payload] = {
+        request: dict[str, Payload] = {
             "reference": self._reference,
             "memory_bytes": self._settings.memory_bytes,
             "endpoints": self._side.document,
             "longest_s": self._settings.timeout_s,
         }
-        process, channel = STARTER.start(__name__, asked)
-        gate, heard = self._side.gate, self.heard_peak
-        return _Process(process.pid, process.wait, channel, gate, self._clock, heard)
+        child = STARTER.start(__name__, request)
+        return _Process(child, self._side.gate, self._clock, self.record_peak)
 
 
 class ForkedPool(ProcessPool):
     """The same for a pipeline that fresh processes cannot import: workers are copies of this one.
 
-    It is for pipelines made in a notebook or a shell. What this process has loaded is there at
-    once; threads and locks that it holds are not copied whole, so that a worker may hang in them,
-    which its time-out ends.
+    It is for pipelines made in a notebook or a shell. A worker that hangs, see `Forker`, is ended
+    by its time-out.
     """
 
     def __init__(
@@ -142,73 +134,41 @@ class ForkedPool(ProcessPool):
     ) -> None:
         super().__init__(pipeline.name, clock, settings, calling=calling)
         self._pipeline = pipeline
-        self._reaper = Reaper(operator_environment())
-        self._held.callback(self._reaper.close)
+        self._forker = self._held.enter_context(Forker())
 
     def _process(self) -> _Process:
-        ours, theirs = Channel.pair()
+        def serve(channel: Channel) -> None:
+            caller = caller_of(channel, self._side.endpoints, self._settings.timeout_s)
+            memory_bytes = self._settings.memory_bytes
+            _answer_all(channel, lambda: Answering(self._pipeline, memory_bytes, caller))
 
-        def serve() -> None:
-            ours.close()
-            channel = Channel(theirs)
-            self._reaper.watch(os.getpid())
-            self._reaper.forget()
-            os.setpgid(0, 0)  # programs that operators call end with this process
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            with without_secrets():
-                caller = _caller(channel, self._side.endpoints, self._settings.timeout_s)
-                memory_bytes = self._settings.memory_bytes
-                _answer_all(channel, lambda: Answering(self._pipeline, memory_bytes, caller))
-
-        process = multiprocessing.get_context("fork").Process(target=serve, daemon=True)
-        with _interrupts_blocked():  # until it leads a group of its own
-            process.start()
-        theirs.close()
-
-        def wait(timeout_s: float | None = None) -> int | None:
-            process.join(timeout_s)
-            if process.exitcode is not None:
-                self._reaper.release(process.pid or 0)
-            return process.exitcode
-
-        def heard(_run: WorkerRun, _peak_bytes: int) -> None:
+        def record(_run: WorkerRun, _peak_bytes: int) -> None:
             """Forget it: what this process has is in it, and would be in no deployed worker."""
 
-        return _Process(process.pid or 0, wait, ours, self._side.gate, self._clock, heard)
-
-
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return _Process(self._forker.start(serve), self._side.gate, self._clock, record)
 
 
 @dataclass(slots=True)
 class _Process:
-    """A `ProfilingWorker` at the other end of a channel."""
+    """A `ProfilingWorker` in a child."""
 
-    pid: int
-    wait: Callable[[float | None], int | None]  # at most so many seconds, for its exit code
-    channel: Channel
+    child: Child
     gate: PermitGate  # gives leave to call
     clock: Clock
-    heard_peak: Callable[[WorkerRun, int], None]  # hears of the memory that a run took
+    record_peak: Callable[[WorkerRun, int], None]  # of the memory that a run took
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
         data = request(run)
         longest_wait_s = run.operator.retries.longest_wait_s
         calling = Answered(self.gate, self.clock, timeout_s, longest_wait_s)
         try:
-            self.channel.ask(data, timeout_s)
+            self.child.channel.ask(data, timeout_s)
             while True:
                 answer = cast("dict[str, Any]", decode(self.receive(calling.limit_s)))
                 if "ask" not in answer:
-                    self.heard_peak(run, answer["peak_bytes"])
+                    self.record_peak(run, answer["peak_bytes"])
                     return _done(answer)
-                calling.answer(answer, self.channel.send)
+                calling.answer(answer, self.child.channel.send)
         except (EOFError, OSError, Garbled) as error:
             death = self.death(error)
             raise replace(death, used=calling.lost(), waited_s=calling.waited_s) from error
@@ -227,19 +187,16 @@ class _Process:
         def ended() -> bool:
             if over():
                 raise Stopped("the pipeline was not loaded yet")
-            return self.has_ended()
+            return self.child.has_ended()
 
         self.receive(timeout_s, ended)
 
     def receive(self, timeout_s: float, ended: Callable[[], bool] | None = None) -> bytes:
         """Return the next message; Died if there is none in time."""
         try:
-            return self.channel.receive(timeout_s, ended or self.has_ended)
+            return self.child.channel.receive(timeout_s, ended or self.child.has_ended)
         except TimeoutError as error:
             raise Died(f"took longer than {timeout_s:g} s", in_time=False) from error
-
-    def has_ended(self) -> bool:
-        return self.wait(0.0) is not None
 
     def death(self, error: Exception) -> Died:
         """Return how it ended, or what else ended its connection."""
@@ -247,16 +204,14 @@ class _Process:
             return Died("the worker process took no request", in_time=False)
         if isinstance(error, Garbled):
             return Died(f"the worker process gave no answer ({error})")
-        code = self.wait(_END_S)
+        code = self.child.wait(_END_S)
         killed = code is not None and code < 0
         how = f"signal {-code}" if code is not None and killed else f"exit code {code}"
         how = _ENDINGS.get(code or 0, how)
         return Died(f"the worker process died ({how})", killed=killed)
 
     def end(self) -> None:
-        kill_group(self.pid)  # the programs that it called, too
-        self.wait(_END_S)
-        self.channel.close()
+        self.child.end()
 
 
 def request(run: WorkerRun) -> bytes:
@@ -311,21 +266,21 @@ class Answering:
 
     def answer(self, data: bytes) -> bytes:
         """Return the answer to a request."""
-        asked = cast("dict[str, Any]", decode(data))
-        operator = self._pipeline.by_name[asked["operator"]]
-        knobs = ((operator.name, knob, value) for knob, value in asked["settings"].items())
+        request = cast("dict[str, Any]", decode(data))
+        operator = self._pipeline.by_name[request["operator"]]
+        knobs = ((operator.name, knob, value) for knob, value in request["settings"].items())
         forget_peak()
         settings, start_s = Configuration(tuple(knobs)), self._clock.now()
         try:
-            done = self._run(operator, asked["inputs"], settings)
+            done = self._run(operator, request["inputs"], settings)
         except Stopped:
             return encode({"ask": "stopped"})
         except KeyboardInterrupt:  # the operator's: nobody interrupts a worker, it is ended
             done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
-        told = {field.name: getattr(done, field.name) for field in fields(done)}
+        answer = {field.name: getattr(done, field.name) for field in fields(done)}
         peak = max(peak_bytes(), self._loading_bytes)
-        told |= {"used": list(done.used), "hosts": list(done.hosts), "peak_bytes": peak}
-        return encode(told)
+        answer |= {"used": list(done.used), "hosts": list(done.hosts), "peak_bytes": peak}
+        return encode(answer)
 
     def _run(
         self, operator: Operator, inputs: Payload, settings: Configuration
@@ -337,13 +292,6 @@ class Answering:
             cause = f"{UNPLANNABLE}it calls endpoints, which it cannot here"
             return FailedRun(cause=cause, spent_s=0.0)
         return run_calling(self._caller, operator, inputs, settings)
-
-
-def _caller(
-    channel: Channel, endpoints: Mapping[str, Endpoint], longest_s: float
-) -> EndpointCaller:
-    gate = AskingGate(channel.send, channel.receive)
-    return asking_caller(gate, endpoints, SystemClock(), longest_s)
 
 
 def _answer_all(channel: Channel, load: Callable[[], Answering]) -> None:
@@ -362,7 +310,8 @@ def _answer_all(channel: Channel, load: Callable[[], Answering]) -> None:
         sys.exit(_OUT_OF_MEMORY)
 
 
-def serve(channel: Channel, asked: dict[str, Any]) -> None:
+def serve(channel: Channel, request: dict[str, Any]) -> None:
     """Answer requests, see `warm`."""
-    caller = _caller(channel, endpoints_of(asked["endpoints"]), asked["longest_s"])
-    _answer_all(channel, lambda: Answering(asked["reference"], asked["memory_bytes"], caller))
+    endpoints = {each.name: each for each in endpoints_from(request["endpoints"])}
+    caller = caller_of(channel, endpoints, request["longest_s"])
+    _answer_all(channel, lambda: Answering(request["reference"], request["memory_bytes"], caller))

@@ -33,11 +33,11 @@ class Reaper:
 
     def watch(self, pid: int) -> None:
         """Kill it when this process ends."""
-        self._tell(f"+{pid}\n")
+        self._write(f"+{pid}\n")
 
     def release(self, pid: int) -> None:
         """Leave it alone: it has ended."""
-        self._tell(f"-{pid}\n")
+        self._write(f"-{pid}\n")
 
     def forget(self) -> None:
         """Let go of the pipe, in a forked copy of this process: it is not who started them."""
@@ -49,7 +49,7 @@ class Reaper:
         self.forget()
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError, ValueError):  # it was killed, or closed
                 self._process.stdin.write(line.encode())
@@ -62,10 +62,10 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def reap(told: BinaryIO) -> None:
-    """Follow what is told until its end, then kill what is left."""
+def reap(changes: BinaryIO) -> None:
+    """Follow the changes until their end, then kill what is left."""
     watched: set[int] = set()
-    for line in told:
+    for line in changes:
         change, pid = line[:1], int(line[1:])
         watched.add(pid) if change == b"+" else watched.discard(pid)
     for pid in watched:

@@ -1,7 +1,6 @@
-"""An Executor over deployed workers: operators run on machines of a tier, over gRPC.
+"""An Executor over deployed workers: a pipeline is profiled on the tier where it will run.
 
-So a pipeline is profiled where it will run: the same worker, transport and share as a deployment
-has. What a worker says it took is turned into seconds on the reference machine.
+The seconds that a worker reports are turned into seconds on the reference machine.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from circinus.profiler.execution import Completed, FailedRun
 
 _END_S = 5.0
 
-Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +148,7 @@ class _Loop:
         )
         self._thread.start()
 
-    def wait_for(self, work: Coroutine[Any, Any, Given]) -> Given:
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return what the coroutine gives."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 

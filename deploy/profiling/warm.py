@@ -22,13 +22,14 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NoReturn, cast
 
 from circinus.deploy.profiling.channel import Channel
+from circinus.deploy.profiling.isolated import Child, ChildFailed
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import adopt_environment, worker_environment
 from circinus.pipelines.model.payload import Payload, decode, encode
@@ -45,25 +46,24 @@ _LIBRARIES = {"langchain_core": "circinus.pipelines.langchain"}
 
 
 @dataclass(slots=True)
-class WarmProcess:
-    """A process that was started, and leads a group."""
+class _Exit:
+    """The exit code of a child, once the process that was copied sends it."""
 
-    pid: int
     _end: socket.socket
     _code: int | None = None
     _lock: Lock = field(default_factory=Lock)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Return its exit code, minus a signal's number; None: it runs, or nobody knows."""
+        """Return the exit code, minus a signal's number; None: it runs, or nobody knows."""
         with self._lock:
             if self._end.fileno() >= 0:
                 with suppress(TimeoutError):
-                    self._code = _told(self._end, timeout_s)
+                    self._code = _number(self._end, timeout_s)
                     self._end.close()
         return self._code
 
-    def has_ended(self) -> bool:
-        """Say whether it runs no more."""
+    def is_known(self) -> bool:
+        """Return whether the child runs no more."""
         self.wait(0.0)
         return self._end.fileno() < 0
 
@@ -75,7 +75,7 @@ class WarmStarter:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._started: list[WarmProcess] = []  # whose end nobody has heard of
+        self._exits: list[_Exit] = []  # of children that ran when one was started last
         self._uses = 0
         os.register_at_fork(after_in_child=self._forget)
 
@@ -93,11 +93,11 @@ class WarmStarter:
                     self._end()
 
     def start(
-        self, module: str, asked: Mapping[str, Payload], output: int | None = None
-    ) -> tuple[WarmProcess, Channel]:
-        """Return a process that runs `serve(channel, asked)` of a module, and the channel to it.
+        self, module: str, request: Mapping[str, Payload], output: int | None = None
+    ) -> Child:
+        """Return a child that runs `serve(channel, request)` of a module.
 
-        `output` is of both its streams, as of `Popen`; None: this process' own. OSError if it
+        `output` is of both its streams, as of `Popen`; None: this process' own. ChildFailed if it
         cannot be started.
         """
         (ours, theirs), (end, its_end) = Channel.pair(), socket.socketpair()
@@ -105,33 +105,35 @@ class WarmStarter:
         streams = [1, 2] if output is None else [null, null]
         with theirs, its_end:
             try:
-                self._ask([theirs.fileno(), its_end.fileno(), *streams])
+                self._order([theirs.fileno(), its_end.fileno(), *streams])
+            except OSError as error:
+                raise ChildFailed(str(error)) from error
             finally:
                 os.close(null)
         pid = None
         with suppress(TimeoutError):
-            pid = _told(end, _COMES_UP_S)
+            pid = _number(end, _COMES_UP_S)
         if pid is None:
             ours.close()
             end.close()
             with self._lock:
                 self._end()  # the next start begins with another one
-            raise OSError("no process could be started")
-        told: dict[str, Payload] = {
-            **asked,
+            raise ChildFailed("no process could be started")
+        message: dict[str, Payload] = {
+            **request,
             "module": module,
             "path": [*sys.path],
             "environment": {**worker_environment()},
             "folder": os.getcwd(),
         }
         with suppress(OSError):  # it has ended: who reads its answer learns of it
-            ours.ask(encode(told), _COMES_UP_S)
-        process = WarmProcess(pid, end)
+            ours.ask(encode(message), _COMES_UP_S)
+        child = _Exit(end)
         with self._lock:
-            self._started = [one for one in self._started if not one.has_ended()] + [process]
-        return process, ours
+            self._exits = [one for one in self._exits if not one.is_known()] + [child]
+        return Child(pid, ours, child.wait)
 
-    def _ask(self, descriptors: Sequence[int]) -> None:
+    def _order(self, descriptors: Sequence[int]) -> None:
         with self._lock:
             for last in (False, True):  # the process that is copied may have been killed
                 try:
@@ -147,11 +149,11 @@ class WarmStarter:
         if self._control is None or self._process is None or self._process.poll() is not None:
             self._end()
             self._control, theirs = socket.socketpair()
-            libraries = [ours for each, ours in _LIBRARIES.items() if each in sys.modules]
+            libraries = [module for name, module in _LIBRARIES.items() if name in sys.modules]
             with theirs:
-                told = f"{theirs.fileno()}, {[*_OURS, *libraries]}"
+                call = f"main({theirs.fileno()}, {[*_OURS, *libraries]})"
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", f"from {__name__} import main; main({told})"],
+                    [sys.executable, "-c", f"from {__name__} import main; {call}"],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     env=worker_environment(),
@@ -169,9 +171,9 @@ class WarmStarter:
                 self._process.kill()  # its copies end with it
                 self._process.wait()
         self._control = self._process = None
-        for started in self._started:
-            started.has_ended()  # which nobody tells any more
-        self._started.clear()
+        for child in self._exits:
+            child.is_known()  # nobody sends it any more
+        self._exits.clear()
 
     def _forget(self) -> None:
         """Let go of the process in a copy of this one, which did not start it."""
@@ -268,23 +270,20 @@ class _Copied:
 
 def _run(channel: Channel) -> None:
     try:
-        asked = cast("dict[str, Any]", decode(channel.requested()))
+        request = cast("dict[str, Any]", decode(channel.requested()))
     except (EOFError, OSError) as error:
         raise SystemExit("the process that started this one is gone") from error
-    adopt_environment(asked.pop("environment"))
-    os.chdir(asked.pop("folder"))
-    sys.path[:] = asked.pop("path")
+    adopt_environment(request.pop("environment"))
+    os.chdir(request.pop("folder"))
+    sys.path[:] = request.pop("path")
     importlib.invalidate_caches()
     if (random := sys.modules.get("numpy.random")) is not None:
         random.seed(None)  # else all copies draw the same
-    serve: Callable[[Channel, dict[str, Any]], None] = importlib.import_module(
-        asked.pop("module")
-    ).serve
-    serve(channel, asked)
+    importlib.import_module(request.pop("module")).serve(channel, request)
 
 
-def _told(end: socket.socket, timeout_s: float | None) -> int | None:
-    """Return the next number; None: nobody tells any more. TimeoutError if it is not in time."""
+def _number(end: socket.socket, timeout_s: float | None) -> int | None:
+    """Receive a number; None: nobody sends any more. TimeoutError if it is not there in time."""
     end.settimeout(timeout_s)
     try:
         data = end.recv(_NUMBER.size)

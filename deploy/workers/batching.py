@@ -44,8 +44,8 @@ class Patience:
         batch_s = line.seconds.predict(concurrency)
         if len(calls) == concurrency or now - line.together_at > self.most * batch_s:
             return 0.0
-        began = max(calls[0].came_at, line.ended_at)
-        newest = max(calls[-1].came_at, began)
+        began = max(calls[0].arrived_at, line.ended_at)
+        newest = max(calls[-1].arrived_at, began)
         due = min(call.due for call in calls)
         until = min(newest + self.quiet * batch_s, began + self.most * batch_s, due - batch_s)
         return until - now
@@ -56,7 +56,7 @@ class GatheredCall:
     """One call on its way."""
 
     input: Payload
-    came_at: float
+    arrived_at: float
     due: float  # when its answer should be there; infinite: whenever
     output: Payload = None
     seconds: float = 0.0  # of its batch
@@ -122,7 +122,7 @@ class Batches:
         with line.changed:
             line.waiting.append(call)
             if len(line.waiting) + line.running > 1:
-                line.together_at = call.came_at
+                line.together_at = call.arrived_at
             line.changed.notify_all()
         while batch := self._next(line, call, operator.concurrency):
             self._run(operator, configuration, batch)

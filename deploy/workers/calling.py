@@ -1,7 +1,7 @@
 """Single attempts of operators that call endpoints. Knows no gRPC.
 
 A worker makes one attempt in each call that it serves: whoever sent it has leave for one, and is
-told when the next is due. So rate limits are kept in one place, by whoever sends.
+learns when the next is due. So rate limits are in one place, with whoever sends.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def from_wire(used: Mapping[str, OperatorUsage]) -> dict[str, dict[str, Usage]]:
     return {
         operator: {
             name: Usage(*(getattr(one, field) for field in Usage._fields))
-            for name, one in told.endpoints.items()
+            for name, one in usage.endpoints.items()
         }
-        for operator, told in used.items()
+        for operator, usage in used.items()
     }
 
 

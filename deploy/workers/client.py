@@ -31,11 +31,11 @@ from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFaile
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.payload import decode, encode
 
-_GIVEN_UP = "it was given up"
+_CLOSED = "it was given up"
 
 
 class Health(Enum):
-    """What a worker says of itself."""
+    """The state that a worker reports."""
 
     SERVING = auto()
     STOPPING = auto()  # it takes no calls any more, or not yet
@@ -81,7 +81,7 @@ class WorkerClient:
         configuration: Configuration | None = None,
         attempt: int = 1,
     ) -> worker_pb2.RunReply:
-        """Run operators, parents first, on encoded inputs; give the outputs of those wanted.
+        """Run operators, parents first, on encoded inputs; return the outputs of those wanted.
 
         The timeout, `> 0`, is the worker's deadline. The answer is in time within `due_in_s`, or
         whenever; as long as that allows, batches wait for more calls. A warm-up leaves out the
@@ -117,9 +117,9 @@ class WorkerClient:
             if task is not None and task.cancelling():
                 raise
             # Nobody cancelled the caller: the channel was closed under the call.
-            raise InstanceLost(self.address, _GIVEN_UP) from None
+            raise InstanceLost(self.address, _CLOSED) from None
         except grpc.aio.UsageError as error:  # it was closed before the call
-            raise InstanceLost(self.address, _GIVEN_UP) from error
+            raise InstanceLost(self.address, _CLOSED) from error
         finally:
             line.calls -= 1
             self._calls -= 1
@@ -155,11 +155,11 @@ class WorkerClient:
         await self._idle.wait()
 
     async def healthy(self, *, timeout_s: float) -> bool:
-        """Return whether the worker says that it serves."""
+        """Return whether the worker serves."""
         return await self.health(timeout_s=timeout_s) is Health.SERVING
 
     async def health(self, *, timeout_s: float) -> Health | str:
-        """Return how the worker says that it is; words say why it has to be replaced."""
+        """Return the state of the worker; text gives the reason why it has to be replaced."""
         await self._newest()
         try:
             call = self._health.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
@@ -171,8 +171,8 @@ class WorkerClient:
             return Health.GONE
         if answer.status == health_pb2.HealthCheckResponse.SERVING:
             return Health.SERVING
-        told = dict(await call.trailing_metadata() or ())
-        return str(told[CAUSE_KEY]) if CAUSE_KEY in told else Health.STOPPING
+        metadata = dict(await call.trailing_metadata() or ())
+        return str(metadata[CAUSE_KEY]) if CAUSE_KEY in metadata else Health.STOPPING
 
     async def close(self) -> None:
         """Close the channel; calls in hand are cancelled."""
@@ -214,9 +214,9 @@ class WorkerClient:
                 wrong = [Violation(*violation) for violation in violations]
                 if CALL_KEY not in metadata:
                     return OperatorFailed(operator, cause, wrong)
-                told = worker_pb2.FailedCall.FromString(cast("bytes", metadata[CALL_KEY]))
-                again_in_s = told.again_in_s if told.HasField("again_in_s") else None
-                return CallFailed(operator, cause, wrong, from_wire(told.used), again_in_s)
+                call = worker_pb2.FailedCall.FromString(cast("bytes", metadata[CALL_KEY]))
+                again_in_s = call.again_in_s if call.HasField("again_in_s") else None
+                return CallFailed(operator, cause, wrong, from_wire(call.used), again_in_s)
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return InvalidInput.of("call", "must be one that the worker can serve", cause)
             case grpc.StatusCode.RESOURCE_EXHAUSTED:  # the other end has another limit
@@ -228,7 +228,7 @@ class WorkerClient:
 
 
 async def answers(address: str, tls: TlsFiles | None, *, timeout_s: float) -> bool:
-    """Return whether a worker that says that it serves is at an address."""
+    """Return whether a worker serves at an address."""
     client = WorkerClient(address, tls)
     try:
         return await client.healthy(timeout_s=timeout_s)

@@ -88,14 +88,14 @@ class Execution:
         for name in operators:
             pause(0)
             operator = self.pipeline.by_name[name]
-            given = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
+            payload = inputs_of(self.pipeline.graph, name, known.get(INPUT), known)
             try:
                 if self._calls(operator):
-                    made = self._called(operator, given, attempt)
+                    made = self._called(operator, payload, attempt)
                     known[name], elapsed_s, processor = (*made[:2], ProcessorSeconds())
                     used[name] = made[2]
                 else:
-                    known[name], elapsed_s, processor = self._ran(operator, given, due)
+                    known[name], elapsed_s, processor = self._ran(operator, payload, due)
             except OperatorFailed as error:
                 if not used:
                     raise
@@ -118,21 +118,22 @@ class Execution:
     def _calls(self, operator: Operator) -> bool:
         return bool(operator.spec.called(self.configuration.of(operator.name)))
 
-    def _called(self, operator: Operator, given: Payload, number: int) -> Attempt:
+    def _called(self, operator: Operator, payload: Payload, number: int) -> Attempt:
         if self.attempts is None:
             rule = "must call no endpoint on a tier with machines"
             raise InvalidInput.of("operators", rule, operator.name)
-        return self.attempts.make(operator, given, self.configuration, number)
+        return self.attempts.make(operator, payload, self.configuration, number)
 
     def _ran(
-        self, operator: Operator, given: Payload, due: float
+        self, operator: Operator, payload: Payload, due: float
     ) -> tuple[Payload, float, ProcessorSeconds]:
         """Return the output of an operator, its seconds, and those of processors."""
         if operator.run_batch is not None:
             # Another call's thread may have run it; no quota is put on batched operators.
-            return *self.batches.run(operator, given, self.configuration, due), ProcessorSeconds()
+            output, batch_s = self.batches.run(operator, payload, self.configuration, due)
+            return output, batch_s, ProcessorSeconds()
         before, began = self.processor_seconds(), self.clock.now()
-        output = run_operator(operator, given, self.configuration)
+        output = run_operator(operator, payload, self.configuration)
         elapsed_s = self.clock.now() - began
         return output, elapsed_s, self.processor_seconds().since(before)
 

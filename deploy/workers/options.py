@@ -1,4 +1,4 @@
-"""What a worker process is told on its command line, and back."""
+"""The options of a worker process, and its command line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from circinus.deploy.workers.shares import Enforcement, Pace
 from circinus.deploy.workers.transport import (
@@ -53,6 +54,7 @@ class WorkerOptions:
 
     def arguments(self) -> list[str]:
         """Return the command line that `parse` reads."""
+        endpoints = [asdict(each) for each in self.endpoints]
         values = {
             "--pipeline": self.pipeline,
             "--operators": ",".join(self.operators),
@@ -67,7 +69,7 @@ class WorkerOptions:
             "--health": self.health,
             "--memory-bytes": self.memory_bytes,
             "--message-bytes": self.message_bytes,
-            "--endpoints": _told(self.endpoints),
+            "--endpoints": json.dumps(endpoints) if endpoints else None,
             "--concurrent": self.concurrent,
             **{f"--tls-{file}": getattr(self.tls, file, None) for file in _TLS},
         }
@@ -104,30 +106,36 @@ def parse(arguments: Sequence[str]) -> WorkerOptions:
     add("--health", help="host:port for health only, in the clear")
     add("--memory-bytes", type=int, help="most memory beyond the loaded pipeline")
     add("--message-bytes", type=int, default=LARGEST_MESSAGE, help="of a call or an answer")
-    add("--endpoints", type=_endpoints, default=(), help="that operators may call, as JSON")
+    add(
+        "--endpoints",
+        type=_endpoints,
+        default=(),
+        help="that operators may call, as JSON",
+    )
     add("--concurrent", type=int, help="calls at a time, instead of what operators take")
-    given = vars(parser.parse_args(arguments))
-    operators = tuple(given.pop("operators").split(","))
-    files = {name: given.pop(f"tls_{name}") for name in _TLS}
+    values = vars(parser.parse_args(arguments))
+    operators = tuple(values.pop("operators").split(","))
+    files = {name: values.pop(f"tls_{name}") for name in _TLS}
     if any(files.values()) and not all(files.values()):
         parser.error("--tls-certificate, --tls-key and --tls-authority go together")
-    pace = Pace(**{name: given.pop(name) for name in _PACE})
+    pace = Pace(**{name: values.pop(name) for name in _PACE})
     tls = TlsFiles(**files) if all(files.values()) else None
-    return WorkerOptions(**given, operators=operators, pace=pace, tls=tls)
-
-
-def _told(endpoints: Sequence[Endpoint]) -> str | None:
-    return json.dumps([asdict(each) for each in endpoints]) if endpoints else None
+    return WorkerOptions(**values, operators=operators, pace=pace, tls=tls)
 
 
 def _endpoints(text: str) -> tuple[Endpoint, ...]:
+    return endpoints_from(json.loads(text))
+
+
+def endpoints_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Endpoint, ...]:
+    """Return the endpoints of which `asdict` made the documents."""
     return tuple(
         Endpoint(
             **{
-                **told,
-                "price": CallPrice(**told["price"]),
-                "limits": RateLimits(**told["limits"]),
+                **each,
+                "price": CallPrice(**each["price"]),
+                "limits": RateLimits(**each["limits"]),
             }
         )
-        for told in json.loads(text)
+        for each in documents
     )

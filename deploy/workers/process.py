@@ -64,8 +64,8 @@ def forget_peak() -> None:
 def peak_bytes() -> int:
     """Return the peak memory of this process; programs that it calls do not count."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as facts:
-        found = next((line for line in facts if line.startswith("VmHWM:")), "VmHWM: 0 kB")
-    return int(found.split()[1]) * 1024
+        line = next((line for line in facts if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return int(line.split()[1]) * 1024
 
 
 def processor_seconds() -> ProcessorSeconds:
@@ -181,13 +181,13 @@ def adopt_environment(environment: Mapping[str, str]) -> None:
 @contextlib.contextmanager
 def without_secrets() -> Iterator[None]:
     """Let what is started meanwhile inherit no secret, where its environment cannot be given."""
-    kept = {name: value for name, value in os.environ.items() if _ANY_SECRET.match(name)}
-    for name in kept:
+    secrets = {name: value for name, value in os.environ.items() if _ANY_SECRET.match(name)}
+    for name in secrets:
         del os.environ[name]
     try:
         yield
     finally:
-        os.environ.update(kept)
+        os.environ.update(secrets)
 
 
 def _without(secrets: re.Pattern[str]) -> dict[str, str]:

@@ -128,8 +128,8 @@ class CallWatch:
             yield
             with self._lock:
                 # A first run loads what later ones have: how long it took is no measure for them.
-                took_s = 0.0 if request.warm_up else self.clock.now() - call.began
-                self._longest_s = max(took_s, self._longest_s or 0.0)
+                call_s = 0.0 if request.warm_up else self.clock.now() - call.began
+                self._longest_s = max(call_s, self._longest_s or 0.0)
         finally:
             with self._lock:
                 self._running.discard(call)
@@ -179,7 +179,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until told to stop; give the exit code."""
+    """Serve until a signal, and return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     os.umask(PRIVATE)
     announce = os.dup(1)
@@ -289,7 +289,8 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         self, request: worker_pb2.RunRequest, context: grpc.ServicerContext
     ) -> worker_pb2.RunReply:
         """Run the operators of a request."""
-        due = self._execution.clock.now() + _due_in_s(request)
+        due_in_s = request.due_in_s if request.HasField("due_in_s") else inf
+        due = self._execution.clock.now() + due_in_s
         ended = threading.Event()
         context.add_callback(ended.set)
         if not context.is_active():  # ended before the callback was there
@@ -323,12 +324,13 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if lift_if_held(limit):
                 _log.error("memory_used_up limit=%d: operators hold it, the worker ends", limit)
                 self._give_up()
-        violations = encode(
-            [[violation.field, violation.rule, violation.value] for violation in error.violations]
-        )
-        told: list[tuple[str, str | bytes]]
-        told = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, violations), *_of_call(error)]
-        context.set_trailing_metadata(tuple(told))
+        violations = encode([[fault.field, fault.rule, fault.value] for fault in error.violations])
+        metadata: list[tuple[str, str | bytes]]
+        metadata = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, violations)]
+        if isinstance(error, CallFailed):
+            call = worker_pb2.FailedCall(used=to_wire(error.used), again_in_s=error.again_in_s)
+            metadata.append((CALL_KEY, call.SerializeToString()))
+        context.set_trailing_metadata(tuple(metadata))
         context.abort(grpc.StatusCode.ABORTED, error.cause)
 
     def _answer(
@@ -351,30 +353,18 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
         largest = self._options.message_bytes
         if (size := reply.ByteSize()) > largest:
             name = max(reply.outputs, key=lambda output: len(reply.outputs[output]))
-            told = too_large("outputs", largest, size)
-            raise CallFailed(name, told, (), from_wire(reply.used), None)
+            cause = too_large("outputs", largest, size)
+            raise CallFailed(name, cause, (), from_wire(reply.used), None)
         return reply
 
     def _configured(self, settings: Mapping[str, bytes]) -> Execution:
         """Return the execution with other settings of some operators; InvalidInput if wrong."""
         if not settings:
             return self._execution
-        asked = {name: _knobs(decode(data)) for name, data in settings.items()}
-        nested = {**self._execution.configuration.as_dict(), **asked}
+        changed = {name: _knobs(decode(data)) for name, data in settings.items()}
+        nested = {**self._execution.configuration.as_dict(), **changed}
         space = ConfigurationSpace(self._execution.pipeline.graph)
         return replace(self._execution, configuration=space.parse(nested))
-
-
-def _of_call(error: OperatorFailed) -> tuple[tuple[str, bytes], ...]:
-    """Return the metadata of a call to endpoints that failed; none: nothing was called."""
-    if not isinstance(error, CallFailed):
-        return ()
-    failed = worker_pb2.FailedCall(used=to_wire(error.used), again_in_s=error.again_in_s)
-    return ((CALL_KEY, failed.SerializeToString()),)
-
-
-def _due_in_s(request: worker_pb2.RunRequest) -> float:
-    return request.due_in_s if request.HasField("due_in_s") else inf
 
 
 def _knobs(value: Payload) -> dict[str, KnobValue]:

@@ -62,10 +62,10 @@ class TlsFiles:
         Only the certificate is looked at: a mounted Secret is replaced as a whole.
         """
         try:
-            found = self.certificate.stat()
+            status = self.certificate.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
 
 def files_in(folder: Path) -> TlsFiles:
@@ -145,13 +145,13 @@ def _changed(tls: TlsFiles) -> Callable[[], grpc.ServerCertificateConfiguration 
         if version in (known, None):
             return None
         try:
-            found = _for_server(tls)
+            configuration = _for_server(tls)
         except InvalidInput as error:
             _log.warning("certificates_unreadable reason=%s", error)
             return None
         known = version
         _log.info("certificates_read_again certificate=%s", tls.certificate)
-        return found
+        return configuration
 
     return fetch
 

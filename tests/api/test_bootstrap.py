@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.bootstrap.parts import opened_parts
-from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.bootstrap.planning import PriorWork, plan_query
 from circinus.api.schemas.plans import plan_view, to_plan
 from circinus.api.settings import Settings
 from circinus.api.store.records import from_document, to_document
@@ -56,10 +56,10 @@ def test_a_second_query_takes_outputs_from_the_folder_of_the_first(tmp_path: Pat
         slo=Slo(accuracy=0.9, latency_s=5.0),
         limits=PlanningLimits(configurations=2),
     )
-    kept = Kept(outputs=PrefixFiles(tmp_path))
-    first = plan_query(query, PRESETS["one-tier"], pipeline, data, kept=kept)
+    prior = PriorWork(outputs=PrefixFiles(tmp_path))
+    first = plan_query(query, PRESETS["one-tier"], pipeline, data, prior=prior)
     calls = CALLS["double"]
-    second = plan_query(query, PRESETS["one-tier"], pipeline, data, kept=kept)
+    second = plan_query(query, PRESETS["one-tier"], pipeline, data, prior=prior)
     assert calls > 0
     assert CALLS["double"] == calls
     assert second.spent_s == 0

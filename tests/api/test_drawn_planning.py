@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.bootstrap.planning import PriorWork, plan_query
 from circinus.api.schemas.query import QueryRequest, to_query
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.pipeline import Pipeline
@@ -42,7 +42,7 @@ def planned(
         }
     )
     return plan_query(
-        to_query(request), PRESETS["three-tier"], pipeline, DATA, kept=Kept(draws=seen)
+        to_query(request), PRESETS["three-tier"], pipeline, DATA, prior=PriorWork(draws=seen)
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.bootstrap.planning import Kept, plan_query, remembered
+from circinus.api.bootstrap.planning import PriorWork, plan_query, remembered
 from circinus.api.control.planning_worker import plan_next
 from circinus.api.control.pulse import ProgressReporter
 from circinus.api.phases import QueryPhase
@@ -115,9 +115,9 @@ def test_a_query_starts_from_earlier_ones_unless_it_is_cold(
     )
     told: list[int] = []
 
-    def planned(*args: object, kept: Kept, **rest: object) -> object:
-        told.append(len(kept.history))
-        return plan_query(*args, kept=kept, **rest)  # type: ignore[arg-type]  # handed through
+    def planned(*args: object, prior: PriorWork, **rest: object) -> object:
+        told.append(len(prior.history))
+        return plan_query(*args, prior=prior, **rest)  # type: ignore[arg-type]  # handed through
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("circinus.api.control.planning_worker.plan_query", planned)

@@ -25,7 +25,7 @@ from circinus.api.schemas.schedule import (
 from circinus.api.text import formats
 from circinus.api.text.screen import Follow
 from circinus.api.text.tables import (
-    BestSeen,
+    BestPlan,
     deployment_table,
     plans_table,
     progress_line,
@@ -276,7 +276,7 @@ def test_progress_tells_spend_time_left_and_the_best_so_far() -> None:
 def test_a_best_plan_that_does_not_hold_out_is_not_told_as_never_found() -> None:
     nothing = ProgressView(phase="searching")
     something = nothing.model_copy(update={"best": plan()})
-    seen = BestSeen()
+    seen = BestPlan()
     lines = [progress_line(view(progress=each), seen) for each in (nothing, something, nothing)]
     assert [line.partition("best ")[2] for line in lines] == [
         "none feasible yet",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from circinus.api.bootstrap.execution import plan_here
-from circinus.api.bootstrap.planning import Kept, plan_query
+from circinus.api.bootstrap.planning import PriorWork, plan_query
 from circinus.api.settings import ExecutorChoice, ExecutorKind
 from circinus.api.store.interrupted import FileLedger
 from circinus.pipelines.errors import InvalidInput
@@ -52,8 +52,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
         yield made
 
 
-def planned(usd: float | None, kept: Kept | None = None) -> PlanningResult:
-    return plan_query(query(usd), tiers(*endpoints()), chatting, DATA, kept=kept)
+def planned(usd: float | None, prior: PriorWork | None = None) -> PlanningResult:
+    return plan_query(query(usd), tiers(*endpoints()), chatting, DATA, prior=prior)
 
 
 def test_endpoints_without_bounds_are_refused_before_anything_is_called(
@@ -96,10 +96,10 @@ def test_planning_that_is_started_again_keeps_what_was_paid(
     server: ModelServer, tmp_path: Path
 ) -> None:
     journal, path = MemoryJournal(), tmp_path / "plan.paid"
-    first = planned(0.02, Kept(journal=journal, ledger=FileLedger(path)))
+    first = planned(0.02, PriorWork(journal=journal, ledger=FileLedger(path)))
     calls = len(server.calls)
     assert 0 < server.charged_usd <= 0.02
-    again = planned(0.02, Kept(journal=journal, ledger=FileLedger(path)))
+    again = planned(0.02, PriorWork(journal=journal, ledger=FileLedger(path)))
     assert again.stopped_because.startswith("limit profiling_usd reached")
     assert (again.measured, again.inputs) == (first.measured, first.inputs)
     assert server.charged_usd <= 0.02

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from circinus.deploy.profiling.calls import CallingSide, endpoints_of
+from circinus.deploy.profiling.calls import CallingSide
 from circinus.deploy.profiling.pool import ProfilingPoolSettings
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
+from circinus.deploy.workers.options import endpoints_from
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import Unaffordable
 from circinus.pipelines.model.configuration import Configuration
@@ -135,7 +136,8 @@ def test_failures_of_the_endpoint_are_tried_again_and_paid(
 
 def test_endpoints_reach_a_worker_as_they_are() -> None:
     side = CallingSide.of(endpoints(3.0), SpendingGate(MemoryLedger()))
-    assert endpoints_of(side.document) == side.endpoints  # type: ignore[arg-type]  # a payload
+    decoded = endpoints_from(side.document)  # type: ignore[arg-type]  # a payload
+    assert {each.name: each for each in decoded} == side.endpoints
 
 
 def test_keys_of_endpoints_reach_operators_and_our_own_secrets_do_not(

@@ -110,7 +110,7 @@ def test_a_batch_has_no_more_calls_than_the_operator_takes() -> None:
 
 
 def line_of(
-    came_at: Sequence[float],
+    arrived_at: Sequence[float],
     *,
     due: float = inf,
     together_at: float = 10.0,
@@ -120,7 +120,7 @@ def line_of(
     seconds = BatchSeconds()
     seconds.observe(1.0, 4)
     line = BatchLine(seconds=seconds, together_at=together_at, ended_at=ended_at)
-    line.waiting = [GatheredCall(None, at, due) for at in came_at]
+    line.waiting = [GatheredCall(None, at, due) for at in arrived_at]
     return line
 
 
@@ -146,19 +146,19 @@ def test_a_batch_waits_while_calls_come_and_nobody_is_late_for_it(
 
 
 @given(
-    came_at=st.lists(st.floats(0, 10), min_size=1, max_size=6).map(sorted),
+    arrived_at=st.lists(st.floats(0, 10), min_size=1, max_size=6).map(sorted),
     due_in=st.floats(0, 20),
     now_in=st.floats(0, 20),
     together_at=st.floats(0, 10),
 )
 @settings(max_examples=200, deadline=None)
 def test_nobody_is_made_late_and_nobody_waits_longer_than_a_batch(
-    came_at: list[float], due_in: float, now_in: float, together_at: float
+    arrived_at: list[float], due_in: float, now_in: float, together_at: float
 ) -> None:
-    now = came_at[-1] + now_in
-    line = line_of(came_at, due=now + due_in, together_at=together_at)
+    now = arrived_at[-1] + now_in
+    line = line_of(arrived_at, due=now + due_in, together_at=together_at)
     ends = now + Patience().wait_s(line, now, 4)
-    assert ends <= max(now, came_at[0] + 1.0)
+    assert ends <= max(now, arrived_at[0] + 1.0)
     assert ends <= max(now, now + due_in - 1.0 + 1e-9)
 
 

@@ -16,6 +16,7 @@ import pytest
 from circinus.deploy.profiling import processes, warm
 from circinus.deploy.profiling.calls import Answered
 from circinus.deploy.profiling.channel import Channel
+from circinus.deploy.profiling.isolated import Child
 from circinus.deploy.profiling.pool import Died, ProfilingPoolSettings, WorkerRun
 from circinus.deploy.profiling.processes import ForkedPool, ProcessPool
 from circinus.pipelines.clock import ManualClock, SystemClock
@@ -209,9 +210,8 @@ def test_a_malformed_answer_fails_one_run_not_the_query() -> None:
     ours, theirs = Channel.pair()
     other = Channel(theirs)
     answers = [b"no payload", encode({"ask": "nothing"}), encode(["no fields"]), encode({})]
-    worker = processes._Process(
-        0, lambda timeout_s: None, ours, OpenGate(), SystemClock(), lambda run, peak: None
-    )
+    child = Child(0, ours, lambda timeout_s: None)
+    worker = processes._Process(child, OpenGate(), SystemClock(), lambda run, peak: None)
     run = WorkerRun(
         operator=every.by_name["echo"], inputs=1, configuration=PLAIN, is_warm_up=False
     )

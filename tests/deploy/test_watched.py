@@ -30,12 +30,12 @@ process = subprocess.Popen(watched("hangs"), stdin=subprocess.PIPE)
 """,
     "a planning worker": """
 import os
-from circinus.deploy.profiling.fresh_process import started
-process, channel = started("hangs", {}, os.environ)
+from circinus.deploy.profiling.channel import start_program
+process, channel = start_program("hangs", {}, os.environ)
 """,
     "a worker of a pool or a check": """
 from circinus.deploy.profiling.warm import STARTER
-process, channel = STARTER.start("hangs", {})
+child = STARTER.start("hangs", {})
 """,
 }
 PATIENCE_S = 60.0
