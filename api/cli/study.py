@@ -32,7 +32,7 @@ from circinus.studies.planning import drift as drift_study
 from circinus.studies.planning import fresh as fresh_study
 from circinus.studies.planning import report
 from circinus.studies.planning import study as planning_study
-from circinus.studies.planning.contestants import ADAPTERS, names
+from circinus.studies.planning.methods import ADAPTERS, names
 from circinus.studies.profiling import study as profiling_study
 from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import markdown

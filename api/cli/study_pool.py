@@ -23,7 +23,6 @@ from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import parse_latencies
 from circinus.scheduler.simulation.trying import TrialLoad
 from circinus.studies.pool import study as pool_study
-from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
 from circinus.studies.pool.lookups import (
     MOST_OF_A_TYPE,
     PRICE_FILE,
@@ -34,6 +33,7 @@ from circinus.studies.pool.lookups import (
     prices_of,
     read_lookup,
 )
+from circinus.studies.pool.methods import CALIBRATED, POOL_METHODS, WITHOUT_LATENCIES
 from circinus.studies.pool.study import LoadChange, LoadChangeRow
 from circinus.studies.report.tables import markdown, written
 
@@ -43,7 +43,7 @@ _COUNTS = (
 _TYPES = "To simulate: by commas, in order; derived: those that serve more for a dollar (Ribbon)."
 _EARLIER = "To simulate: load-change.csv tells what Ribbon's trials at that rate are worth here."
 _QUEUE = "To simulate: a trial ends if more wait, or too many are late; none: with all requests."
-_NAMES = ",".join(UNTOLD)
+_NAMES = ",".join(WITHOUT_LATENCIES)
 _LATENCY = f"Measured latencies: {CALIBRATED} is told them; with --model a table is simulated."
 _LOOKUP = "Price and percent in time of every pool; types in order, unless published; repeatable."
 
@@ -63,7 +63,7 @@ def pool(
     longest_queue: Annotated[int | None, Option(help=_QUEUE, min=0)] = None,
     types: Annotated[str, Option(help=_TYPES, show_default="derived")] = "",
     counts: Annotated[str, Option(help=_COUNTS, show_default="derived")] = "",
-    strategies: Annotated[str, f"By commas, of {', '.join(CONTESTANTS)}."] = _NAMES,
+    strategies: Annotated[str, f"By commas, of {', '.join(POOL_METHODS)}."] = _NAMES,
     seeds: Annotated[int, Option(help="Searches of each strategy.", min=1)] = 40,
     first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
     prices: Annotated[

@@ -35,21 +35,21 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.io.replay import TraceEvaluator
 from circinus.pipelines.io.trace import Trace, load_trace
-from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.planner.answers.known import Known
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
+from circinus.studies.planning.ground_truth import LEVELS, GroundTruth, Recorder
 from circinus.studies.planning.study import (
     FOR_GOOD,
     ONE_TIER,
     earlier_queries,
+    halves_by_feature,
     of_inputs,
     record_of,
     replayed,
 )
-from circinus.studies.planning.truth import LEVELS, Recorder, Truth
 from circinus.studies.report.tables import error, grouped, mean, written
 
 _THREE = PRESETS["three-tier"]
@@ -62,11 +62,11 @@ WEAK_DEVICE = replace(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Worlds:
+class DriftScenario:
     """The world before and after a drift, known completely, and the change in words."""
 
-    before: Truth
-    after: Truth
+    before: GroundTruth
+    after: GroundTruth
     change: str
 
 
@@ -75,8 +75,8 @@ def with_thinner_link(
     infrastructure: Infrastructure | None,  # before; None: `WEAK_DEVICE`
     link: tuple[str, str] | None,  # its tiers; None: the infrastructure's first
     left: float,  # part of its bandwidth that is left, in (0, 1)
-) -> Worlds:
-    """Return worlds that differ in the bandwidth of a link; InvalidInput if it is not there."""
+) -> DriftScenario:
+    """Return the scenario of a link that loses bandwidth; InvalidInput if it is not there."""
     where = infrastructure or WEAK_DEVICE
     names = [" - ".join(link.between) for link in where.links]
     checks.require(len(names) > 0, "infrastructure.links", "must hold one to drift", names)
@@ -87,22 +87,22 @@ def with_thinner_link(
     thin = replace(found, bandwidth_bytes_per_s=left * found.bandwidth_bytes_per_s)
     links = tuple(thin if each is found else each for each in where.links)
     change = f"{' - '.join(found.between)} at {left:g} of its bandwidth"
-    after = Truth(trace, replace(where, links=links))
-    return Worlds(before=Truth(trace, where), after=after, change=change)
+    after = GroundTruth(trace, replace(where, links=links))
+    return DriftScenario(before=GroundTruth(trace, where), after=after, change=change)
 
 
-def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> Worlds:
-    """Return scenarios of the easier and harder half of a trace; InvalidInput without features."""
+def with_harder_inputs(trace: Trace, infrastructure: Infrastructure | None) -> DriftScenario:
+    """Return the scenario of easier, then harder inputs; InvalidInput without features."""
     where = infrastructure or ONE_TIER
     easier, harder, change = halves_by_feature(trace)
-    before, after = (Truth(of_inputs(trace, half), where) for half in (easier, harder))
-    return Worlds(before=before, after=after, change=change)
+    before, after = (GroundTruth(of_inputs(trace, half), where) for half in (easier, harder))
+    return DriftScenario(before=before, after=after, change=change)
 
 
 def with_other_inputs(
     before: Trace, after: Trace, infrastructure: Infrastructure | None
-) -> Worlds:
-    """Return worlds of one trace's inputs, then another's; InvalidInput if pipelines differ."""
+) -> DriftScenario:
+    """Return the scenario of two traces; InvalidInput if their pipelines differ."""
     where = infrastructure or ONE_TIER
     alike = before.graph == after.graph
     checks.require(alike, "after", "must be of the same pipeline", after.graph.name)
@@ -110,29 +110,9 @@ def with_other_inputs(
     rule = "must hold the configurations of the other trace"
     checks.require(same, "after", rule, f"{len(after.configurations)} configurations")
     change = f"{len(after.input_bytes)} inputs of another trace"
-    return Worlds(before=Truth(before, where), after=Truth(after, where), change=change)
-
-
-def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
-    """Return the inputs of the easier half and of the harder one, and which feature splits them.
-
-    Halves are below and above the median; the feature is the one whose halves differ most in mean
-    score over all configurations. InvalidInput if inputs have none.
-    """
-    count = trace.features.shape[1]
-    checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)
-    draws = trace.score.astype(float).reshape(-1, len(trace.input_bytes))  # (C D, N)
-    ease = np.nanmean(draws, axis=0)  # (N,)
-    orders = np.argsort(trace.features, axis=0, kind="stable")  # (N, F)
-    middle = len(orders) // 2
-    below, above = ease[orders[:middle]].mean(axis=0), ease[orders[middle:]].mean(axis=0)  # (F,)
-    feature = int(np.argmax(np.abs(below - above)))
-    halves = [orders[:middle, feature], orders[middle:, feature]]
-    names = ["below", "above"]
-    if below[feature] < above[feature]:
-        halves, names = halves[::-1], names[::-1]
-    change = f"feature {feature} from {names[0]} to {names[1]} its median"
-    return halves[0], halves[1], change
+    return DriftScenario(
+        before=GroundTruth(before, where), after=GroundTruth(after, where), change=change
+    )
 
 
 _OURS = planner_of(DEFAULT.planning)
@@ -224,8 +204,8 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
     """Yield the rows of a study as runs end."""
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
-        worlds = _worlds(study, trace)
-        before, count = worlds.before, study.history
+        scenario = _scenario(study, trace)
+        before, count = scenario.before, study.history
         earlier = {
             seed: earlier_queries(before.trace, before.infrastructure, count=count, seed=seed)
             for seed in seeds
@@ -238,10 +218,10 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
                 drawing, evaluator = replayed(_OURS, before.trace, seed)
                 result = _OURS.search(query, before.infrastructure, evaluator, drawing)
                 past = _Past(query, evaluator, result, earlier[seed])
-                yield _row(study, worlds, level, past)
+                yield _row(study, scenario, level, past)
 
 
-def _worlds(study: DriftStudy, trace: Trace) -> Worlds:
+def _scenario(study: DriftStudy, trace: Trace) -> DriftScenario:
     if study.kind is DriftKind.LATENCY:
         return with_thinner_link(trace, study.infrastructure, study.link, study.left)
     if study.after is not None:
@@ -249,12 +229,12 @@ def _worlds(study: DriftStudy, trace: Trace) -> Worlds:
     return with_harder_inputs(trace, study.infrastructure)
 
 
-def _row(study: DriftStudy, worlds: Worlds, level: str, past: _Past) -> DriftRow:
-    slo, outcome = past.query.slo, _outcome(worlds, past, study.kind)
+def _row(study: DriftStudy, scenario: DriftScenario, level: str, past: _Past) -> DriftRow:
+    slo, outcome = past.query.slo, _outcome(scenario, past, study.kind)
     row = DriftRow(
-        trace=worlds.before.trace.graph.name,
+        trace=scenario.before.trace.graph.name,
         drift=study.kind.value,
-        change=worlds.change,
+        change=scenario.change,
         slo=level,
         seed=past.query.seed,
         accuracy_slo=slo.accuracy,
@@ -265,11 +245,11 @@ def _row(study: DriftStudy, worlds: Worlds, level: str, past: _Past) -> DriftRow
     )
     if outcome is not DriftOutcome.COUNTED:
         return row
-    cold = _cold(worlds.after, past.query, study.budget_s)
-    again, at_once = _replanned(worlds.after, past, study)
+    cold = _cold(scenario.after, past.query, study.budget_s)
+    again, at_once = _replanned(scenario.after, past, study)
     return replace(
         row,
-        oracle_seconds=worlds.after.oracle_s(slo),
+        oracle_seconds=scenario.after.oracle_s(slo),
         cold_seconds=study.budget_s if cold.seconds is None else cold.seconds,
         cold_found=cold.seconds is not None,
         replanned_seconds=study.budget_s if again.seconds is None else again.seconds,
@@ -288,20 +268,20 @@ class _Past(NamedTuple):
     earlier: tuple[QueryRecord, ...]
 
 
-def _outcome(worlds: Worlds, past: _Past, kind: DriftKind) -> DriftOutcome:
+def _outcome(scenario: DriftScenario, past: _Past, kind: DriftKind) -> DriftOutcome:
     slo, plan = past.query.slo, next(iter(past.result.plans), None)  # in force: the cheapest
-    if plan is None or not worlds.before.satisfies(plan, slo):
+    if plan is None or not scenario.before.satisfies(plan, slo):
         return DriftOutcome.UNPLANNED
     # Seconds that differ between halves of the inputs are no drift of accuracy.
     accuracy = kind is DriftKind.ACCURACY
-    good = worlds.after.accurate(plan, slo) if accuracy else worlds.after.satisfies(plan, slo)
+    good = scenario.after.accurate(plan, slo) if accuracy else scenario.after.satisfies(plan, slo)
     if good:
         return DriftOutcome.HOLDS
-    impossible = worlds.after.oracle_s(slo) is None
+    impossible = scenario.after.oracle_s(slo) is None
     return DriftOutcome.IMPOSSIBLE if impossible else DriftOutcome.COUNTED
 
 
-def _cold(truth: Truth, query: Query, budget_s: float) -> Recorder:
+def _cold(truth: GroundTruth, query: Query, budget_s: float) -> Recorder:
     recorder = Recorder(truth=truth, slo=query.slo, first_only=True)
     drawing, evaluator = replayed(_OURS, truth.trace, query.seed)
     query = _within(query, budget_s)
@@ -309,7 +289,7 @@ def _cold(truth: Truth, query: Query, budget_s: float) -> Recorder:
     return recorder
 
 
-def _replanned(truth: Truth, past: _Past, study: DriftStudy) -> tuple[Recorder, bool]:
+def _replanned(truth: GroundTruth, past: _Past, study: DriftStudy) -> tuple[Recorder, bool]:
     """Plan again as the product does, on where its first answer is untrue; give if it had one."""
     slo, same_inputs = past.query.slo, study.kind is DriftKind.LATENCY
     drawing, evaluator = replayed(_OURS, truth.trace, past.query.seed)

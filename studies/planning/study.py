@@ -1,7 +1,7 @@
 """How many seconds of profiling a strategy takes to the first plan that truly satisfies.
 
 Replays traces: a run is one strategy on one SLO with one seed, through the product's own
-`planner.search.loop`. Truth is the mean over the whole trace, of the plan as it would be
+`planner.search.loop`. GroundTruth is the mean over the whole trace, of the plan as it would be
 deployed, its shares included. Rows are written as runs end.
 """
 
@@ -36,8 +36,8 @@ from circinus.planner.strategy.protocol import (
     Strategy,
 )
 from circinus.profiler.drawing import Drawing
-from circinus.studies.planning.contestants import Contestant, contestant, published_count
-from circinus.studies.planning.truth import LEVELS, Goal, Recorder, Truth
+from circinus.studies.planning.ground_truth import LEVELS, Goal, GroundTruth, Recorder
+from circinus.studies.planning.methods import StudyMethod, published_count, study_method
 from circinus.studies.report.tables import written
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
@@ -56,7 +56,7 @@ class PlanningRow:
 
     `response_seconds` are until the same plan as `profiling_seconds`, `workers` measurements being
     made at once, without the time that proposals take. The last seven count plans, see
-    `studies.planning.truth.Shown`.
+    `studies.planning.ground_truth.Shown`.
     """
 
     trace: str
@@ -92,7 +92,7 @@ class PlanningStudy:
     """What to run; InvalidInput for an unknown method or level now, not hours later."""
 
     traces: tuple[Path, ...]  # folders
-    methods: tuple[str, ...]  # names, see `studies.planning.contestants`
+    methods: tuple[str, ...]  # names, see `studies.planning.methods`
     levels: tuple[str, ...] = ("easy", "medium", "hard")  # of SLOs: easy, medium, hard
     seeds: int = 20  # per Pareto point
     first_seed: int = 0  # the first of them, `>= 0`
@@ -115,7 +115,7 @@ class PlanningStudy:
     def __post_init__(self) -> None:
         checks.at_least("points", self.points, 2)
         for name in self.methods:
-            contestant(name, published_inputs=1)
+            study_method(name, published_inputs=1)
         for level in self.levels:
             checks.among("slo", level, LEVELS)
 
@@ -151,17 +151,19 @@ def results(study: PlanningStudy) -> Iterator[StudyProgress]:
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
         if not study.history:
-            yield from _runs(study, Truth(trace, where, study.statistic), seeds, ((),))
+            yield from _runs(study, GroundTruth(trace, where, study.statistic), seeds, ((),))
             continue
         for seed in seeds:
             before, now = halves(trace, seed)
             earlier = earlier_queries(before, where, count=study.history, seed=seed)
-            yield from _runs(study, Truth(now, where, study.statistic), (seed,), ((), earlier))
+            yield from _runs(
+                study, GroundTruth(now, where, study.statistic), (seed,), ((), earlier)
+            )
 
 
 def _runs(
     study: PlanningStudy,
-    truth: Truth,
+    truth: GroundTruth,
     seeds: Sequence[int],
     histories: Sequence[tuple[QueryRecord, ...]],
 ) -> Iterator[StudyProgress]:
@@ -172,7 +174,7 @@ def _runs(
             done = itertools.count(1)
             for goal in goals:
                 count = published_count(truth.trace, goal.slo.accuracy)
-                who = contestant(name, published_inputs=count)
+                who = study_method(name, published_inputs=count)
                 for seed, history in each:
                     row = _row(study, truth, goal, who, seed, history)
                     yield StudyProgress(row=row, done=next(done), runs=len(goals) * len(each))
@@ -186,9 +188,9 @@ def _spread(goals: Sequence[Goal], most: int | None) -> Sequence[Goal]:
 
 def _row(
     study: PlanningStudy,
-    truth: Truth,
+    truth: GroundTruth,
     goal: Goal,
-    who: Contestant,
+    who: StudyMethod,
     seed: int,
     history: tuple[QueryRecord, ...],
 ) -> PlanningRow:
@@ -300,6 +302,28 @@ def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
     return of_inputs(trace, inputs[:middle]), of_inputs(trace, inputs[middle:])
 
 
+def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
+    """Return the inputs of the easier half and of the harder one, and which feature splits them.
+
+    Halves are below and above the median; the feature is the one whose halves differ most in mean
+    score over all configurations. InvalidInput if inputs have none.
+    """
+    count = trace.features.shape[1]
+    checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)
+    draws = trace.score.astype(float).reshape(-1, len(trace.input_bytes))  # (C D, N)
+    ease = np.nanmean(draws, axis=0)  # (N,)
+    orders = np.argsort(trace.features, axis=0, kind="stable")  # (N, F)
+    middle = len(orders) // 2
+    below, above = ease[orders[:middle]].mean(axis=0), ease[orders[middle:]].mean(axis=0)  # (F,)
+    feature = int(np.argmax(np.abs(below - above)))
+    halves = [orders[:middle, feature], orders[middle:, feature]]
+    names = ["below", "above"]
+    if below[feature] < above[feature]:
+        halves, names = halves[::-1], names[::-1]
+    change = f"feature {feature} from {names[0]} to {names[1]} its median"
+    return halves[0], halves[1], change
+
+
 def earlier_queries(
     trace: Trace, infrastructure: Infrastructure, *, count: int, seed: int
 ) -> tuple[QueryRecord, ...]:
@@ -309,7 +333,7 @@ def earlier_queries(
     """
     if not count:
         return ()  # a truth takes its time
-    truth = Truth(trace, infrastructure)
+    truth = GroundTruth(trace, infrastructure)
     rng = np.random.default_rng([seed, _STREAM])
     slos = [slo for level in LEVELS for slo in truth.slos(level)]
     records = []

@@ -29,8 +29,8 @@ from circinus.studies.pool.calibration import (
     reliability,
     statements,
 )
-from circinus.studies.pool.contestants import CALIBRATED, CONTESTANTS, UNTOLD
 from circinus.studies.pool.lookups import PoolLookup
+from circinus.studies.pool.methods import CALIBRATED, POOL_METHODS, WITHOUT_LATENCIES
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars, svg
 from circinus.studies.report.tables import grouped, mean, written
@@ -73,11 +73,11 @@ class PoolStudy:
     """What to compare."""
 
     lookups: tuple[PoolLookup, ...]
-    strategies: tuple[str, ...] = UNTOLD  # names
+    strategies: tuple[str, ...] = WITHOUT_LATENCIES  # names
     seeds: int = 40  # how many, `>= 1`
     first_seed: int = 0  # the others follow, `>= 0`
     most: int | None = None  # evaluations of a search, `>= 1`; None: as many as there are pools
-    # of all goals, `>= 0`, see `CheapestInTime`; None: as each contestant prunes
+    # of all goals, `>= 0`, see `CheapestInTime`; None: as each method prunes
     prunes_below: float | None = None
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class PoolStudy:
         checks.require(len(self.strategies) > 0, "strategies", "must not be empty", ())
         checks.unique("strategies", self.strategies)
         for name in self.strategies:
-            checks.among("strategies", name, CONTESTANTS)
+            checks.among("strategies", name, POOL_METHODS)
         if CALIBRATED in self.strategies:
             for lookup in self.lookups:
                 lookup.profiled()
@@ -128,9 +128,9 @@ def searched(
     stated: Stated = lambda rows: None,
 ) -> PoolRow:
     """Return how a strategy fares up to the optimum; tell what it stated until it settles."""
-    contestant, threshold = CONTESTANTS[name], study.prunes_below
-    goal = contestant.goal(lookup) if threshold is None else lookup.goal(threshold)
-    strategy = contestant.made(lookup, seed)
+    method, threshold = POOL_METHODS[name], study.prunes_below
+    goal = method.goal(lookup) if threshold is None else lookup.goal(threshold)
+    strategy = method.made(lookup, seed)
     going = tried(goal, strategy, lookup.measure, study.most or len(lookup.space.pools))
     trials: list[PoolTrial] = []
     found = False

@@ -13,7 +13,8 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.trace import Trace, load_trace, save_trace
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.profiler.drawing import Drawing
-from circinus.studies.planning.contestants import FixedSamples, contestant, names
+from circinus.studies.planning.ground_truth import GroundTruth
+from circinus.studies.planning.methods import FixedSamples, names, study_method
 from circinus.studies.planning.report import PlanningCell, summary
 from circinus.studies.planning.study import (
     ONE_TIER,
@@ -22,7 +23,6 @@ from circinus.studies.planning.study import (
     halves,
     run,
 )
-from circinus.studies.planning.truth import Truth
 from circinus.studies.report.tables import markdown
 from tests.oracles.synthetic import chain
 
@@ -59,7 +59,7 @@ def _study(folder: Path, **others: object) -> PlanningStudy:
 
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(InvalidInput, match="method must be among"):
-        contestant("magic", published_inputs=50)
+        study_method("magic", published_inputs=50)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_an_unknown_strategy_is_refused() -> None:
 )
 def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"method may end with @ .* got '{name}'"):
-        contestant(name, published_inputs=50)
+        study_method(name, published_inputs=50)
 
 
 @pytest.mark.parametrize("name", ["cmbo_tuned", "vulcan_tuned", "random_tuned"])
 def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) -> None:
     drawing = Drawing(order=np.arange(50), groups=None)
     for asked, count in ((f"{name}@7", 7), (name, 20)):
-        planner = contestant(asked, published_inputs=50).planner
+        planner = study_method(asked, published_inputs=50).planner
         assert planner.rule(drawing) == FixedSamples(count=count)
 
 
@@ -85,7 +85,7 @@ def test_an_adapter_whose_package_is_missing_names_the_extra(
     monkeypatch.setattr("circinus.pipelines.execution.needs.find_spec", lambda _: None)
     package = name.partition("_")[0].partition("@")[0]
     with pytest.raises(InvalidInput, match=rf"method must be .*{package} .*circinus\[studies\]"):
-        contestant(name, published_inputs=50)
+        study_method(name, published_inputs=50)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_a_study_is_refused_before_its_first_run(wrong: dict[str, Any], said: st
 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InvalidInput, match="slo must be among easy, medium, hard"):
-        Truth(_trace(), ONE_TIER).goals("absurd")
+        GroundTruth(_trace(), ONE_TIER).goals("absurd")
 
 
 def test_the_oracle_is_the_brute_force_optimum() -> None:
-    truth = Truth(_trace(), ONE_TIER)
+    truth = GroundTruth(_trace(), ONE_TIER)
     for goal in truth.goals("medium"):
         feasible = [
             c

@@ -22,7 +22,6 @@ from circinus.studies.planning.drift import (
     DriftOutcome,
     DriftRow,
     DriftStudy,
-    halves_by_feature,
     results,
     run,
     summary,
@@ -30,6 +29,7 @@ from circinus.studies.planning.drift import (
     with_other_inputs,
     with_thinner_link,
 )
+from circinus.studies.planning.study import halves_by_feature
 from circinus.studies.report.tables import markdown
 from tests.oracles.synthetic import chain
 
@@ -169,13 +169,13 @@ def test_the_harder_half_of_the_inputs_comes_after(tmp_path: Path) -> None:
 
 
 def test_a_thinner_link_is_the_only_change_of_a_latency_drift() -> None:
-    worlds = with_thinner_link(_trace(), None, ("cloud", "mec"), 0.5)
-    before, after = worlds.before.infrastructure, worlds.after.infrastructure
+    scenario = with_thinner_link(_trace(), None, ("cloud", "mec"), 0.5)
+    before, after = scenario.before.infrastructure, scenario.after.infrastructure
     assert before == WEAK_DEVICE
     assert after.links[0] == before.links[0]
     assert after.links[1].bandwidth_bytes_per_s == 0.5 * before.links[1].bandwidth_bytes_per_s
     assert after.tiers == before.tiers
-    assert worlds.change == "mec - cloud at 0.5 of its bandwidth"
+    assert scenario.change == "mec - cloud at 0.5 of its bandwidth"
 
 
 def test_after_a_latency_drift_what_was_measured_is_not_paid_again(tmp_path: Path) -> None:

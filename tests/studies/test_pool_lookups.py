@@ -9,8 +9,8 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.search import Pool, PoolGoal
-from circinus.studies.pool.contestants import CONTESTANTS
 from circinus.studies.pool.lookups import PoolLookup, read_lookup
+from circinus.studies.pool.methods import POOL_METHODS
 
 _SHARED = Path(__file__).parents[2].parent / "shared/data"
 needs_data = pytest.mark.skipif(
@@ -130,6 +130,6 @@ def test_no_published_pruning_loses_the_optimum_of_a_published_table(
         return sum(bool(goal.hopeless([lookup.measure(pool)])[place]) for pool in pools)
 
     for name in ("ribbon", "ribbon_artefact", "random"):
-        assert losing(CONTESTANTS[name].goal(lookup)) == 0
+        assert losing(POOL_METHODS[name].goal(lookup)) == 0
     # where every violation prunes all that it contains
     assert losing(lookup.goal(0.0)) == lost

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.scheduler.pool.search import CheapestInTime, Pool, PoolSpace, PoolTrial
-from circinus.studies.pool.contestants import (
+from circinus.studies.pool.methods import (
     PublishedGoal,
     RuledOut,
     by_climbing,

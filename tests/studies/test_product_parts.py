@@ -25,11 +25,11 @@ from circinus.scheduler.policies.registry import Terms, scheduling_policy
 FOLDER = Path(studies.__file__).parent
 
 ALLOWED = (
-    ("contestants", "Cmbo", "a competitor: CMBO on a fixed number of inputs"),
-    ("contestants", "MultiFidelity", "ablations: ours without one of its ideas"),
-    ("contestants", "TTest", "counts the inputs that competitors as published measure"),
-    ("contestants", "random_drawing", "the order of competitors as published"),
-    ("contestants", "stratified_drawing", "the order of tuned competitors"),
+    ("methods", "Cmbo", "a competitor: CMBO on a fixed number of inputs"),
+    ("methods", "MultiFidelity", "ablations: ours without one of its ideas"),
+    ("methods", "TTest", "counts the inputs that competitors as published measure"),
+    ("methods", "random_drawing", "the order of competitors as published"),
+    ("methods", "stratified_drawing", "the order of tuned competitors"),
     ("simulated_profiles", "equal_strata", "strata of a trace, made once for thousands of orders"),
     ("simulated_profiles", "round_robin", "thousands of orders over strata that are there"),
 )

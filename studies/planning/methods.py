@@ -51,7 +51,7 @@ class FixedSamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
+class StudyMethod:
     """A way to plan."""
 
     name: str  # as it was asked for
@@ -60,13 +60,13 @@ class Contestant:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all contestants that need no extra."""
+    """Return the names of all methods that need no extra."""
     peers = (f"{name}{end}" for name in _PEERS for end in ("", "_tuned"))
     return (*METHODS, *_OURS, *(name for name in peers if name != "cmbo"))  # that is `published`
 
 
-def contestant(name: str, *, published_inputs: int) -> Contestant:
-    """Return the contestant of that name, of `names` or `ADAPTERS`.
+def study_method(name: str, *, published_inputs: int) -> StudyMethod:
+    """Return the method of that name, of `names` or `ADAPTERS`.
 
     A tuned one and an adapter may end with `@N`: N inputs instead of 20. Competitors as published
     measure on `published_inputs`. InvalidInput if there is none, it takes no such number, or the
@@ -81,11 +81,11 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
     checks.require(fits, "method", rule, named)
     inputs = int(count) if at else TUNED_INPUTS
     if name in METHODS:
-        return Contestant(name=named, planner=planner_of(METHODS[name].planning))
+        return StudyMethod(name=named, planner=planner_of(METHODS[name].planning))
     if name in _OURS:
         ours = planner_of(METHODS["default"].planning)
         settings = replace(ours.settings, strategy=partial(MultiFidelity, settings=_OURS[name]))
-        return Contestant(name=named, planner=replace(ours, settings=settings))
+        return StudyMethod(name=named, planner=replace(ours, settings=settings))
     samples = inputs if tuned else published_inputs
     if name in ADAPTERS:
         require("method", name, [package(ADAPTERS[name], extra="studies")])
@@ -102,7 +102,7 @@ def contestant(name: str, *, published_inputs: int) -> Contestant:
         stopping=lambda drawing: FixedSamples(count=samples),
         sampling=stratified_drawing if tuned else random_drawing,
     )
-    return Contestant(name=named, planner=fixed, cached=tuned)
+    return StudyMethod(name=named, planner=fixed, cached=tuned)
 
 
 def published_count(trace: Trace, accuracy_slo: float) -> int:

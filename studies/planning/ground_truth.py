@@ -41,7 +41,7 @@ class Goal:
 
 
 @dataclass(eq=False)
-class Truth:
+class GroundTruth:
     """A trace on an infrastructure, known completely."""
 
     trace: Trace
@@ -219,7 +219,7 @@ class Shown:
 class Recorder:
     """An observer that judges every plan announced by the truth."""
 
-    truth: Truth  # of the run
+    truth: GroundTruth  # of the run
     slo: Slo  # asked for
     first_only: bool  # whether the first true plan ends the run
     before_s: float = 0.0  # profiling seconds that were spent before the run

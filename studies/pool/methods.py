@@ -93,7 +93,7 @@ def by_climbing(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
 CALIBRATED = "calibrated"
 
 
-class PoolContestant(NamedTuple):
+class PoolMethod(NamedTuple):
     """A strategy, and the goal that it is given: what a violating trial prunes for it."""
 
     made: Callable[[PoolLookup, int], PoolStrategy]  # for what is searched, and a seed
@@ -116,23 +116,21 @@ def _artefact(lookup: PoolLookup, seed: int) -> PoolStrategy:
     return Ribbon(seed=seed, xi=0.1)
 
 
-def _walking(
-    walk: competitors.WalkMaker, goal: Callable[[PoolLookup], PoolGoal]
-) -> PoolContestant:
-    return PoolContestant(lambda lookup, seed: WalkingStrategy(walk=walk, seed=seed), goal)
+def _walking(walk: competitors.WalkMaker, goal: Callable[[PoolLookup], PoolGoal]) -> PoolMethod:
+    return PoolMethod(lambda lookup, seed: WalkingStrategy(walk=walk, seed=seed), goal)
 
 
-CONTESTANTS: Mapping[str, PoolContestant] = {
-    "ribbon": PoolContestant(_ribbon, _paper),
-    "ribbon_artefact": PoolContestant(_artefact, _published(by_ribbon)),
-    "ribbon_safe": PoolContestant(_ribbon, PoolLookup.goal),
+POOL_METHODS: Mapping[str, PoolMethod] = {
+    "ribbon": PoolMethod(_ribbon, _paper),
+    "ribbon_artefact": PoolMethod(_artefact, _published(by_ribbon)),
+    "ribbon_safe": PoolMethod(_ribbon, PoolLookup.goal),
     "random": _walking(competitors.random, _published(by_random)),
     "hill_climb": _walking(competitors.hill_climb, _published(by_climbing)),
     "response_surface": _walking(competitors.response_surface, _published(by_climbing)),
     "annealing": _walking(competitors.annealing, PoolLookup.goal),
     # "the same sub-configuration pruning" as the method that it is compared with (Kairos, 8.3)
     "genetic": _walking(competitors.genetic, _paper),
-    CALIBRATED: PoolContestant(misled, PoolLookup.goal),
+    CALIBRATED: PoolMethod(misled, PoolLookup.goal),
 }
-UNTOLD = tuple(name for name in CONTESTANTS if name != CALIBRATED)
+WITHOUT_LATENCIES = tuple(name for name in POOL_METHODS if name != CALIBRATED)
 """Those who know no latencies."""
