@@ -324,7 +324,7 @@ class OperatorService(worker_pb2_grpc.WorkerServicer):
             if lift_if_held(limit):
                 _log.error("memory_used_up limit=%d: operators hold it, the worker ends", limit)
                 self._give_up()
-        violations = encode([[fault.field, fault.rule, fault.value] for fault in error.violations])
+        violations = encode([[one.field, one.rule, one.value] for one in error.violations])
         metadata: list[tuple[str, str | bytes]]
         metadata = [(OPERATOR_KEY, error.operator), (FAULTS_KEY, violations)]
         if isinstance(error, CallFailed):
