@@ -20,13 +20,10 @@ from circinus.api.cli import (
     doctor,
     machine,
     planning,
-    pooling,
     pools,
     queries,
     route_cluster,
-    route_serving,
-    route_verifying,
-    routing,
+    routes,
     service,
     serving,
 )
@@ -42,8 +39,8 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(version("circinus"))
         raise typer.Exit
 
@@ -53,7 +50,7 @@ def _circinus(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_tell_version
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
         ),
     ] = False,
 ) -> None:
@@ -116,22 +113,22 @@ _group(
     "pool",
     _POOL,
     pools.choose,
-    pooling.apply,
-    pooling.show,
-    pooling.drop,
+    pools.apply,
+    pools.show,
+    pools.drop,
     epilog=EPILOG,
 )
 _ROUTE = "Endpoints that unlike deployment units serve: which gets which part of the requests."
 _group(
     "route",
     _ROUTE,
-    routing.weights,
-    route_serving.apply,
-    route_serving.status,
-    route_serving.request,
-    route_serving.remove,
+    routes.weights,
+    routes.apply,
+    routes.status,
+    routes.request,
+    routes.remove,
     route_cluster.follow,
-    route_verifying.verify,
+    routes.verify,
     epilog=EPILOG,
 )
 _HISTORY = "What earlier queries measured: later ones on the same pipeline start from it."

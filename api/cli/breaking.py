@@ -36,7 +36,7 @@ _BODY_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _RampRequest:
     """What is to be measured."""
 
     route: RouteInput | None
@@ -87,7 +87,7 @@ def breakpoint_(
     for name, value in {"--step-s": step_s, "--most": most, "--latency": latency}.items():
         checks.positive(name, value)
     allowed_s = route.latency_s if latency is None and route is not None else latency
-    asked = _Asked(
+    request = _RampRequest(
         route=route,
         url=url,
         body=None if body is None else read_file(body, "--body", _BODY_BYTES),
@@ -98,17 +98,17 @@ def breakpoint_(
         ),
         seed=seed,
     )
-    found = []
+    views = []
     with screen.follow() as lines:
-        for each in _measured(asked, lines):
-            found.append(each)
+        for each in _measured(request, lines):
+            views.append(each)
             if out is not None:
-                _keep(found, out)
+                _keep(views, out)
     if file is not None and write:
-        _write(screen, file, found)
-    notes = [*_notes(found)]
-    screen.show(_table(found), *notes, document={"units": found})
-    leave(ExitCode.OK if all(each.per_s > 0 for each in found) else ExitCode.INFEASIBLE)
+        _write(screen, file, views)
+    notes = [*_notes(views)]
+    screen.show(_table(views), *notes, document={"units": views})
+    leave(ExitCode.OK if all(each.per_s > 0 for each in views) else ExitCode.INFEASIBLE)
 
 
 def _chosen(
@@ -129,34 +129,36 @@ def _chosen(
     return chosen
 
 
-def _measured(asked: _Asked, lines: Follow) -> Iterator[BreakingPointView]:
+def _measured(request: _RampRequest, lines: Follow) -> Iterator[BreakingPointView]:
     from circinus.api.bootstrap.ramping import Ramping
     from circinus.api.use_cases.route_files import breaking_view
 
-    units: Sequence[DeploymentUnitInput | None] = asked.units or [None]
+    units: Sequence[DeploymentUnitInput | None] = request.units or [None]
     for unit in units:
         name = "endpoint" if unit is None else unit.name
-        ramping = Ramping(settings=asked.settings, seed=asked.seed, observer=_Shown(lines, name))
-        if asked.url is not None:
-            ramped = ramping.endpoint(asked.url, asked.body)
+        ramping = Ramping(
+            settings=request.settings, seed=request.seed, observer=_Progress(lines, name)
+        )
+        if request.url is not None:
+            ramped = ramping.endpoint(request.url, request.body)
         else:
-            ramped = _of_unit(asked, unit, ramping)
+            ramped = _of_unit(request, unit, ramping)
         of = None if unit is None else unit.unit
-        yield breaking_view(name, ramped, unit=of, latency_s=asked.latency_s)
+        yield breaking_view(name, ramped, unit=of, latency_s=request.latency_s)
 
 
-def _of_unit(asked: _Asked, unit: DeploymentUnitInput | None, ramping: Ramping) -> Ramped:
+def _of_unit(request: _RampRequest, unit: DeploymentUnitInput | None, ramping: Ramping) -> Ramped:
     from circinus.api.use_cases.routes import workloads_of
 
-    if unit is None or asked.route is None or asked.route.pipeline is None:  # see `_chosen`
+    if unit is None or request.route is None or request.route.pipeline is None:  # see `_chosen`
         raise InvalidInput.of("pipeline", "must be given", None)
-    each = workloads_of(asked.route, reference_here(asked.route.pipeline))
+    each = workloads_of(request.route, reference_here(request.route.pipeline))
     workload = next(work for work in each if work.unit.name == unit.name)
-    return ramping.unit(workload, pipeline_here(asked.route.pipeline), Settings().worker_logs)
+    return ramping.unit(workload, pipeline_here(request.route.pipeline), Settings().worker_logs)
 
 
 @dataclass(slots=True)
-class _Shown:
+class _Progress:
     """Tells how far a ramp is."""
 
     lines: Follow
@@ -172,19 +174,19 @@ class _Shown:
 
         self._made += 1
         if isinstance(step, SentLate):
-            told = f"sent {formats.seconds(step.late_s)} late: not counted"
+            figures = f"sent {formats.seconds(step.late_s)} late: not counted"
         else:
             why = ", ".join(step.broken_by) or "holds"
-            told = f"{step.served_per_s:.4g}/s served, p95 {_latency(step.p95_s)}: {why}"
-        self.lines.update({self.unit: (f"{self._made} ended", f"{step.per_s:.4g}/s: {told}")})
+            figures = f"{step.served_per_s:.4g}/s served, p95 {_latency(step.p95_s)}: {why}"
+        self.lines.update({self.unit: (f"{self._made} ended", f"{step.per_s:.4g}/s: {figures}")})
 
 
 def _latency(value: float | None) -> str:
     return formats.seconds(value) if value is not None and isfinite(value) else "failed"
 
 
-def _table(found: Sequence[BreakingPointView]) -> RenderableType:
-    return tables.table("", *_COLUMNS, right=(1, 2, 3, 4, 6), rows=map(_row, found))
+def _table(views: Sequence[BreakingPointView]) -> RenderableType:
+    return tables.table("", *_COLUMNS, right=(1, 2, 3, 4, 6), rows=map(_row, views))
 
 
 def _row(each: BreakingPointView) -> tuple[str, ...]:
@@ -201,8 +203,8 @@ def _row(each: BreakingPointView) -> tuple[str, ...]:
     )
 
 
-def _notes(found: Sequence[BreakingPointView]) -> Iterator[str]:
-    for each in found:
+def _notes(views: Sequence[BreakingPointView]) -> Iterator[str]:
+    for each in views:
         if each.late:
             rates = ", ".join(f"{step.per_s:.4g}" for step in each.late)
             yield f"{each.unit}: not counted, since they were sent late: {rates} requests/s"
@@ -214,7 +216,7 @@ def _notes(found: Sequence[BreakingPointView]) -> Iterator[str]:
             yield f"{each.unit}: no rate that was tried holds"
 
 
-def _keep(found: Sequence[BreakingPointView], folder: Path) -> None:
+def _keep(views: Sequence[BreakingPointView], folder: Path) -> None:
     """Write what there is after each unit: a later one may fail."""
     from circinus.api.drawing.ramp import ramp_chart
 
@@ -222,27 +224,29 @@ def _keep(found: Sequence[BreakingPointView], folder: Path) -> None:
     with (folder / "breakpoint.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["unit", *_OF_STEP, "broken_by", "sure"])
-        for each in found:
+        for each in views:
             for step in each.steps:
-                told = (getattr(step, name) for name in _OF_STEP)
+                figures = (getattr(step, name) for name in _OF_STEP)
                 ends = [" ".join(step.broken_by), str(step.sure).lower()]
                 writer.writerow(
-                    [each.unit, *("" if v is None else f"{v:.6g}" for v in told), *ends]
+                    [each.unit, *("" if v is None else f"{v:.6g}" for v in figures), *ends]
                 )
-    (folder / f"{found[-1].unit}.svg").write_text(ramp_chart(found[-1]), encoding="utf-8")
+    (folder / f"{views[-1].unit}.svg").write_text(ramp_chart(views[-1]), encoding="utf-8")
 
 
-def _write(screen: Screen, file: Path, found: Sequence[BreakingPointView]) -> None:
+def _write(screen: Screen, file: Path, views: Sequence[BreakingPointView]) -> None:
     """Put figures into a route file, and leave all else as it is; of what holds nothing, none."""
     from circinus.api.use_cases.route_files import with_breaking_points
 
-    told = {
+    figures = {
         each.unit: {"most_per_s": each.per_s, "latency_s": each.at.mean_s}
-        for each in found
+        for each in views
         if each.per_s > 0 and each.at is not None and each.at.mean_s is not None
     }
-    text = with_breaking_points(file.read_bytes().decode("utf-8"), told)
+    text = with_breaking_points(file.read_bytes().decode("utf-8"), figures)
     beside = file.with_name(f".{file.name}.new")
     beside.write_bytes(text.encode("utf-8"))
     beside.replace(file)
-    screen.note(f"written to {file}: most_per_s and latency_s of {', '.join(told) or 'no unit'}")
+    screen.note(
+        f"written to {file}: most_per_s and latency_s of {', '.join(figures) or 'no unit'}"
+    )

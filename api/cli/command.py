@@ -114,7 +114,7 @@ def leave(code: ExitCode) -> None:
 
 
 def _leave(screen: Screen, error: BaseException, *, debug: bool) -> None:
-    code, message = _told(error)
+    code, message = _diagnosis(error)
     violations = error.violations if isinstance(error, InvalidInput) else ()
     if screen.as_json:
         screen.json({"error": {"code": code, "message": message, "errors": violations}})
@@ -128,7 +128,7 @@ def _leave(screen: Screen, error: BaseException, *, debug: bool) -> None:
     raise typer.Exit(int(code))
 
 
-def _told(error: BaseException) -> tuple[ExitCode, str]:
+def _diagnosis(error: BaseException) -> tuple[ExitCode, str]:
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED, "interrupted"
     if isinstance(error, InvalidInput):

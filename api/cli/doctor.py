@@ -50,7 +50,7 @@ class Check:
     remedy: str = ""  # what to do; empty: nothing, or the detail says it
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """All of it in words."""
         return f"{self.detail} -> {self.remedy}" if self.remedy else self.detail
 
@@ -88,7 +88,7 @@ def doctor(
 
 def _show(screen: Screen, checks: Sequence[Check]) -> None:
     failed = sum(check.state == "fail" for check in checks)
-    rows = ((one.name, Text(one.state, _STYLES[one.state]), one.told) for one in checks)
+    rows = ((one.name, Text(one.state, _STYLES[one.state]), one.text) for one in checks)
     screen.show(
         tables.table(None, "check", "", "what was found", rows=rows),
         f"{failed} problem{'s' if failed > 1 else ''}." if failed else "Ready.",

@@ -177,7 +177,7 @@ def _golds(lines: Iterable[LabelLine | GoldLabel]) -> dict[str, float]:
 def _write(path: Path, lines: Iterable[LabelLine], wanted: Iterable[WantedLabel]) -> None:
     """Write what was answered, and then what is wanted."""
     every = [line for line in lines if line.gold is not None] + [_line(one) for one in wanted]
-    text = "".join(f"{json.dumps(_told(line), ensure_ascii=False)}\n" for line in every)
+    text = "".join(f"{json.dumps(_saved(line), ensure_ascii=False)}\n" for line in every)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -189,20 +189,20 @@ def _line(one: WantedLabel) -> LabelLine:
     return LabelLine(
         label=one.label,
         input=one.input,
-        given=_shown(one.payload),
-        output=_shown(one.output),
-        expected=_shown(one.expected),
+        given=_readable(one.payload),
+        output=_readable(one.output),
+        expected=_readable(one.expected),
         judge=one.judge,
         configuration=one.configuration.as_dict(),
     )
 
 
-def _told(line: LabelLine) -> dict[str, object]:
+def _saved(line: LabelLine) -> dict[str, object]:
     told = line.model_dump()
     return {"gold": told.pop("gold"), **{k: v for k, v in told.items() if v is not None}}
 
 
-def _shown(payload: Payload) -> object:
+def _readable(payload: Payload) -> object:
     try:
         return payload_to_json(payload)
     except InvalidInput:  # a number that JSON has no form for: it is for reading only

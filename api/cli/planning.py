@@ -17,7 +17,7 @@ from circinus.api.bootstrap.registry import pipeline_here, reference_here, setti
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave
 from circinus.api.cli.labelling import JudgedQuery, LabelDesk
-from circinus.api.cli.told import MaybeWhat, Sets, Told, What, query_told
+from circinus.api.cli.query_source import MaybeWhat, QuerySource, Sets, What, read_source
 from circinus.api.query_file import (
     completed,
     load_data,
@@ -78,17 +78,17 @@ def validate(
             document={"valid": True, "infrastructure": tiers.name, "tiers": names},
         )
         return
-    asked = _asked(query_told(file, sets), tiers, settings_with())
-    request, tiers, pipeline = asked.request, asked.tiers, asked.pipeline
-    require_affordable(asked.query, tiers, pipeline)
-    size = ConfigurationSpace(fitted(asked.query, pipeline.graph, tiers).graph).size
-    held, doubts = words(asked.query.restrictions), _doubts(asked)
-    remarks = (*asked.notes, *tried(asked.reference, pipeline, asked.dataset.examples))
+    loaded = _loaded(read_source(file, sets), tiers, settings_with())
+    request, tiers, pipeline = loaded.request, loaded.tiers, loaded.pipeline
+    require_affordable(loaded.query, tiers, pipeline)
+    size = ConfigurationSpace(fitted(loaded.query, pipeline.graph, tiers).graph).size
+    held, doubts = words(loaded.query.restrictions), _doubts(loaded)
+    remarks = (*loaded.notes, *tried(loaded.reference, pipeline, loaded.dataset.examples))
     screen.show(
         f"{file}: valid",
-        f"  {pipeline.name}: {size} configurations, {len(asked.dataset)} inputs",
+        f"  {pipeline.name}: {size} configurations, {len(loaded.dataset)} inputs",
         f"  {formats.objectives(request)}",
-        f"  {asked.planned_by}",
+        f"  {loaded.planned_by}",
         *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in doubts),
         *(f"  {line}" for line in formats.defaults(request)),
@@ -99,9 +99,9 @@ def validate(
             "defaults": formats.defaults(request),
             "restrictions": held,
             "doubts": doubts,
-            "planning": asked.planning,
+            "planning": loaded.planning,
             "configurations": size,
-            "inputs": len(asked.dataset),
+            "inputs": len(loaded.dataset),
             "remarks": remarks,
         },
     )
@@ -129,11 +129,13 @@ def plan(
     The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
     """
     settings = settings_with()
-    asked = _asked(query_told(file, sets), read_infrastructure(infrastructure), settings, method)
-    request, tiers, pipeline, query, dataset, *_ = asked
+    loaded = _loaded(
+        read_source(file, sets), read_infrastructure(infrastructure), settings, method
+    )
+    request, tiers, pipeline, query, dataset, *_ = loaded
     choice = settings.executor_with(executor, executor_workers)
-    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), asked.planned_by)
-    for line in (*told, *asked.notes):
+    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), loaded.planned_by)
+    for line in (*told, *loaded.notes):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
     name = planning.planned_name(pipeline, dataset, query)
@@ -145,17 +147,17 @@ def plan(
         screen.note(f"starting from what {len(prior.history)} earlier queries measured")
     if pipeline.remarks is not None:
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
-    shown = checked(asked.reference, pipeline, dataset.examples)
+    shown = checked(loaded.reference, pipeline, dataset.examples)
     prior = replace(prior, draws=shown.draws)
     for remark in shown.remarks:
         screen.note(remark)
     logs, url = settings.worker_logs, None if memory is None else settings.database_url
     with (
         planning_gate(query, tiers, pipeline, database_url=url) as gate,
-        opened_executor(choice, asked.reference, pipeline, tiers, logs, gate.permits) as runs,
+        opened_executor(choice, loaded.reference, pipeline, tiers, logs, gate.permits) as runs,
         screen.follow() as lines,
     ):
-        watching = _Watching(lines, asked, only_estimate=estimate)
+        watching = _Watching(lines, loaded, only_estimate=estimate)
         with on_signal(signal.SIGINT, watching.interrupt):
             result = planning.plan_query(
                 query,
@@ -179,7 +181,7 @@ def plan(
             memory.remember(name, query, result)
         except Unavailable as error:  # the plans were paid for all the same
             screen.note(f"not remembered: {error}")
-    _show(screen, asked, result, desk)
+    _show(screen, loaded, result, desk)
     leave(_EXIT_CODES[result.outcome])
 
 
@@ -190,7 +192,7 @@ def _prior_work(desk: LabelDesk | None, memory: planning.Remembered | None) -> p
     return planning.PriorWork(history=() if memory is None else memory.earlier())
 
 
-class _Asked(NamedTuple):
+class _LoadedQuery(NamedTuple):
     """What a query asks for, loaded."""
 
     request: QueryRequest
@@ -212,14 +214,14 @@ class _Asked(NamedTuple):
         return f"planned by {formats.planned_by(self.planning)}"
 
 
-def _asked(
-    asked: Told, tiers: Infrastructure, settings: Settings, method: str | None = None
-) -> _Asked:
+def _loaded(
+    loaded: QuerySource, tiers: Infrastructure, settings: Settings, method: str | None = None
+) -> _LoadedQuery:
     """Return what is asked for; a method goes before the query's, and that before the settings'.
 
     Raises InvalidInput with every broken rule that was found in one of its parts.
     """
-    request = query_of(asked.document)
+    request = query_of(loaded.document)
     if method is not None:
         named = {"method": method_of(method, "--method").name}
         changed = (request.planning or PlanningRequest()).model_copy(update=named)
@@ -227,14 +229,14 @@ def _asked(
     pipeline = pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
     tiers, notes = completed(tiers, pipeline)
-    dataset = load_data(request.data, pipeline, base=asked.base)
+    dataset = load_data(request.data, pipeline, base=loaded.base)
     reference = reference_here(request.pipeline)
-    return _Asked(request, tiers, pipeline, query, dataset, reference, notes)
+    return _LoadedQuery(request, tiers, pipeline, query, dataset, reference, notes)
 
 
-def _doubts(asked: _Asked) -> list[str]:
+def _doubts(loaded: _LoadedQuery) -> list[str]:
     """Return what the examples cannot show of future inputs, before anything is measured."""
-    slo, examples = asked.query.slo, len(asked.dataset)
+    slo, examples = loaded.query.slo, len(loaded.dataset)
     if (told := doubt(slo, examples)) is not None:
         return [told]
     needed = accuracy_needed(slo.accuracy, examples)
@@ -258,7 +260,7 @@ class _Watching:
     """An observer that shows progress and hands Ctrl-C on."""
 
     lines: Follow
-    asked: _Asked
+    loaded: _LoadedQuery
     only_estimate: bool = field(kw_only=True)
     ended: bool = False
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -267,8 +269,8 @@ class _Watching:
     def progress(self, progress: search.PlanningProgress) -> None:
         """Redraw the line."""
         self.ended |= self.only_estimate and progress.phase is search.PlanningPhase.PROBING
-        query = self.asked.query
-        view = progress_view(progress, query.slo, self.asked.tiers)
+        query = self.loaded.query
+        view = progress_view(progress, query.slo, self.loaded.tiers)
         best = "" if view.best is None else view.best.id
         if progress.bill.forecast is not None:
             self.expected = {"expected": ("", formats.forecast(progress.bill.forecast))}
@@ -286,22 +288,22 @@ class _Watching:
 
 
 def _show(
-    screen: Screen, asked: _Asked, result: search.PlanningResult, desk: LabelDesk | None
+    screen: Screen, loaded: _LoadedQuery, result: search.PlanningResult, desk: LabelDesk | None
 ) -> None:
-    slo, tiers, missed = asked.query.slo, asked.tiers, result.shortfall
+    slo, tiers, missed = loaded.query.slo, loaded.tiers, result.shortfall
     plans = [plan_view(found, slo, tiers) for found in result.plans]
     shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
     figures = ("measured", "failed", "inputs", "spent_s", "saved_s", "bill", "stopped_because")
     document: dict[str, object] = {
         "outcome": result.outcome,
-        "planning": asked.planning,
+        "planning": loaded.planning,
         "plans": plans,
         **{name: getattr(result, name) for name in (*figures, "failures", "left_out", "remarks")},
         "shortfall": shortfall,
-        "defaults": formats.defaults(asked.request),
+        "defaults": formats.defaults(loaded.request),
     }
     parts: list[RenderableType] = [
-        asked.planned_by,
+        loaded.planned_by,
         f"{result.outcome.value}: {result.measured} configurations measured, "
         f"{formats.seconds(result.spent_s)} of operators spent",
         f"stopped because {result.stopped_because}",
@@ -312,7 +314,7 @@ def _show(
         told, document["judge"] = desk.close(result.plans)
         parts += told
     if plans:
-        parts.append(tables.plans_table(plans, title=formats.objectives(asked.request)))
+        parts.append(tables.plans_table(plans, title=formats.objectives(loaded.request)))
     if shortfall is not None:
         parts.append(tables.shortfall_text(shortfall))
     screen.show(*parts, document=document)

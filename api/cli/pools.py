@@ -1,4 +1,4 @@
-"""`circinus pool choose`: which instances to rent, or which mix should serve a query."""
+"""`circinus pool`: which instances to rent, and queries that a mix of machine types serves."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import RenderableType
-from typer import Option
+from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.options import QueryId, pairs
 from circinus.api.client import Client
 from circinus.api.schemas.pools import (
     PoolChoiceView,
     PoolOfferView,
+    PoolView,
     QueryPoolView,
 )
-from circinus.api.text import tables
+from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.files import read_file
 from circinus.pipelines.io.instance_types import parse_catalogue
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
@@ -112,33 +115,33 @@ def choose(
     )
     lines = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
     answer = choice_view(choose_pool(latencies_of(lines, model or ""), terms))
-    screen.show(*_told(answer), document=answer)
+    screen.show(*_choice_lines(answer), document=answer)
     leave(ExitCode.OK if answer.chosen else ExitCode.INFEASIBLE)
 
 
-def _show_for_query(screen: Screen, found: QueryPoolView) -> None:
-    screen.show(*_of_query(found), document=found)
-    leave(ExitCode.OK if found.slices else ExitCode.INFEASIBLE)
+def _show_for_query(screen: Screen, pool: QueryPoolView) -> None:
+    screen.show(*_of_query(pool), document=pool)
+    leave(ExitCode.OK if pool.slices else ExitCode.INFEASIBLE)
 
 
-def _of_query(found: QueryPoolView) -> list[RenderableType]:
-    rate = "" if found.rate_per_s is None else f", for {found.rate_per_s:.4g}/s"
+def _of_query(pool: QueryPoolView) -> list[RenderableType]:
+    rate = "" if pool.rate_per_s is None else f", for {pool.rate_per_s:.4g}/s"
     rows = [
         (each.type, f"{each.mean_ms:.1f}", f"{each.slowest_ms:.1f}", each.known, str(each.room))
-        for each in found.types
+        for each in pool.types
     ]
     lines: list[RenderableType] = [
-        *_told(found.choice),
-        f"of {found.seen} requests{rate}, each {found.qos_ms:.4g} ms on {found.tier}",
+        *_choice_lines(pool.choice),
+        f"of {pool.seen} requests{rate}, each {pool.qos_ms:.4g} ms on {pool.tier}",
         tables.table("Types", *_TYPES, right=(1, 2, 4), rows=rows),
     ]
-    if found.slices:
-        counts = [f"{t}/{k}={n}" for t, kinds in found.slices.items() for k, n in kinds.items()]
-        lines.append(f"circinus pool apply {found.query_id} {' '.join(counts)}")
+    if pool.slices:
+        counts = [f"{t}/{k}={n}" for t, kinds in pool.slices.items() for k, n in kinds.items()]
+        lines.append(f"circinus pool apply {pool.query_id} {' '.join(counts)}")
     return lines
 
 
-def _told(choice: PoolChoiceView) -> list[RenderableType]:
+def _choice_lines(choice: PoolChoiceView) -> list[RenderableType]:
     notes = [f"left out: {each}" for each in choice.left_out]
     if choice.chosen is None:
         return [f"no pool: {choice.reason}", *notes]
@@ -174,3 +177,53 @@ def _row(offer: PoolOfferView, chosen: PoolOfferView) -> tuple[str, ...]:
     rate = "-" if offer.rate_rps is None else f"{offer.rate_rps:.1f}"
     pool = ",".join(map(str, offer.pool)) + mark
     return pool, f"{offer.price_usd_per_hour:.3f}", rate, f"{offer.bound_rps:.1f}"
+
+
+_FORM = "TIER/TYPE=N"
+_RULE = f"must be {_FORM}, each type once"
+
+
+def apply(
+    screen: Screen,
+    client: Client,
+    query_id: QueryId,
+    slices: Annotated[
+        list[str],
+        Argument(metavar=f"{_FORM}...", help="Slices of a machine type, of the plan's share."),
+    ],
+    follow: Annotated[bool, "Choose it anew, and change it, when requests change."] = False,
+) -> None:
+    """Let a query be served by so many slices of machine types; refused if they do not fit.
+
+    A tier that is not named is left to the plan. New instances serve before old ones end.
+    """
+    wanted: dict[str, dict[str, int]] = {}
+    for name, number in pairs(_FORM, slices, _RULE).items():
+        tier, _, kind = name.partition("/")
+        if not (tier and kind) or not (number.isascii() and number.isdecimal()):
+            raise InvalidInput.of(_FORM, _RULE, f"{name}={number}")
+        wanted.setdefault(tier, {})[kind] = int(number[:12])
+    _show_pool(screen, client.set_pool(query_id, wanted, follow=follow))
+
+
+def show(screen: Screen, client: Client, query_id: QueryId) -> None:
+    """Show the mix of machine types of a query, and what is missing of it."""
+    _show_pool(screen, client.pool(query_id))
+
+
+def drop(screen: Screen, client: Client, query_id: QueryId) -> None:
+    """Let a query be served by its plan's own replicas again."""
+    view = client.drop_pool(query_id)
+    screen.show(f"{query_id}: served by its plan's own replicas", document=view)
+
+
+def _show_pool(screen: Screen, view: PoolView) -> None:
+    counts = [f"{t}/{k}={n}" for t, kinds in view.slices.items() for k, n in kinds.items() if n]
+    follows = ", follows the requests" if view.follow else ""
+    lines = [f"{view.query_id}: {' '.join(counts)}, {view.state}{follows}"]
+    if view.missing is not None:
+        lines.append(f"missing: {view.missing}")
+    if view.cost_usd_per_hour is not None:
+        cost = formats.dollars(view.cost_usd_per_hour)
+        lines.append(f"now on {', '.join(map(formats.machine, view.machines))}, {cost}")
+    screen.show("\n".join(lines), document=view)

@@ -169,12 +169,12 @@ def _retire(screen: Screen, scope: Scope, kubeconfig: Path | None, release: str)
     ending.run()
 
 
-def _pod(told: str | None) -> ObjectOwner | None:
-    if told is None:
+def _pod(text: str | None) -> ObjectOwner | None:
+    if text is None:
         return None
     from circinus.deploy.kubernetes.ownership import ObjectOwner
 
-    name, _, uid = told.partition("/")
+    name, _, uid = text.partition("/")
     if not name or not uid:
-        raise InvalidInput.of("--pod", "must be NAME/UID", told)
+        raise InvalidInput.of("--pod", "must be NAME/UID", text)
     return ObjectOwner(api_version="v1", kind="Pod", name=name, uid=uid)

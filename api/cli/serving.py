@@ -96,7 +96,7 @@ def request(
         raise InvalidInput.of("--input", "must be given, or --example, but not both", input_text)
     body: dict[str, Any] = {"timeout_s": timeout, "late": late}
     if input_text is not None:
-        body["input"] = given_input(input_text)
+        body["input"] = input_of(input_text)
     if example is not None:
         body["example"] = {"index": example, "seed": seed}
     reply = client.request(query_id, checked(RequestBody, body))
@@ -161,11 +161,11 @@ def verify(
         return
     from circinus.api.demo.report import comparison, verified
 
-    def told(_query_id: str, done: int) -> None:
+    def report_progress(_query_id: str, done: int) -> None:
         if done % max(1, requests // 10) == 0:
             screen.note(f"{done} of {requests} requests")
 
-    report = verified(client, query_id, requests, seed, SystemClock(), told)
+    report = verified(client, query_id, requests, seed, SystemClock(), report_progress)
     screen.show(*comparison(report.served), document=report.document())
     for problem in report.problems:
         screen.note(problem)
@@ -185,7 +185,7 @@ def _link(text: str) -> dict[str, object]:
         raise InvalidInput.of(_LINK_FORM, f"must be {_LINK_FORM}", text) from error
 
 
-def given_input(text: str) -> object:
+def input_of(text: str) -> object:
     """Return what `--input` names: JSON, or what a file has; InvalidInput if it is neither."""
     try:
         named = text.startswith("@")

@@ -52,7 +52,7 @@ class DataPlane:
         self._infrastructure, self._limit = infrastructure, body_limit_bytes
 
     def reply(
-        self, asked: str, plan_id: str, result: RequestResult, output: JsonValue
+        self, name: str, plan_id: str, result: RequestResult, output: JsonValue
     ) -> RequestReply:
         """Return an answer as clients get it."""
         return reply_of(result, plan_id, self._infrastructure, output)
@@ -106,7 +106,7 @@ class DataPlane:
     def _written(self, query_id: str, plan_id: str, result: RequestResult) -> Response:
         text = plain_json(result.encoded) if len(result.encoded) > _LARGE else None
         if text is None:
-            reply = self.reply(query_id, plan_id, result, shown_output(result.output))
+            reply = self.reply(query_id, plan_id, result, output_json(result.output))
             return Response(reply.model_dump_json(), media_type=JSON)
         # What is JSON already is not read: that would hold every other request for seconds.
         rest = self.reply(query_id, plan_id, result, None).model_dump_json().encode()
@@ -132,7 +132,7 @@ def reply_of(
     )
 
 
-def shown_output(output: Payload) -> JsonValue:
+def output_json(output: Payload) -> JsonValue:
     """Return an output as JSON has it; OperatorFailed if it has no form of it."""
     try:
         return payload_to_json(output)

@@ -119,10 +119,10 @@ STATUS: Mapping[type[Exception], tuple[int, str]] = {
 
 def answer_of(error: CircinusError, scope: Scope) -> Response:
     """Return what a request gets for an error of the project: its problem, or a page of it."""
-    return _as_asked(problem_of(error, scope["path"]), scope)
+    return _negotiated(problem_of(error, scope["path"]), scope)
 
 
-def _as_asked(problem: JSONResponse, scope: Scope) -> Response:
+def _negotiated(problem: JSONResponse, scope: Scope) -> Response:
     headers, path = Headers(scope=scope), scope["path"]
     part = "hx-request" in headers  # of a page: replaced by the script
     if path.startswith("/v1/") or not (part or "text/html" in headers.get("accept", "")):
@@ -193,11 +193,11 @@ def handle_errors(app: FastAPI) -> None:
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = ", ".join(_allowed(request))
         problem = _problem(title, error.status_code, detail, path, headers=headers)
-        return _as_asked(problem, request.scope)
+        return _negotiated(problem, request.scope)
 
     @app.exception_handler(Exception)
     async def on_unforeseen(request: Request, error: Exception) -> Response:
-        return _as_asked(unforeseen(error, request.url.path), request.scope)
+        return _negotiated(unforeseen(error, request.url.path), request.scope)
 
 
 def _allowed(request: Request) -> list[str]:

@@ -39,10 +39,10 @@ SECTIONS = {
 
 
 def page(
-    template: str, told: Mapping[str, object], *, section: str = "", status: int = 200
+    template: str, context: Mapping[str, object], *, section: str = "", status: int = 200
 ) -> HTMLResponse:
     """Return a page, or a part of one, from a template; `section` is where it is in `SECTIONS`."""
-    text = _environment().get_template(template).render({**told, "section": section})
+    text = _environment().get_template(template).render({**context, "section": section})
     return HTMLResponse(text, status, HEADERS)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from circinus.api.control.service import Service
-from circinus.api.http.routes.service import ShownSchedule
+from circinus.api.http.routes.service import RenderedSchedule
 from circinus.api.store.store import Store
 from circinus.deploy.runtime.instances import ExtraReplica
 from circinus.pipelines.clock import ManualClock
@@ -110,7 +110,7 @@ def test_a_rate_that_doubles_is_followed_and_given_up_again_a_minute_after(
     assert extras(deployer) == 1
     in_force = watched.in_force.read()[1]
     assert in_force.extras == {"q-1": (Slice("cloud", 0, 0.2),)}
-    shown = ShownSchedule(Service(watched.rescheduler.parts, deployer))
+    shown = RenderedSchedule(Service(watched.rescheduler.parts, deployer))
     assert b'"extras":[{"tier":"cloud","machine":0,"share":0.2' in shown.read()[2]
     deployer.report("q-1", arrivals_per_s=4.0)
     run(watched, clock, 59)

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from circinus.api.control.service import Service
 from circinus.api.http.app import application_of
-from circinus.api.http.shown import tagged
+from circinus.api.http.rendered import tagged
 from circinus.api.phases import QueryPhase
 from circinus.api.store.records import DisplacedRecord, InForce, NewQuery, to_document
 from circinus.api.store.store import Store

@@ -28,7 +28,7 @@ LastEventId = Annotated[int | None, Header(ge=0, le=LARGEST_ID)]
 async def every(
     request: Request,
     feed: FeedOf,
-    asked: Annotated[EventsRequest, Query()],
+    page_request: Annotated[EventsRequest, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
     """Return what happened after an event, or, without one, the latest; of the whole service.
@@ -38,9 +38,9 @@ async def every(
     Where events after it are no longer kept, or it is none of this service's, the first frame is
     `reset`, and all that are kept follow.
     """
-    after = asked.after if last_event_id is None else last_event_id
+    after = page_request.after if last_event_id is None else last_event_id
     if not wants_stream(request.headers):
-        return await asyncio.to_thread(_page, feed.events, after, asked.limit)
+        return await asyncio.to_thread(_page, feed.events, after, page_request.limit)
     if after is None:
         after = await asyncio.to_thread(feed.events.latest)
     return await _stream(feed, after)
@@ -52,7 +52,7 @@ async def of_query(
     request: Request,
     service: ServiceOf,
     feed: FeedOf,
-    asked: Annotated[EventsRequest, Query()],
+    page_request: Annotated[EventsRequest, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
     """Return what happened to a query, from its beginning unless told otherwise.
@@ -60,10 +60,10 @@ async def of_query(
     With `Accept: text/event-stream` a stream that goes on, as that of the whole service.
     """
     await asyncio.to_thread(service.parts.store.state, query_id)
-    after = (asked.after or 0) if last_event_id is None else last_event_id
+    after = (page_request.after or 0) if last_event_id is None else last_event_id
     if wants_stream(request.headers):
         return await _stream(feed, after, query_id)
-    return await asyncio.to_thread(_page, feed.events, after, asked.limit, query_id)
+    return await asyncio.to_thread(_page, feed.events, after, page_request.limit, query_id)
 
 
 async def _stream(feed: Feed, after: int, query_id: str | None = None) -> Response:

@@ -12,12 +12,12 @@ from pydantic import JsonValue
 from circinus.api.control.service import Service
 from circinus.api.http.authentication import arrival_in
 from circinus.api.http.bodies import JSON, ReadOnce
-from circinus.api.http.data_plane import reply_of, shown_output, terms_of, while_connected
+from circinus.api.http.data_plane import output_json, reply_of, terms_of, while_connected
 from circinus.api.http.description import header, problems
 from circinus.api.http.payload_json import payload_from_json
+from circinus.api.http.rendered import TAGGED, IfNoneMatch, tagged
 from circinus.api.http.routes.paths import PLAN, QUERY
-from circinus.api.http.routes.service import ServiceOf, ShownBy
-from circinus.api.http.shown import TAGGED, IfNoneMatch, tagged
+from circinus.api.http.routes.service import QueriesOf, ServiceOf
 from circinus.api.phases import LIVE
 from circinus.api.schemas.deployments import (
     DeploymentView,
@@ -60,19 +60,21 @@ def submit(
 ) -> Response:
     """Queue a query. The same Idempotency-Key gives the same query again."""
     record = submitted(service.parts, request, idempotency_key)
-    text = _shown(record, service).model_dump_json()
+    text = _view(record, service).model_dump_json()
     return Response(text, 202, {"Location": f"/v1/queries/{record.id}"}, media_type=JSON)
 
 
 @router.get("/queries", response_model=QueryPage, responses={**TAGGED}, tags=["queries"])
 def page(
-    shown: ShownBy, asked: Annotated[PageRequest, Query()], if_none_match: IfNoneMatch = None
+    rendered: QueriesOf,
+    page_request: Annotated[PageRequest, Query()],
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """List queries, newest first, a page at a time; `key_prefix` is of the idempotency key.
 
     `unfinished`: only those that something will still happen to by itself.
     """
-    text, tag = shown.page(asked)
+    text, tag = rendered.page(page_request)
     return tagged(text, if_none_match, tag)
 
 
@@ -80,24 +82,26 @@ def page(
     QUERY, response_model=QueryView, responses={**TAGGED, **problems(404)}, tags=["queries"]
 )
 async def query(
-    query_id: str, service: ServiceOf, shown: ShownBy, if_none_match: IfNoneMatch = None
+    query_id: str, service: ServiceOf, rendered: QueriesOf, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Return a query: its phase, best plan so far, spend, deployment; who made way for whom.
 
     Cheap to poll: with the ETag of the last answer as If-None-Match the answer is an empty 304
     until there is something else to tell.
     """
-    found = await asyncio.to_thread(shown.query, query_id)
-    live = found.record.phase in LIVE
+    rendered_query = await asyncio.to_thread(rendered.query, query_id)
+    live = rendered_query.record.phase in LIVE
     status = await service.deployer.status(query_id) if live else None
     billed = await asyncio.to_thread(served_bills, service.parts, query_id)
     if status is None and not billed:
-        return tagged(found.text, if_none_match)
-    told: dict[str, object] = {"billed": billed}
+        return tagged(rendered_query.text, if_none_match)
+    update: dict[str, object] = {"billed": billed}
     if status is not None:
         infrastructure, observed = service.parts.infrastructure, service.observed.get(query_id)
-        told["deployment"] = deployment_view(found.record, status, infrastructure, observed)
-    view = found.view.model_copy(update=told)
+        update["deployment"] = deployment_view(
+            rendered_query.record, status, infrastructure, observed
+        )
+    view = rendered_query.view.model_copy(update=update)
     return tagged(view.model_dump_json().encode(), if_none_match)
 
 
@@ -105,10 +109,10 @@ async def query(
 def cancel(query_id: str, service: ServiceOf) -> QueryView:
     """Stop planning a query, or searching on while it serves; again changes nothing."""
     at = service.parts.clock.timestamp()
-    return _shown(service.parts.store.request_cancel(query_id, at=at), service)
+    return _view(service.parts.store.request_cancel(query_id, at=at), service)
 
 
-def _shown(record: StoredQuery, service: Service) -> QueryView:
+def _view(record: StoredQuery, service: Service) -> QueryView:
     return query_view(record, service.parts.infrastructure, service.schedule())
 
 
@@ -118,9 +122,9 @@ def _shown(record: StoredQuery, service: Service) -> QueryView:
     responses={**TAGGED, **problems(404)},
     tags=["plans"],
 )
-def plans(query_id: str, shown: ShownBy, if_none_match: IfNoneMatch = None) -> Response:
+def plans(query_id: str, rendered: QueriesOf, if_none_match: IfNoneMatch = None) -> Response:
     """Return the Pareto set of a query, cheapest first; empty until planning ended."""
-    return tagged(shown.plans(query_id), if_none_match)
+    return tagged(rendered.plans(query_id), if_none_match)
 
 
 @router.get(PLAN, tags=["plans"], responses=problems(404))
@@ -152,7 +156,7 @@ def what_if(query_id: str, body: WhatIfBody, service: ServiceOf) -> WhatIfView:
 def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
     """Return the query with other objectives or data, planned again with what is known."""
     record = service.parts.store.query(query_id)
-    return _shown(replan_for_change(service.parts, record, body), service)
+    return _view(replan_for_change(service.parts, record, body), service)
 
 
 @router.get(
@@ -162,21 +166,21 @@ def replan(query_id: str, body: ReplanBody, service: ServiceOf) -> QueryView:
     tags=["deployments"],
 )
 async def deployment(
-    query_id: str, service: ServiceOf, shown: ShownBy, if_none_match: IfNoneMatch = None
+    query_id: str, service: ServiceOf, rendered: QueriesOf, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Return how the deployment of a query fares."""
-    record = (await asyncio.to_thread(shown.query, query_id)).record
+    record = (await asyncio.to_thread(rendered.query, query_id)).record
     status = await service.deployer.status(query_id)
     observed = service.observed.get(query_id)
-    found = deployment_view(record, status, service.parts.infrastructure, observed)
-    return tagged(found.model_dump_json().encode(), if_none_match)
+    view = deployment_view(record, status, service.parts.infrastructure, observed)
+    return tagged(view.model_dump_json().encode(), if_none_match)
 
 
 @router.get("/objectives", tags=["deployments"])
 async def objectives(service: ServiceOf) -> ObjectiveList:
     """Return how each query that is served fares by its requests: all at once, for who watches."""
-    found = sorted(service.observed.items())
-    return ObjectiveList(items=[objectives_view(query_id, each) for query_id, each in found])
+    observed = sorted(service.observed.items())
+    return ObjectiveList(items=[objectives_view(query_id, each) for query_id, each in observed])
 
 
 @router.delete(f"{QUERY}/deployment", tags=["deployments"], responses=problems(404, 409))
@@ -186,19 +190,19 @@ async def retire(query_id: str, service: ServiceOf) -> QueryView:
     record = await asyncio.to_thread(undeploy, parts.store, query_id, clock=parts.clock)
     with contextlib.suppress(Unavailable):  # nothing runs then
         await service.deployer.withhold(query_id)
-    return await asyncio.to_thread(_shown, record, service)
+    return await asyncio.to_thread(_view, record, service)
 
 
 @router.put(f"{QUERY}/replicas", tags=["deployments"], responses=problems(404, 409))
 def scale(query_id: str, body: ReplicasBody, service: ServiceOf) -> QueryView:
     """Let a query have so many replicas as far as there is room; they follow no rate then."""
-    return _shown(service.parts.store.set_replicas(query_id, body.replicas), service)
+    return _view(service.parts.store.set_replicas(query_id, body.replicas), service)
 
 
 @router.delete(f"{QUERY}/replicas", tags=["deployments"], responses=problems(404))
 def follow(query_id: str, service: ServiceOf) -> QueryView:
     """Let the replicas of a query follow the rate of its requests; again changes nothing."""
-    return _shown(service.parts.store.set_replicas(query_id, None), service)
+    return _view(service.parts.store.set_replicas(query_id, None), service)
 
 
 @router.post(
@@ -214,6 +218,6 @@ async def send(
     work = service.requests.send(query_id, given, body.example, terms)
     answered = await while_connected(request.receive, work)
     result, infrastructure = answered.result, service.parts.infrastructure
-    reply = reply_of(result, answered.plan_id, infrastructure, shown_output(result.output))
+    reply = reply_of(result, answered.plan_id, infrastructure, output_json(result.output))
     scored = {"score": answered.score, "planned_on": answered.planned_on}
     return reply.model_copy(update=scored)

@@ -15,7 +15,7 @@ from circinus.api.control.service import Service
 from circinus.api.http.bodies import ReadOnce
 from circinus.api.http.event_stream import frame
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
-from circinus.api.http.shown import LATEST, TAGGED, IfNoneMatch, ShownQueries, tagged
+from circinus.api.http.rendered import LATEST, TAGGED, IfNoneMatch, RenderedQueries, tagged
 from circinus.api.schemas.base import HealthView, time_of
 from circinus.api.schemas.deployments import LatelyView
 from circinus.api.schemas.planning import MethodView, method_view
@@ -43,7 +43,7 @@ _TEXT = {"content": {MEDIA_TYPE.partition(";")[0]: {"schema": {"type": "string"}
 
 
 @dataclass(slots=True)
-class ShownSchedule:
+class RenderedSchedule:
     """Renders the schedule of a service. Safe to share between threads.
 
     Whoever watches a service asks for its schedule every second. How good it is takes a linear
@@ -99,8 +99,8 @@ class ShownSchedule:
 def provide(app: FastAPI, service: Service) -> None:
     """Let the handlers of an application use a service."""
     app.state.service = service
-    app.state.schedule = ShownSchedule(service)
-    app.state.queries = ShownQueries(service.parts)
+    app.state.schedule = RenderedSchedule(service)
+    app.state.queries = RenderedQueries(service.parts)
     app.state.feed = Feed(service.parts.store.events, frame)
 
 
@@ -118,16 +118,16 @@ def _service_of(request: Request) -> Service:
     return service
 
 
-def _shown_by(request: Request) -> ShownQueries:
+def _queries_of(request: Request) -> RenderedQueries:
     _service_of(request)
-    shown: ShownQueries = request.app.state.queries
-    return shown
+    rendered: RenderedQueries = request.app.state.queries
+    return rendered
 
 
-def _schedule_of(request: Request) -> ShownSchedule:
+def _schedule_of(request: Request) -> RenderedSchedule:
     _service_of(request)
-    shown: ShownSchedule = request.app.state.schedule
-    return shown
+    rendered: RenderedSchedule = request.app.state.schedule
+    return rendered
 
 
 def _feed_of(request: Request) -> Feed:
@@ -136,15 +136,15 @@ def _feed_of(request: Request) -> Feed:
     return feed
 
 
-ScheduleOf = Annotated[ShownSchedule, Depends(_schedule_of)]
+ScheduleOf = Annotated[RenderedSchedule, Depends(_schedule_of)]
 FeedOf = Annotated[Feed, Depends(_feed_of)]
 ServiceOf = Annotated[Service, Depends(_service_of)]
-ShownBy = Annotated[ShownQueries, Depends(_shown_by)]
+QueriesOf = Annotated[RenderedQueries, Depends(_queries_of)]
 
 
 @router.get("/v1/schedule", response_model=ScheduleView, responses={**TAGGED}, tags=["schedule"])
 async def schedule(
-    shown: ScheduleOf,
+    rendered: ScheduleOf,
     observed: Annotated[bool, Query(strict=False)] = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -155,9 +155,9 @@ async def schedule(
     it tells what requests of each query got lately, and has no ETag.
     """
     if observed:
-        text = (await shown.observed()).model_dump_json().encode()
+        text = (await rendered.observed()).model_dump_json().encode()
         return Response(text, media_type="application/json")
-    revision, _, text = await asyncio.to_thread(shown.read)
+    revision, _, text = await asyncio.to_thread(rendered.read)
     return tagged(text, if_none_match, str(revision))
 
 

@@ -30,7 +30,7 @@ def _back(query_id: str) -> RedirectResponse:
 @router.get(f"{QUERY}/cancel")
 def may_cancel(query_id: str, service: ServiceOf) -> HTMLResponse:
     """Ask whether planning is to be cancelled."""
-    return _asked(service, query_id, "cancel")
+    return _confirmation(service, query_id, "cancel")
 
 
 @router.post(f"{QUERY}/cancel")
@@ -44,7 +44,7 @@ def cancel(query_id: str, service: ServiceOf) -> RedirectResponse:
 @router.get(f"{QUERY}/undeploy")
 def may_undeploy(query_id: str, service: ServiceOf) -> HTMLResponse:
     """Ask whether it is to be undeployed."""
-    return _asked(service, query_id, "undeploy")
+    return _confirmation(service, query_id, "undeploy")
 
 
 @router.post(f"{QUERY}/undeploy")
@@ -63,13 +63,13 @@ def may_replan(query_id: str, request: Request, service: ServiceOf) -> HTMLRespo
     record = service.parts.store.query(query_id)
     there = groups(record.query.slo, service.parts.infrastructure)
     change = objectives_of(moved(there, dict(request.query_params)))
-    told = {
+    context = {
         "query_id": query_id,
         "change": change,
         "before": record.query.slo,
         "after": changed_query(record.query, change).slo,
     }
-    return framed("replan.html", service, told, section="Queries", events="")
+    return framed("replan.html", service, context, section="Queries", events="")
 
 
 @router.post(f"{QUERY}/replan")
@@ -81,7 +81,7 @@ def replan(query_id: str, form: Form, service: ServiceOf) -> RedirectResponse:
     return _back(query_id)
 
 
-def _asked(service: ServiceOf, query_id: str, what: str) -> HTMLResponse:
+def _confirmation(service: ServiceOf, query_id: str, what: str) -> HTMLResponse:
     record = service.parts.store.query(query_id)
-    told = {"query_id": query_id, "phase": record.phase, "what": what}
-    return framed("confirm.html", service, told, section="Queries", events="")
+    context = {"query_id": query_id, "phase": record.phase, "what": what}
+    return framed("confirm.html", service, context, section="Queries", events="")

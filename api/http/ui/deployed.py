@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse
 
 from circinus.api.control.service import Service
 from circinus.api.http.pages import page
+from circinus.api.http.rendered import RenderedQueries, RenderedQuery
 from circinus.api.http.routes.paths import QUERY
-from circinus.api.http.routes.service import ServiceOf, ShownBy
-from circinus.api.http.shown import ShownQueries, ShownQuery
+from circinus.api.http.routes.service import QueriesOf, ServiceOf
 from circinus.api.phases import LIVE
 from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.pools import PoolView
@@ -37,28 +37,30 @@ class Correction:
 
 
 @router.get(f"/ui{QUERY}/deployment")
-async def part(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
+async def part(query_id: str, service: ServiceOf, rendered: QueriesOf) -> HTMLResponse:
     """Return the part of a query's page; NotFound if there is none of that id."""
-    return page("_deployment.html", await deployed(service, shown, query_id))
+    return page("_deployment.html", await deployed(service, rendered, query_id))
 
 
-async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict[str, object]:
+async def deployed(
+    service: Service, rendered: RenderedQueries, query_id: str
+) -> dict[str, object]:
     """Return what `_deployment.html` shows; NotFound if there is no query of that id.
 
     For use within the service's event loop.
     """
-    found = await asyncio.to_thread(shown.query, query_id)
-    record, slo = found.record, found.record.query.slo
+    query = await asyncio.to_thread(rendered.query, query_id)
+    record, slo = query.record, query.record.query.slo
     status = await service.deployer.status(record.id) if record.phase in LIVE else None
     report = None if status is None else status.report
     seen = None if report is None else service.requests.windows.seen(record.id, report)
-    stored, turns, pool = await asyncio.to_thread(_read, service, found)
+    stored, turns, pool = await asyncio.to_thread(_read, service, query)
     billed = await asyncio.to_thread(served_bills, service.parts, record.id)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
     observed = service.observed.get(record.id)
     deployment = deployment_view(record, status, service.parts.infrastructure, observed)
     return {
-        "query": found.view,
+        "query": query.view,
         "deployment": deployment,
         "instances": [*zip(deployment.instances, status.instances if status else (), strict=True)],
         "accuracy": None if plan is None else accuracy_kept(plan, slo, seen),
@@ -71,12 +73,12 @@ async def deployed(service: Service, shown: ShownQueries, query_id: str) -> dict
 
 
 def _read(
-    service: Service, found: ShownQuery
+    service: Service, query: RenderedQuery
 ) -> tuple[Sequence[StoredPlan], Sequence[Correction], PoolView | None]:
-    plans = service.parts.store.plans(found.record.id)
-    drifts = service.parts.store.events.of(found.record.id, kinds={EventKind.DRIFTED})
-    turns = sorted(_turns(found.view, drifts), key=lambda turn: turn.at, reverse=True)
-    pool = None if found.record.pool is None else pool_now(service.parts, found.record)
+    plans = service.parts.store.plans(query.record.id)
+    drifts = service.parts.store.events.of(query.record.id, kinds={EventKind.DRIFTED})
+    turns = sorted(_turns(query.view, drifts), key=lambda turn: turn.at, reverse=True)
+    pool = None if query.record.pool is None else pool_now(service.parts, query.record)
     return plans, turns, pool
 
 

@@ -1,6 +1,6 @@
 """What every page of the service has around its content, and how forms arrive.
 
-Pages get their data as routes do, by use cases and `ShownBy`, never through HTTP.
+Pages get their data as routes do, by use cases and `QueriesOf`, never through HTTP.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def all_events(service: Service) -> str:
 def framed(
     template: str,
     service: Service,
-    told: Mapping[str, object],
+    context: Mapping[str, object],
     *,
     section: str = "",
     events: str = ALL_EVENTS,
@@ -41,7 +41,7 @@ def framed(
     `section` is where it is in `pages.SECTIONS`; an empty path of `events` is none.
     """
     with_token = service.parts.settings.token is not None
-    return page(template, {**told, "stream": events, "with_token": with_token}, section=section)
+    return page(template, {**context, "stream": events, "with_token": with_token}, section=section)
 
 
 async def _form(request: Request) -> Mapping[str, str]:

@@ -57,7 +57,7 @@ def infrastructure(
 @router.get(f"{_PATH}/now")
 def part(service: ServiceOf) -> Response:
     """Return the part of the page that changes by itself."""
-    return page("_infrastructure.html", _shown(service))
+    return page("_infrastructure.html", _context(service))
 
 
 @router.post(f"{_PATH}/machines")
@@ -76,8 +76,8 @@ def set_machines(service: ServiceOf, form: Form) -> Response:
         return _page(service, machines=fields, done="" if changes else _DONE["nothing"])
     away = taken(changes, capacity)
     if away and form.get("sure") != "yes":
-        told = {"away": away, "fields": fields, "then": _then(service, changes)}
-        return framed("taking_away.html", service, told, section="Infrastructure")
+        context = {"away": away, "fields": fields, "then": _then(service, changes)}
+        return framed("taking_away.html", service, context, section="Infrastructure")
     capacity.set_machines(changes)
     return RedirectResponse(f"{_PATH}?done=machines", _SEE_OTHER)
 
@@ -108,8 +108,8 @@ def _page(
 ) -> Response:
     """Return the page; with fields as they were typed, where they were."""
     known = [*(machines or ()), *(links or ())]
-    told = {
-        **_shown(service),
+    context = {
+        **_context(service),
         "machines": machines or machine_fields(service.parts.capacity),
         "links": links or link_fields(service.emulation.now),
         "violations": violations,
@@ -117,12 +117,12 @@ def _page(
         "done": done,
         "pipelines": pipelines(service).items,
     }
-    shown = framed("infrastructure.html", service, told, section="Infrastructure")
+    shown = framed("infrastructure.html", service, context, section="Infrastructure")
     shown.status_code = _REFUSED if violations else shown.status_code
     return shown
 
 
-def _shown(service: Service) -> dict[str, object]:
+def _context(service: Service) -> dict[str, object]:
     capacity = service.parts.capacity
     now, stated = capacity.now(), capacity.stated
     imitated = infrastructure_view(service.emulation.now).links
@@ -241,12 +241,12 @@ def links_in(fields: Sequence[CapacityField], imitated: Infrastructure) -> Emula
 
     InvalidInput with all violations, each at its field.
     """
-    told = {each.name: each for each in fields}
+    by_name = {each.name: each for each in fields}
     bodies: list[LinkBody] = []
     violations: list[Violation] = []
     for link in _emulated(imitated):
         name = "-".join(link.between)
-        mine = {of: told[f"{name}.{of}"] for of in ("bandwidth_mbit_per_s", "delay_s")}
+        mine = {of: by_name[f"{name}.{of}"] for of in ("bandwidth_mbit_per_s", "delay_s")}
         if not any(each.touched for each in mine.values()):
             continue
         figures = {of: _number(each.value) for of, each in mine.items()}

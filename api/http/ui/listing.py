@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from circinus.api.http.pages import page
-from circinus.api.http.routes.service import ServiceOf, ShownBy
-from circinus.api.http.shown import ShownQueries
+from circinus.api.http.rendered import RenderedQueries
+from circinus.api.http.routes.service import QueriesOf, ServiceOf
 from circinus.api.http.ui.frame import all_events, framed
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.progress import PageRequest
@@ -22,25 +22,25 @@ _Phase = Annotated[str, Query(max_length=20)]
 
 @router.get("/")
 def listing(
-    service: ServiceOf, shown: ShownBy, phase: _Phase = "", cursor: _Cursor = ""
+    service: ServiceOf, rendered: QueriesOf, phase: _Phase = "", cursor: _Cursor = ""
 ) -> HTMLResponse:
     """Return the page; an unknown phase is none."""
     events = all_events(service)
-    told = _told(shown, phase, cursor)
-    return framed("listing.html", service, told, section="Queries", events=events)
+    context = _context(rendered, phase, cursor)
+    return framed("listing.html", service, context, section="Queries", events=events)
 
 
 @router.get("/ui/queries")
-def part(shown: ShownBy, phase: _Phase = "", cursor: _Cursor = "") -> HTMLResponse:
+def part(rendered: QueriesOf, phase: _Phase = "", cursor: _Cursor = "") -> HTMLResponse:
     """Return the part of the page that changes by itself."""
-    return page("_listing.html", _told(shown, phase, cursor))
+    return page("_listing.html", _context(rendered, phase, cursor))
 
 
-def _told(shown: ShownQueries, phase: str, cursor: str) -> dict[str, object]:
+def _context(rendered: RenderedQueries, phase: str, cursor: str) -> dict[str, object]:
     only = QueryPhase(phase) if phase in set(QueryPhase) else None
     asked = checked(PageRequest, {"phase": only, "cursor": cursor or None})
-    found, following = shown.listed(asked)
-    counts = shown.parts.store.counts()
+    found, following = rendered.listed(asked)
+    counts = rendered.parts.store.counts()
     return {
         "queries": [each.view for each in found],
         "counts": counts,

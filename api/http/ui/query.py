@@ -16,9 +16,9 @@ from circinus.api.drawing.front import Against, front_svg
 from circinus.api.drawing.search import search_svg
 from circinus.api.drawing.timeline import timeline_svg
 from circinus.api.http.pages import page
+from circinus.api.http.rendered import RenderedQueries
 from circinus.api.http.routes.paths import QUERY
-from circinus.api.http.routes.service import ServiceOf, ShownBy
-from circinus.api.http.shown import ShownQueries
+from circinus.api.http.routes.service import QueriesOf, ServiceOf
 from circinus.api.http.ui.deployed import deployed
 from circinus.api.http.ui.events import query_event_table
 from circinus.api.http.ui.frame import framed
@@ -38,16 +38,16 @@ _Plan = Annotated[str, Query(max_length=100)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Subject:
     """What every part of the page starts from."""
 
     service: Service
-    shown: ShownQueries
+    rendered: RenderedQueries
     view: QueryView
 
     @classmethod
-    def of(cls, service: Service, shown: ShownQueries, query_id: str) -> _Seen:
-        return cls(service=service, shown=shown, view=shown.query(query_id).view)
+    def of(cls, service: Service, rendered: RenderedQueries, query_id: str) -> _Subject:
+        return cls(service=service, rendered=rendered, view=rendered.query(query_id).view)
 
     @property
     def plans(self) -> Sequence[PlanView]:
@@ -59,39 +59,39 @@ class _Seen:
 
 @router.get(QUERY)
 async def query(
-    query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = ""
+    query_id: str, service: ServiceOf, rendered: QueriesOf, plan: _Plan = ""
 ) -> HTMLResponse:
     """Return the page; NotFound if there is no query of that id."""
 
     def read() -> tuple[int, dict[str, object]]:
         since = service.parts.store.events.latest()  # before what is shown is read
-        seen = _Seen.of(service, shown, query_id)
+        subject = _Subject.of(service, rendered, query_id)
         return since, {
-            **_summary(seen),
-            **_front(seen, every=False),
-            **_plan(seen, plan),
+            **_summary(subject),
+            **_front(subject, every=False),
+            **_plan(subject, plan),
             **query_event_table(service.parts.store.events, query_id),
-            "groups": _groups(seen),
+            "groups": _groups(subject),
             "answer": None,
         }
 
-    since, told = await asyncio.to_thread(read)
-    told |= await deployed(service, shown, query_id)
+    since, context = await asyncio.to_thread(read)
+    context |= await deployed(service, rendered, query_id)
     events = f"/v1/queries/{query_id}/events?after={since}"
-    return framed("query.html", service, told, section="Queries", events=events)
+    return framed("query.html", service, context, section="Queries", events=events)
 
 
 @router.get(f"{QUERY}/summary")
-def summary(query_id: str, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
+def summary(query_id: str, service: ServiceOf, rendered: QueriesOf) -> HTMLResponse:
     """Return where it is, what it paid, and what went wrong."""
-    return page("_summary.html", _summary(_Seen.of(service, shown, query_id)))
+    return page("_summary.html", _summary(_Subject.of(service, rendered, query_id)))
 
 
-def _summary(seen: _Seen) -> dict[str, object]:
-    phase = seen.view.phase
-    searching = seen.view.search is not None and seen.view.search.ended_at is None
+def _summary(subject: _Subject) -> dict[str, object]:
+    phase = subject.view.phase
+    searching = subject.view.search is not None and subject.view.search.ended_at is None
     return {
-        "query": seen.view,
+        "query": subject.view,
         "can_cancel": phase in CANCELLABLE or searching,
         "can_undeploy": phase in LIVE,
         "can_replan": phase in REPLANNABLE,
@@ -99,15 +99,17 @@ def _summary(seen: _Seen) -> dict[str, object]:
 
 
 @router.get(f"{QUERY}/front")
-def front(query_id: str, service: ServiceOf, shown: ShownBy, every: bool = False) -> HTMLResponse:
+def front(
+    query_id: str, service: ServiceOf, rendered: QueriesOf, every: bool = False
+) -> HTMLResponse:
     """Return the search, the front and the candidates."""
-    seen = _Seen.of(service, shown, query_id)
-    return page("_front.html", _front(seen, every=every))
+    subject = _Subject.of(service, rendered, query_id)
+    return page("_front.html", _front(subject, every=every))
 
 
-def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
-    view, slo = seen.view, seen.view.request.slo
-    plans, trials = seen.plans, seen.service.parts.store.events.trials(view.id)
+def _front(subject: _Subject, *, every: bool) -> dict[str, object]:
+    view, slo = subject.view, subject.view.request.slo
+    plans, trials = subject.plans, subject.service.parts.store.events.trials(view.id)
     found = candidates(trials, plans, slo, view.plan_id)
     link = f"/ui/queries/{view.id}?plan={{id}}#plan"
     return {
@@ -123,50 +125,52 @@ def _front(seen: _Seen, *, every: bool) -> dict[str, object]:
 
 
 @router.get(f"{QUERY}/plan")
-def plan(query_id: str, service: ServiceOf, shown: ShownBy, plan: _Plan = "") -> HTMLResponse:
+def plan(query_id: str, service: ServiceOf, rendered: QueriesOf, plan: _Plan = "") -> HTMLResponse:
     """Return a plan's timeline and explanation; without an id, of the chosen or cheapest one."""
-    return page("_plan.html", _plan(_Seen.of(service, shown, query_id), plan))
+    return page("_plan.html", _plan(_Subject.of(service, rendered, query_id), plan))
 
 
-def _plan(seen: _Seen, plan_id: str) -> dict[str, object]:
-    view, parts = seen.view, seen.service.parts
+def _plan(subject: _Subject, plan_id: str) -> dict[str, object]:
+    view, parts = subject.view, subject.service.parts
     stored = {each.plan.id: each for each in parts.store.plans(view.id)}
     if plan_id and plan_id not in stored:
         raise NotFound("plan", plan_id)
     wanted = plan_id or view.plan_id or next(iter(stored), None)
-    told: dict[str, object] = {"query": view, "plan": None, "explanation": None, "unknown": ""}
+    context: dict[str, object] = {"query": view, "plan": None, "explanation": None, "unknown": ""}
     if wanted is None or wanted not in stored:
-        return told
+        return context
     record = parts.store.query(view.id)
-    told["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
-    told["number"] = [*stored].index(wanted) + 1
+    context["plan"] = mine = plan_view(stored[wanted].plan, record.query.slo, parts.infrastructure)
+    context["number"] = [*stored].index(wanted) + 1
     try:
-        explanation = seen.service.answers.explain(stored[wanted])
+        explanation = subject.service.answers.explain(stored[wanted])
     except CircinusError as error:  # its measurements or its pipeline are gone
-        return told | {"unknown": str(error)}
+        return context | {"unknown": str(error)}
     drawn = timeline_svg(mine, explanation, view.request.slo.latency_s)
-    return told | {"explanation": explanation, "timeline": drawn}
+    return context | {"explanation": explanation, "timeline": drawn}
 
 
-def _groups(seen: _Seen) -> Sequence[Group]:
-    parts = seen.service.parts
-    return groups(parts.store.query(seen.view.id).query.slo, parts.infrastructure)
+def _groups(subject: _Subject) -> Sequence[Group]:
+    parts = subject.service.parts
+    return groups(parts.store.query(subject.view.id).query.slo, parts.infrastructure)
 
 
 @router.get(f"{QUERY}/whatif")
-def answered(query_id: str, request: Request, service: ServiceOf, shown: ShownBy) -> HTMLResponse:
+def answered(
+    query_id: str, request: Request, service: ServiceOf, rendered: QueriesOf
+) -> HTMLResponse:
     """Return what the sliders would do: the answer to a script, else a page with both."""
-    seen = _Seen.of(service, shown, query_id)
-    at = moved(_groups(seen), dict(request.query_params))
-    told: Mapping[str, object] = {
-        "query": seen.view,
-        "can_replan": seen.view.phase in REPLANNABLE,
+    subject = _Subject.of(service, rendered, query_id)
+    at = moved(_groups(subject), dict(request.query_params))
+    context: Mapping[str, object] = {
+        "query": subject.view,
+        "can_replan": subject.view.phase in REPLANNABLE,
         "groups": at,
         "answer": service.answers.what_if(query_id, what_if_of(at)),
     }
     if "hx-request" in request.headers:
-        return page("_answer.html", told)
-    return framed("whatif.html", service, told, section="Queries", events="")
+        return page("_answer.html", context)
+    return framed("whatif.html", service, context, section="Queries", events="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +191,7 @@ def candidates(
         numbers.setdefault(_key(plan.configuration), number)
     taken = {_key(plan.configuration) for plan in plans if plan.id == chosen}
 
-    def told(trial: TrialView) -> JudgedTrial:
+    def judged(trial: TrialView) -> JudgedTrial:
         key = _key(trial.configuration)
         if key in taken:
             return JudgedTrial(trial=trial, number=numbers[key], why="the schedule chose its plan")
@@ -195,7 +199,7 @@ def candidates(
             return JudgedTrial(trial=trial, number=numbers[key], why="on the front, not chosen")
         return JudgedTrial(trial=trial, number=None, why=_why_not(trial, plans, slo))
 
-    return sorted(map(told, trials), key=_order)
+    return sorted(map(judged, trials), key=_order)
 
 
 def _key(configuration: Mapping[str, Mapping[str, object]]) -> str:

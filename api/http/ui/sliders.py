@@ -38,8 +38,8 @@ class Slider:
         return self.neutral if self.value is None else self.value
 
     @property
-    def told(self) -> str:
-        """What it is at, in words."""
+    def text(self) -> str:
+        """Its value in words."""
         return self.words.replace("%", f"{self.at:g}")
 
     @property
@@ -136,16 +136,16 @@ def _number(name: str, text: str) -> float:
 
 def what_if_of(them: Sequence[Group]) -> WhatIfBody:
     """Return what the sliders ask; InvalidInput if one is at what no figure can be."""
-    told: dict[str, object] = {}
+    changes: dict[str, object] = {}
     for slider in (each for group in them for each in group.sliders if each.change):
         kind, _, name = slider.name.partition(".")
         if not name:
-            told[kind] = slider.change
+            changes[kind] = slider.change
             continue
-        of_kind = told.setdefault(kind, {})
+        of_kind = changes.setdefault(kind, {})
         if isinstance(of_kind, dict):
             of_kind[name] = slider.change
-    return checked(WhatIfBody, told)
+    return checked(WhatIfBody, changes)
 
 
 def objectives_of(them: Sequence[Group]) -> ObjectiveChange:

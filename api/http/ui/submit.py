@@ -92,23 +92,23 @@ def _number(text: str) -> object:
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 
-def key_of(shown: str, text: str) -> str:
-    """Return the idempotency key of what is sent from a page that was `shown` once.
+def key_of(page_key: str, text: str) -> str:
+    """Return the idempotency key of what is sent from the page with a key.
 
     A second click is the same query; something else, sent from the same page, is another.
     """
-    return f"page-{blake2b(f'{shown} {text}'.encode(), digest_size=16).hexdigest()}"
+    return f"page-{blake2b(f'{page_key} {text}'.encode(), digest_size=16).hexdigest()}"
 
 
 def by_field(
     violations: Sequence[Violation], fields: Collection[str]
 ) -> dict[str, list[Violation]]:
     """Return the violations of each field that a page has."""
-    told: dict[str, list[Violation]] = {}
+    by_name: dict[str, list[Violation]] = {}
     for violation in violations:
         if violation.field in fields:
-            told.setdefault(violation.field, []).append(violation)
-    return told
+            by_name.setdefault(violation.field, []).append(violation)
+    return by_name
 
 
 PATH = "/ui/submit"
@@ -149,24 +149,24 @@ slo: {{accuracy: 0.8, latency_s: 0.5}}
 @router.get(PATH)
 def blank(service: ServiceOf, way: Annotated[str, Query(max_length=10)] = "form") -> Response:
     """Return the page as nobody has filled it in; `way` is `form` or `yaml`."""
-    return _shown(service, {**_AT_FIRST, "way": way})
+    return _form_page(service, {**_AT_FIRST, "way": way})
 
 
 @router.post(PATH)
 def submit(service: ServiceOf, form: Form) -> Response:
     """Take the query and lead to its page, or show what was typed with what is wrong."""
     try:
-        request = _asked(service, form)
+        request = _request(service, form)
         # As it is meant: not what else was typed, nor how numbers are written.
         text = json.dumps(request.document, sort_keys=True)
         record = submitted(service.parts, request, key_of(form.get("key", ""), text))
     except CircinusError as error:
-        told = ProblemDetails.model_validate_json(bytes(problem_of(error, PATH).body))
-        return _shown(service, form, told)
+        problem = ProblemDetails.model_validate_json(bytes(problem_of(error, PATH).body))
+        return _form_page(service, form, problem)
     return RedirectResponse(f"/ui/queries/{quote(record.id)}", _SEE_OTHER)
 
 
-def _asked(service: Service, form: Mapping[str, str]) -> QueryRequest:
+def _request(service: Service, form: Mapping[str, str]) -> QueryRequest:
     """Return the query that a form asks for, its data handed over; InvalidInput by the fields."""
     if form.get("way") == YAML:
         return query_of(parse_document(form.get(YAML, "").encode(), field=YAML))
@@ -185,14 +185,14 @@ def _asked(service: Service, form: Mapping[str, str]) -> QueryRequest:
     return query_of(document_of(form, dataset=kept.id))
 
 
-def _shown(
+def _form_page(
     service: Service, form: Mapping[str, str], problem: ProblemDetails | None = None
 ) -> Response:
     catalogue = service.parts.catalogue
     pipelines = [pipeline_view(each) for each in listed(catalogue.names, catalogue.pipeline)]
     here = [each for each in pipelines if each.available]
     way = YAML if form.get("way") == YAML else "form"
-    told = {
+    context = {
         "form": form,
         "way": way,
         "key": form.get("key") or secrets.token_hex(8),
@@ -206,9 +206,9 @@ def _shown(
         "examples_limit": service.parts.settings.examples_limit,
         "choices": {**_CHOICES, **_choices(service, here)},
     }
-    shown = framed("submit.html", service, told, section="Submit", events="")
-    shown.status_code = problem.status if problem else 200
-    return shown
+    response = framed("submit.html", service, context, section="Submit", events="")
+    response.status_code = problem.status if problem else 200
+    return response
 
 
 def _choices(service: Service, pipelines: Sequence[PipelineView]) -> dict[str, Choices]:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from circinus.api.cli.deploying import plan_of
-from circinus.api.cli.pooling import apply, drop, show
+from circinus.api.cli.pools import apply, drop, show
 from circinus.api.client import Client
 from circinus.api.text.screen import Screen
 from circinus.pipelines.errors import InvalidInput

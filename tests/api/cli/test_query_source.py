@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.cli.told import query_told
+from circinus.api.cli.query_source import read_source
 from circinus.api.query_file import completed
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
@@ -96,15 +96,15 @@ def test_a_chain_is_planned_with_no_file_and_all_its_examples() -> None:
 
 def test_what_is_set_goes_before_the_file_and_the_rest_of_it_stays(folder: Path) -> None:
     adder_query(folder)
-    document = query_told("adder.yaml", ["slo.accuracy=0.25", "limits.profiling_s=1e1"]).document
+    document = read_source("adder.yaml", ["slo.accuracy=0.25", "limits.profiling_s=1e1"]).document
 
-    assert document["slo"] == {**query_told("adder.yaml", None).document["slo"], "accuracy": 0.25}
+    assert document["slo"] == {**read_source("adder.yaml", None).document["slo"], "accuracy": 0.25}
     assert document["limits"]["profiling_s"] == 10.0
 
 
 def test_data_that_are_told_are_not_added_to() -> None:
     def data(*sets: str) -> object:
-        return query_told("local_chain:chain", sets).document["data"]
+        return read_source("local_chain:chain", sets).document["data"]
 
     assert data() == {"examples": 4}
     assert data("data.seed=3") == {"seed": 3, "examples": 4}

@@ -36,24 +36,24 @@ _SET_RULE = "must be NAME=VALUE, as slo.accuracy=0.8"
 _SOURCES = ("examples", "folder", "jsonl", "dataset")
 
 
-class Told(NamedTuple):
+class QuerySource(NamedTuple):
     """A query as a file has it."""
 
     document: dict[str, Any]
     base: Path  # what its paths start from
 
 
-def query_told(what: str, sets: Sequence[str] | None) -> Told:
+def read_source(what: str, sets: Sequence[str] | None) -> QuerySource:
     """Return the query that a command is told; InvalidInput if there is no such file or module."""
     path = Path(what)
     if ":" in what and not path.is_file():
-        found = Told({"pipeline": what}, Path())
+        source = QuerySource({"pipeline": what}, Path())
     else:
-        found = Told(read_document(path), path.parent)
-    document: dict[str, Any] = found.document
+        source = QuerySource(read_document(path), path.parent)
+    document: dict[str, Any] = source.document
     for text in sets or ():
         document = _with(document, text)
-    return found._replace(document=_with_all_examples(document))
+    return source._replace(document=_with_all_examples(document))
 
 
 def _with(document: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def _at(document: object, path: Sequence[str], value: object, name: str) -> dict
 def _with_all_examples(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document whose data are all examples of its pipeline, if it has nothing else."""
     data, reference = document.get("data") or {}, document.get("pipeline")
-    is_told = not isinstance(data, Mapping) or any(name in data for name in _SOURCES)
-    if is_told or not isinstance(reference, str) or ":" not in reference:
+    is_given = not isinstance(data, Mapping) or any(name in data for name in _SOURCES)
+    if is_given or not isinstance(reference, str) or ":" not in reference:
         return document
     count = pipeline_here(reference).example_count
     return document if count is None else {**document, "data": {**data, "examples": count}}

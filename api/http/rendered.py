@@ -1,4 +1,4 @@
-"""What clients poll: rendered once for each state of it, and told apart by its ETag.
+"""What clients poll: rendered once for each state of it, which its ETag names.
 
 Looking whether a query changed takes one small select; only then is it read, with its documents.
 """
@@ -54,16 +54,16 @@ def tagged(
         tag = blake2b(text, digest_size=9).hexdigest()
     tag = f'"{tag}"'
     # A proxy that compresses marks tags as weak.
-    told = () if known is None else (one.strip().removeprefix("W/") for one in known.split(","))
-    if any(one in (tag, "*") for one in told):
+    tags = () if known is None else (one.strip().removeprefix("W/") for one in known.split(","))
+    if any(one in (tag, "*") for one in tags):
         return Response(status_code=_NOT_MODIFIED, headers={"ETag": tag})
     text = text if isinstance(text, bytes) else text()
     return Response(text, media_type=JSON, headers={"ETag": tag})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ShownQuery:
-    """A query as it is shown, but for its deployment."""
+class RenderedQuery:
+    """A query as clients see it, but for its deployment."""
 
     record: StoredQuery
     view: QueryView
@@ -71,7 +71,7 @@ class ShownQuery:
 
 
 @dataclass(eq=False)
-class ShownQueries:
+class RenderedQueries:
     """Renders the queries of a service. Safe to share between threads."""
 
     parts: ServiceParts
@@ -79,59 +79,62 @@ class ShownQueries:
     # A service that is started again may plan for other machines
     _here: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
-    def query(self, query_id: str) -> ShownQuery:
+    def query(self, query_id: str) -> RenderedQuery:
         """Return a query with who made way for whom; NotFound if there is none of that id."""
         version, revision = self.parts.store.state(query_id)
-        return self._kept(query_id, version, revision, LATEST)
+        return self._rendered(query_id, version, revision, LATEST)
 
-    def listed(self, asked: PageRequest) -> tuple[Sequence[ShownQuery], str | None]:
+    def listed(self, request: PageRequest) -> tuple[Sequence[RenderedQuery], str | None]:
         """Return what is on a page and the cursor of the next one; errors as `page_of`."""
-        told, next_cursor = self._told(asked)
-        return [self._kept(*each, 0) for each in told], next_cursor
+        states, next_cursor = self._states(request)
+        return [self._rendered(*each, 0) for each in states], next_cursor
 
-    def page(self, asked: PageRequest) -> tuple[Callable[[], bytes], str]:
+    def page(self, request: PageRequest) -> tuple[Callable[[], bytes], str]:
         """Return what makes the JSON of a `QueryPage`, and its tag; errors as `page_of`.
 
         The tag is of the states that are on it: a page that is as before is not made again.
         """
-        told, next_cursor = self._told(asked)
-        states = repr((self._here, told, next_cursor)).encode()
+        states, next_cursor = self._states(request)
+        state = repr((self._here, states, next_cursor)).encode()
 
         def made() -> bytes:
-            items = (self._kept(*each, 0).text for each in told)
+            items = (self._rendered(*each, 0).text for each in states)
             cursor = b"null" if next_cursor is None else b'"%b"' % next_cursor.encode()
             return b'{"items":[%b],"next_cursor":%b}' % (b",".join(items), cursor)
 
-        return made, blake2b(states, digest_size=9).hexdigest()
+        return made, blake2b(state, digest_size=9).hexdigest()
 
-    def _told(self, asked: PageRequest) -> tuple[list[tuple[str, int, int]], str | None]:
+    def _states(self, request: PageRequest) -> tuple[list[tuple[str, int, int]], str | None]:
         """Return id, version and revision of what is on a page, and the cursor of the next one."""
-        found, next_cursor = page_of(self.parts.store, asked)
+        records, next_cursor = page_of(self.parts.store, request)
         revision = self.parts.store.schedules.revision()
         # No schedule says anything of what is not planned yet.
         return [
-            (each.id, each.version, 0 if each.phase in CANCELLABLE else revision) for each in found
+            (each.id, each.version, 0 if each.phase in CANCELLABLE else revision)
+            for each in records
         ], next_cursor
 
     def plans(self, query_id: str) -> bytes:
         """Return the JSON of a `PlanList`; NotFound if there is no query of that id."""
         return self._plans(query_id, self.parts.store.state(query_id)[0])
 
-    def _kept(self, query_id: str, version: int, revision: int, displaced: int) -> ShownQuery:
+    def _rendered(
+        self, query_id: str, version: int, revision: int, displaced: int
+    ) -> RenderedQuery:
         with self._one_at_a_time:  # many ask for the same new state at once
             return self._made(query_id, version, revision, displaced)
 
     @cached_property
-    def _made(self) -> Callable[[str, int, int, int], ShownQuery]:
+    def _made(self) -> Callable[[str, int, int, int], RenderedQuery]:
         # What is read may be newer than the numbers tell: then it is read once more for the next.
-        def made(query_id: str, _version: int, _revision: int, displaced: int) -> ShownQuery:
+        def made(query_id: str, _version: int, _revision: int, displaced: int) -> RenderedQuery:
             store = self.parts.store
             record, (_, in_force) = store.query(query_id), store.schedules.read()
             way = (
                 store.schedules.displaced(limit=displaced, query_id=query_id) if displaced else ()
             )
             view = query_view(record, self.parts.infrastructure, in_force.schedule, way)
-            return ShownQuery(record=record, view=view, text=view.model_dump_json().encode())
+            return RenderedQuery(record=record, view=view, text=view.model_dump_json().encode())
 
         return lru_cache(_KEPT)(made)
 
