@@ -6,7 +6,7 @@ removed, and its output made again. The one rule: nothing read here is believed 
 
     16 bytes  blake2b of fingerprint, content, the form of the file and the rest of it
     8 bytes   seconds, as a double
-    8 bytes   of these, in which the operator waited, as a double
+    8 bytes   of these, in which the operator waited, as a double; not in files of the first form
     8 bytes   bytes that links are charged for
     40 bytes  what that run used of endpoints, as doubles, see `Usage`
     rest      the output, see `pipelines.model.payload`
@@ -30,8 +30,9 @@ from circinus.profiler.prefix_cache import CacheEntry
 
 DEFAULT_LIMIT_BYTES = 2 * 2**30
 
-_FORM = "2/"
-_FACTS = struct.Struct(f">ddQ{len(Usage._fields)}d")
+_USED = f"{len(Usage._fields)}d"
+_FIRST, _FORM = "", "2/"
+_FACTS = {_FIRST: struct.Struct(f">dQ{_USED}"), _FORM: struct.Struct(f">ddQ{_USED}")}
 _DIGEST = 16
 _LEAST_S = 0.000_5
 _BYTES_PER_S = 100_000_000
@@ -83,12 +84,12 @@ class PrefixFiles:
         if not worthwhile or len(body) + _ENTRY_BLOCKS > self.limit_bytes:
             return
         facts = (entry.seconds, entry.waited_s, entry.output_bytes, *entry.used)
-        rest = _FACTS.pack(*facts) + body
+        rest = _FACTS[_FORM].pack(*facts) + body
         path = self._path(fingerprint, content)
         unfinished = path.parent / f"{os.urandom(8).hex()}.unfinished"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            unfinished.write_bytes(_digest(fingerprint, content, rest) + rest)
+            unfinished.write_bytes(_digest(fingerprint, content, _FORM, rest) + rest)
             unfinished.replace(path)
         except OSError:
             _remove(unfinished)
@@ -122,26 +123,31 @@ class PrefixFiles:
 
 def _read(data: bytes, fingerprint: str, content: str) -> CacheEntry | None:
     rest = data[_DIGEST:]
-    if data[:_DIGEST] != _digest(fingerprint, content, rest) or len(rest) < _FACTS.size:
+    for form, layout in _FACTS.items():
+        whole = data[:_DIGEST] == _digest(fingerprint, content, form, rest)
+        if whole and len(rest) >= layout.size:
+            break
+    else:
         return None
-    seconds, waited_s, output_bytes, *used = _FACTS.unpack_from(rest)
+    seconds, *waited_s, output_bytes = layout.unpack_from(rest)[: -len(Usage._fields)]
+    used = layout.unpack_from(rest)[-len(Usage._fields) :]
     try:
-        output = decode(rest[_FACTS.size :])
+        output = decode(rest[layout.size :])
     except InvalidInput:  # written by another version
         return None
     freeze(output)
     return CacheEntry(
         output=output,
         seconds=seconds,
-        waited_s=waited_s,
+        waited_s=sum(waited_s),
         output_bytes=output_bytes,
         used=Usage(*used),
     )
 
 
-def _digest(fingerprint: str, content: str, rest: bytes) -> bytes:
-    key = f"{fingerprint}/{content}/{_FORM}".encode()
-    return blake2b(key + rest, digest_size=_DIGEST).digest()
+def _digest(fingerprint: str, content: str, form: str, rest: bytes) -> bytes:
+    told = f"{fingerprint}/{content}/{form}".encode()
+    return blake2b(told + rest, digest_size=_DIGEST).digest()
 
 
 def _remove(path: Path) -> None:
