@@ -83,7 +83,7 @@ class RenderOptions:
         from circinus.deploy.kubernetes.resources import MachineShape
 
         tiers = read_infrastructure(self.infrastructure)
-        found = plan_of(client, source)
+        plan = plan_of(client, source)
         shape = MachineShape(cpu=self.machine_cpu, memory=self.machine_memory)
         settings = RenderSettings(
             namespace=namespace,
@@ -93,7 +93,7 @@ class RenderOptions:
             standby=self.standby,
             template=read_pod_template(str(self.pod_template or "")),
         )
-        return objects_of(_scheduled(found, tiers), settings)
+        return objects_of(_scheduled(plan, tiers), settings)
 
 
 def render(
@@ -110,11 +110,11 @@ def render(
     """Print the objects of a plan; needs no cluster."""
     from circinus.deploy.kubernetes.manifests import helm_values
 
-    found = options.rendered(client, plan, namespace)
+    manifests = options.rendered(client, plan, namespace)
     if screen.as_json:
-        screen.json({"objects": found.objects})
+        screen.json({"objects": manifests.objects})
     else:
-        echo(helm_values([found]) if form == "helm" else found.as_yaml(), nl=False)
+        echo(helm_values([manifests]) if form == "helm" else manifests.as_yaml(), nl=False)
 
 
 def diff(
@@ -233,20 +233,20 @@ def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
     raise InvalidInput.of("plan_id", "must be among the plans of the query", chosen)
 
 
-def _scheduled(found: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
+def _scheduled(plan: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
     """Return what can be rendered; without machines, the schedule is not known.
 
     Raises InvalidInput if the plan does not fit its pipeline, the infrastructure or the machines.
     """
     from circinus.deploy.kubernetes.manifests import ScheduledPlan
 
-    graph = pipeline_here(found.view.pipeline).graph
+    graph = pipeline_here(plan.view.pipeline).graph
     return ScheduledPlan(
-        query_id=found.query_id,
-        pipeline_reference=found.view.pipeline,
-        plan=to_plan(found.view, graph),
+        query_id=plan.query_id,
+        pipeline_reference=plan.view.pipeline,
+        plan=to_plan(plan.view, graph),
         graph=graph,
         infrastructure=tiers,
-        slices=tuple(Slice(each.tier, each.machine, each.share) for each in found.machines),
-        machine_types=tuple(each.machine_type for each in found.machines),
+        slices=tuple(Slice(each.tier, each.machine, each.share) for each in plan.machines),
+        machine_types=tuple(each.machine_type for each in plan.machines),
     )

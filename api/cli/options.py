@@ -55,21 +55,21 @@ def connect(url: Url = DEFAULT_URL, token: Token = None) -> Client:
     return Client(url, token=token, retries=_RETRIES)
 
 
-def probes_here(file: Path, metric: str | None, asked: VerifyInput) -> EndpointProbes:
+def probes_here(file: Path, metric: str | None, terms: VerifyInput) -> EndpointProbes:
     """Return the probes of a file, as many as a route asks for, and their metric.
 
     Raises InvalidInput if the file has none, the route asks for none, or there is no such metric.
     """
     from circinus.deploy.runtime.probing import EndpointProbes, equal
 
-    checks.at_least("verify.probes", asked.probes, 1)
+    checks.at_least("verify.probes", terms.probes, 1)
     with opened(file, "--probes") as lines:
         examples = read_json_lines(lines, f"--probes {file.name}").examples
     if metric is not None:
         import_from_here()
     return EndpointProbes(
-        examples=examples[: asked.probes],
-        tolerance=asked.tolerance,
+        examples=examples[: terms.probes],
+        tolerance=terms.tolerance,
         score=equal if metric is None else load_metric(metric, "--metric"),
     )
 

@@ -264,7 +264,7 @@ class _Watching:
     only_estimate: bool = field(kw_only=True)
     ended: bool = False
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
-    seen: tables.BestPlan = field(default_factory=tables.BestPlan)
+    best: tables.BestPlan = field(default_factory=tables.BestPlan)
 
     def progress(self, progress: search.PlanningProgress) -> None:
         """Redraw the line."""
@@ -274,7 +274,7 @@ class _Watching:
         best = "" if view.best is None else view.best.id
         if progress.bill.forecast is not None:
             self.expected = {"expected": ("", formats.forecast(progress.bill.forecast))}
-        line = (view.phase + best, tables.progress_words(view, self.seen))
+        line = (view.phase + best, tables.progress_words(view, self.best))
         self.lines.update({**self.expected, query.pipeline: line})
 
     def cancelled(self) -> bool:

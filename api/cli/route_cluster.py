@@ -68,7 +68,7 @@ def follow(
     checks.require(
         metric is None or probes is not None, "--metric", "must be with --probes", metric
     )
-    terms = _asked(file).verify
+    terms = _route_input(file).verify
     verified = None if probes is None else probes_here(probes, metric, terms)
     if render:
         render_in_cluster(screen, route)
@@ -80,10 +80,10 @@ def cluster_file(file: Path) -> ClusterRoute:
     """Return the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
     from circinus.api.use_cases.route_files import cluster_route
 
-    return cluster_route(_asked(file))
+    return cluster_route(_route_input(file))
 
 
-def _asked(file: Path) -> RouteInput:
+def _route_input(file: Path) -> RouteInput:
     return checked(RouteInput, read_document(file))
 
 

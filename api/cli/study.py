@@ -84,17 +84,18 @@ def trace(
             lines.update({pipeline: (str(tenth), _progress_line(progress))})
 
         summary = run(loaded, dataset, out, overwrite=overwrite, observer=show)
-    found = trace_front.tradeoff(load_trace(out))
-    (out / "pareto.svg").write_text(svg(trace_front.picture(found)), encoding="utf-8")
-    (out / "pareto.md").write_text(trace_front.table(found) + "\n", encoding="utf-8")
+    tradeoff = trace_front.tradeoff(load_trace(out))
+    (out / "pareto.svg").write_text(svg(trace_front.picture(tradeoff)), encoding="utf-8")
+    (out / "pareto.md").write_text(trace_front.table(tradeoff) + "\n", encoding="utf-8")
     told = asdict(summary) | {
-        "accuracy_span": found.accuracy_span,
-        "latency_ratio": found.latency_ratio,
-        "undominated": len(found.front),
+        "accuracy_span": tradeoff.accuracy_span,
+        "latency_ratio": tradeoff.latency_ratio,
+        "undominated": len(tradeoff.front),
     }
     spans = (
-        f"  mean scores span {found.accuracy_span:.3f}, mean latencies a factor of "
-        f"{found.latency_ratio:.3g}; nobody dominates {len(found.front)} configurations: pareto.md"
+        f"  mean scores span {tradeoff.accuracy_span:.3f}, mean latencies a factor of "
+        f"{tradeoff.latency_ratio:.3g}; "
+        f"nobody dominates {len(tradeoff.front)} configurations: pareto.md"
     )
     screen.show(_summary(summary), spans, document=told)
 
@@ -141,9 +142,9 @@ def profiling(
             line = f"{row.sampling} order, SLO at {row.slo_distance:+g} of the mean"
             lines.update({row.trace: (row.sampling, line)})
 
-        found = profiling_study.run(traces, seeds, out, observer=show)
-    told = {"folder": out, "cells": found.rows, "cache_ratios": found.cache_ratios}
-    screen.show(_comparison(found, out), document=told)
+        comparison = profiling_study.run(traces, seeds, out, observer=show)
+    told = {"folder": out, "cells": comparison.rows, "cache_ratios": comparison.cache_ratios}
+    screen.show(_comparison(comparison, out), document=told)
 
 
 def planning(
@@ -314,13 +315,17 @@ def _number(text: str) -> float:
         raise InvalidInput.of("accuracy", "must be numbers, by commas", text) from error
 
 
-def _comparison(found: profiling_study.Comparison, out: Path) -> str:
+def _comparison(comparison: profiling_study.Comparison, out: Path) -> str:
     head = f"{'trace':24} {'rule':14} {'sampling':10} {'inputs':>7} {'seconds':>9} {'wrong':>7}"
     table = [
         f"{trace:24} {rule:14} {sampling:10} {inputs:7.1f} {seconds:9.4g} {wrong:7.2%}"
-        for trace, rule, sampling, inputs, seconds, wrong in profiling_study.summary(found.rows)
+        for trace, rule, sampling, inputs, seconds, wrong in profiling_study.summary(
+            comparison.rows
+        )
     ]
-    ratios = dict.fromkeys((row.trace, row.sampling, row.variance_ratio) for row in found.rows)
+    ratios = dict.fromkeys(
+        (row.trace, row.sampling, row.variance_ratio) for row in comparison.rows
+    )
     variances = [
         f"{trace}: variance of the estimate, stratified over random order: {ratio:.3f}"
         for trace, sampling, ratio in ratios
@@ -328,7 +333,7 @@ def _comparison(found: profiling_study.Comparison, out: Path) -> str:
     ]
     caches = [
         f"{trace}: seconds of the full grid with the prefix cache over those without: {ratio:.3f}"
-        for trace, ratio in found.cache_ratios.items()
+        for trace, ratio in comparison.cache_ratios.items()
     ]
     return "\n".join((head, *table, *variances, *caches, f"every cell: {out / 'profiling.csv'}"))
 

@@ -82,7 +82,7 @@ class PoolFollower:
     async def _look(self, query_id: str, report: DeploymentReport, pool: Slices) -> None:
         changed = report.changes > self._followed[query_id].changes
         if changed and report.last_change is not None:
-            told = _told(query_id, report.last_change, self.parts.clock.timestamp())
+            told = _change_event(query_id, report.last_change, self.parts.clock.timestamp())
             event(_LOG, "requests.changed", query_id=query_id, **told.data)
             await asyncio.to_thread(self.parts.store.events.tell, told)
         self._followed[query_id] = _Followed(
@@ -90,8 +90,8 @@ class PoolFollower:
         )
         tier = next(iter(pool))
         try:
-            found = await self.choose(query_id, ChooseQueryPoolBody(tier=tier))
-            await asyncio.to_thread(self._follow, query_id, pool, found)
+            answer = await self.choose(query_id, ChooseQueryPoolBody(tier=tier))
+            await asyncio.to_thread(self._follow, query_id, pool, answer)
         except DatabaseFailed:
             self._again(query_id)
             raise
@@ -104,26 +104,26 @@ class PoolFollower:
         known = self._followed[query_id]
         self._followed[query_id] = replace(known, by=0, not_before=later)
 
-    def _follow(self, query_id: str, pool: Slices, found: QueryPoolView) -> None:
+    def _follow(self, query_id: str, pool: Slices, answer: QueryPoolView) -> None:
         """Change the pool, or tell what it should be."""
         record = self.parts.store.query(query_id)
         if record.pool != pool:
             return  # somebody else has changed it meanwhile
-        if found.slices is None or found.slices == pool:
+        if answer.slices is None or answer.slices == pool:
             state, slices = "kept", pool
         else:
-            state, slices = "proposed", found.slices
+            state, slices = "proposed", answer.slices
             if record.pool_follows:
-                why = found.choice.reason
+                why = answer.choice.reason
                 apply_pool(self.parts, query_id, slices, follows=True, why=why)
                 event(_LOG, "pool.followed", query_id=query_id, pool=slices)
                 return
         at = self.parts.clock.timestamp()
-        news = pool_event(query_id, state, at, slices, found.choice.reason)
+        news = pool_event(query_id, state, at, slices, answer.choice.reason)
         self.parts.store.events.tell(news)
 
 
-def _told(query_id: str, change: TrafficChange, at: float) -> NewEvent:
+def _change_event(query_id: str, change: TrafficChange, at: float) -> NewEvent:
     data: Mapping[str, object] = {
         "mix": change.mix,
         "rate": change.rate,

@@ -200,7 +200,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
     )
     routes = RouteKeeper(parts=parts, deployer=deployer)
     loops = [
-        asyncio.create_task(_kept_on(tick, every_s, failed))
+        asyncio.create_task(_repeat(tick, every_s, failed))
         for tick, every_s, failed in (
             (rescheduler.tick, settings.reconcile_s, "rescheduler.tick_failed"),
             (reconciler.tick, settings.reconcile_s, "reconciler.tick_failed"),
@@ -224,7 +224,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
         await deployer.close()
 
 
-async def _kept_on(tick: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
+async def _repeat(tick: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
     """Keep on until cancelled; an error is logged under that name, and the next look goes on."""
     outage = Outage(_LOG, failed)
     while True:

@@ -54,7 +54,7 @@ _NAMES = {Against.COST: "cost, $/h", Against.LATENCY: "latency, s"}
 class _Spot:
     x: float
     accuracy: float
-    told: str = ""  # of a plan
+    label: str = ""  # of a plan
 
 
 def front_svg(
@@ -85,10 +85,10 @@ def front_svg(
     parts += (_point(panel, number, spot, plan.id, look) for number, (plan, spot) in numbered)
     parts += _key(panel)
     infeasible = sum(each.plan_id is None for each, _ in others)
-    told = (
+    description = (
         f"{len(points)} plans; {len(others)} configurations measured, {infeasible} without a plan"
     )
-    return drawing(f"Accuracy against {against.value}", told, _SIZE, parts, kind="plot")
+    return drawing(f"Accuracy against {against.value}", description, _SIZE, parts, kind="plot")
 
 
 def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
@@ -101,8 +101,8 @@ def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
         f"latency {formats.latency(plan.latency_s)}",
         formats.cost(plan),
     )
-    told = "\n".join((plan.id, ", ".join(figures), formats.where(plan)))
-    return _Spot(x=x, accuracy=accuracy, told=told)
+    label = "\n".join((plan.id, ", ".join(figures), formats.where(plan)))
+    return _Spot(x=x, accuracy=accuracy, label=label)
 
 
 def _of_trial(trial: TrialView, against: Against) -> _Spot | None:
@@ -154,22 +154,22 @@ def _stairs(panel: PlotArea, spots: Sequence[_Spot]) -> str:
             x, y = panel.x(spot.x), panel.y(spot.accuracy)
             path += f"H{x:.1f}V{y:.1f}" if path else f"M{x:.1f} {y:.1f}"
             best = spot.accuracy
-    told = {"class_": "front", "stroke": ACCENT, "stroke_width": 1.5, "stroke_opacity": 0.6}
-    return element("path", d=path, fill="none", **told) if path else ""
+    attributes = {"class_": "front", "stroke": ACCENT, "stroke_width": 1.5, "stroke_opacity": 0.6}
+    return element("path", d=path, fill="none", **attributes) if path else ""
 
 
 def _point(panel: PlotArea, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
     x, y = panel.x(spot.x), panel.y(spot.accuracy)
-    parts = [title(spot.told), _dot(x, y)]
+    parts = [title(spot.label), _dot(x, y)]
     if plan_id == look.chosen:
         parts.append(_ring(x, y, 11))
-    told = {"text_anchor": "middle", "font_size": 9, "fill": "#ffffff", "class_": "inside"}
-    parts.append(words(str(number), x, y + 3.2, **told))
+    attributes = {"text_anchor": "middle", "font_size": 9, "fill": "#ffffff", "class_": "inside"}
+    parts.append(words(str(number), x, y + 3.2, **attributes))
     named = {"class_": "plan", "data_plan": plan_id}
     if look.link is None:
         return element("g", *parts, **named)
     href = look.link.replace("{id}", plan_id)
-    return element("a", *parts, href=href, aria_label=spot.told, **named)
+    return element("a", *parts, href=href, aria_label=spot.label, **named)
 
 
 def _dot(x: float, y: float) -> str:
@@ -177,8 +177,8 @@ def _dot(x: float, y: float) -> str:
 
 
 def _ring(x: float, y: float, radius: float) -> str:
-    told = {"fill": "none", "stroke": ACCENT, "stroke_width": 2}
-    return element("circle", cx=x, cy=y, r=radius, class_="ring", **told)
+    attributes = {"fill": "none", "stroke": ACCENT, "stroke_width": 2}
+    return element("circle", cx=x, cy=y, r=radius, class_="ring", **attributes)
 
 
 def _key(panel: PlotArea) -> Iterator[str]:

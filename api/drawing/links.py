@@ -29,9 +29,11 @@ def links_svg(infrastructure: InfrastructureView) -> str:
     for row, tier in enumerate(infrastructure.tiers):
         here = tier.name == infrastructure.origin
         parts += _tier(row, tier.name, f"{_content(tier)}{'; the origin' if here else ''}")
-    told = "; ".join(map(link_words, infrastructure.links)) or "no links"
+    description = "; ".join(map(link_words, infrastructure.links)) or "no links"
     height = (len(rows) - 1) * _STEP + _HIGH + 2
-    return drawing(f"Tiers and links of {infrastructure.name}", told, (_WIDTH, height), parts)
+    return drawing(
+        f"Tiers and links of {infrastructure.name}", description, (_WIDTH, height), parts
+    )
 
 
 def link_words(link: LinkView) -> str:
@@ -56,11 +58,11 @@ def _content(tier: TierView) -> str:
     return f"{tier.machines} x {price}"
 
 
-def _tier(row: int, name: str, told: str) -> Iterator[str]:
+def _tier(row: int, name: str, description: str) -> Iterator[str]:
     y, box = row * _STEP + 1, {"rx": 5, "width": _WIDE, "height": _HIGH}
     yield element("rect", x=1, y=y, **box, **of_tier(row))
     yield words(fitted(name, _WIDE - 20, 14), 12, y + 19, font_size=14, font_weight=600)
-    yield words(fitted(told, _WIDE - 20, 12), 12, y + 37, font_size=12)
+    yield words(fitted(description, _WIDE - 20, 12), 12, y + 37, font_size=12)
 
 
 def _line(link: LinkView, path: str) -> str:

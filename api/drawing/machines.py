@@ -36,7 +36,7 @@ class _Piece:
     share: float
     extra: bool
 
-    def told(self, where: str) -> str:
+    def description(self, where: str) -> str:
         """Return it in words."""
         kind = ", extra replica" if self.extra else ""
         return f"{self.of.query_id}, plan {self.of.plan_id}: {self.share:.2g} of {where}{kind}"
@@ -56,7 +56,7 @@ class _Box:
         return sum(piece.share for piece in self.pieces)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         state = "" if self.there else ", gone"
         return f"{self.where}{state}: {self.used:.2f} in use, {max(0, 1 - self.used):.2f} free"
 
@@ -66,12 +66,12 @@ class _Pool:
     """Machines that are alike: a tier, or those of one of its types."""
 
     name: str
-    told: str
+    description: str
     boxes: Sequence[_Box]
 
     @property
     def words(self) -> str:
-        return f"{self.name}: {self.told}"
+        return f"{self.name}: {self.description}"
 
 
 def machines_svg(
@@ -104,8 +104,8 @@ def machines_svg(
     if any(each.extras for each in schedule.assignments):
         parts += pen.key(top)
         top += _HEAD
-    told = "; ".join(pool.words for pool in pools)
-    return drawing("Machines and what fills them", told, (width, top), parts)
+    description = "; ".join(pool.words for pool in pools)
+    return drawing("Machines and what fills them", description, (width, top), parts)
 
 
 def swatch_svg(number: int) -> str:
@@ -157,11 +157,13 @@ def _shared(
     boxes = [taken.get(n) or _box(name, n) for n in drawn]
     used = sum(box.used for box in taken.values())
     part = f" ({used / kind.machines:.0%})" if kind.machines else ""
-    told = (
+    description = (
         f"{used:.2f} of {_count(kind.machines)} in use{part}, "
         f"{formats.dollars(kind.price_usd_per_hour)} each{_marks(tier)}"
     )
-    return _Pool(name=name, told=told + _left_out(kind.machines - len(boxes)), boxes=boxes)
+    return _Pool(
+        name=name, description=description + _left_out(kind.machines - len(boxes)), boxes=boxes
+    )
 
 
 def _box(pool: str, machine: int, *, there: bool = True) -> _Box:
@@ -177,10 +179,10 @@ def _dedicated(tier: TierView, pieces: Sequence[tuple[MachineShare, _Piece]]) ->
         taken.setdefault((piece.number, at.machine), box).pieces.append(piece)
     queries = len({number for number, _ in taken})
     users = f"{queries} quer{'y uses' if queries == 1 else 'ies use'} theirs"
-    told = f"{_count(tier.machines)} of its own for every query; {users}{_marks(tier)}"
+    description = f"{_count(tier.machines)} of its own for every query; {users}{_marks(tier)}"
     boxes = [taken[key] for key in sorted(taken)]
-    told += _left_out(len(boxes) - MOST_DRAWN)
-    return _Pool(name=tier.name, told=told, boxes=boxes[:MOST_DRAWN])
+    description += _left_out(len(boxes) - MOST_DRAWN)
+    return _Pool(name=tier.name, description=description, boxes=boxes[:MOST_DRAWN])
 
 
 def _left_out(machines: int) -> str:
@@ -241,8 +243,8 @@ class _Pen:
         wide = min(max(count * (box[0] + _GAP) - _GAP, _NARROWEST), self.width)
         row = (wide + _GAP) // (box[0] + _GAP)
         step = box[1] + (_UNDER if box[0] >= _NUMBERED else 0) + _GAP
-        told = wrapped(pool.told, wide)
-        return _Grid(wide=wide, box=box, row=row, rows=-(-count // row), step=step, lines=told)
+        lines = wrapped(pool.description, wide)
+        return _Grid(wide=wide, box=box, row=row, rows=-(-count // row), step=step, lines=lines)
 
     def key(self, top: float) -> Iterator[str]:
         """Yield what hatching means."""
@@ -256,7 +258,7 @@ class _Pen:
         dashes = None if box.there else "4 3"
         rect = {"x": x + 0.5, "y": y + 0.5, "width": wide - 1, "height": high - 1, "rx": 3}
         edge = {"stroke_opacity": 0.45, "stroke_dasharray": dashes}
-        yield element("rect", title(box.told), class_="machine", **rect, **frame, **edge)
+        yield element("rect", title(box.description), class_="machine", **rect, **frame, **edge)
         bottom = y + high
         filled = 0.0
         for piece in box.pieces:
@@ -276,18 +278,20 @@ class _Pen:
         (x, y), (wide, high) = at, size
         rect = {"x": x + 1, "y": y + 0.5, "width": wide - 2, "height": max(high - 1, 1), "rx": 2}
         look = {"stroke_width": 1.2, **of_tier(piece.number - 1)}
-        parts = [title(piece.told(box.where)), element("rect", **rect, **look)]
+        parts = [title(piece.description(box.where)), element("rect", **rect, **look)]
         if piece.extra:
             parts.append(element("rect", **rect, fill=f"url(#{self.hatch})"))
         parts += _labels(piece, at, size)
         query = piece.of.query_id
-        told = {"class_": "extra slice" if piece.extra else "slice", "data_row": query}
+        attributes = {"class_": "extra slice" if piece.extra else "slice", "data_row": query}
         if self.link is None:
-            return element("g", *parts, **told)
+            return element("g", *parts, **attributes)
         # One stop for the key of each query, not one for each of its slices.
         stop = None if query not in self.linked else "-1"
         self.linked.add(query)
-        return element("a", *parts, href=self.link + quote(query, safe=""), tabindex=stop, **told)
+        return element(
+            "a", *parts, href=self.link + quote(query, safe=""), tabindex=stop, **attributes
+        )
 
 
 def _labels(piece: _Piece, at: tuple[float, float], size: tuple[float, float]) -> Iterator[str]:
@@ -302,7 +306,7 @@ def _labels(piece: _Piece, at: tuple[float, float], size: tuple[float, float]) -
         lines = [name]
     first = y + high / 2 - (len(lines) - 1) * _LINE / 2 + 4
     for at_line, text in enumerate(lines):
-        told = {"text_anchor": "middle", "font_size": 10 if high > _LINE else 9}
+        attributes = {"text_anchor": "middle", "font_size": 10 if high > _LINE else 9}
         weight = 600 if at_line == 0 else None
         label = fitted(text, wide - 6, 11.5)  # some are bold
-        yield words(label, x + wide / 2, first + at_line * _LINE, font_weight=weight, **told)
+        yield words(label, x + wide / 2, first + at_line * _LINE, font_weight=weight, **attributes)

@@ -27,7 +27,7 @@ def marks(spots: Sequence[Spot]) -> Iterator[str]:
         path = "".join(_path(state, x, y) for _, x, y in them)
         yield element("path", d=path, **_look(state))
     for trial, x, y in spots[-_TELLING:]:
-        told = title(told_of(trial))
+        told = title(trial_title(trial))
         yield element("path", told, d=_path(trial.state, x, y), **_look(trial.state))
 
 
@@ -41,7 +41,7 @@ def dot(x: float, y: float) -> str:
     return element("path", d=_path(TrialState.FEASIBLE, x, y), **_look(TrialState.FEASIBLE))
 
 
-def told_of(trial: TrialView) -> str:
+def trial_title(trial: TrialView) -> str:
     """Return what is known of a measured configuration, in lines."""
     figures = [
         f"{trial.state.value}, {trial.inputs} inputs",

@@ -15,18 +15,18 @@ _LETTER = 0.54  # of the size of letters: how wide one is
 
 def element(name: str, *parts: str, **attributes: object) -> str:
     """Return an element around its parts, which are SVG. None is no attribute; `_` becomes `-`."""
-    told = "".join(
+    pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{told}>{''.join(parts)}</{name}>" if parts else f"<{name}{told}/>"
+    return f"<{name}{pairs}>{''.join(parts)}</{name}>" if parts else f"<{name}{pairs}/>"
 
 
 def words(text: str, x: float, y: float, **attributes: object) -> str:
     """Return words at a point, in the colour of those around the drawing."""
-    told = {"fill": "currentColor", "font_size": 12, **attributes}
-    return element("text", escape(text), x=x, y=y, **told)
+    merged = {"fill": "currentColor", "font_size": 12, **attributes}
+    return element("text", escape(text), x=x, y=y, **merged)
 
 
 def title(text: str) -> str:
@@ -35,9 +35,14 @@ def title(text: str) -> str:
 
 
 def drawing(
-    name: str, told: str, size: tuple[float, float], parts: Sequence[str], *, kind: str = "wide"
+    name: str,
+    description: str,
+    size: tuple[float, float],
+    parts: Sequence[str],
+    *,
+    kind: str = "wide",
 ) -> str:
-    """Return a whole drawing, `told` in a sentence for who does not see it.
+    """Return a whole drawing, with its `description` for screen readers.
 
     One of the kind `plot` may be as narrow as a phone, with larger letters.
     """
@@ -45,13 +50,13 @@ def drawing(
     return element(
         "svg",
         title(name),
-        element("desc", escape(told)),
+        element("desc", escape(description)),
         *parts,
         xmlns="http://www.w3.org/2000/svg",
         class_=f"drawing {kind}",
         # A reader does not look for links within an image.
         role="group" if any("href=" in part for part in parts) else "img",
-        aria_label=f"{name}. {told}",
+        aria_label=f"{name}. {description}",
         viewBox=f"0 0 {width:g} {height:g}",
         width=width,
         height=height,

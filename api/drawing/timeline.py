@@ -52,8 +52,8 @@ def timeline_svg(
         parts += _arrival(axis, bar, [bars[name] for name in bar.part.after])
     for bar in bars.values():
         parts += _drawn(axis, bar)
-    told = "; ".join(_told(bar.part) for bar in bars.values())
-    return drawing(f"Operators of {plan.id}", told, (_WIDTH, bottom + 40), parts)
+    description = "; ".join(_bar_title(bar.part) for bar in bars.values())
+    return drawing(f"Operators of {plan.id}", description, (_WIDTH, bottom + 40), parts)
 
 
 def _bars(parts: Sequence[OperatorPart]) -> Mapping[str, _Bar]:
@@ -88,8 +88,8 @@ def _ticks(axis: Axis, bottom: float) -> Iterator[str]:
         x = _x(axis, value)
         yield element("line", x1=x, x2=x, y1=_TOP - 4, y2=bottom, **_RULE)
         yield words(f"{value * per_second:.6g}", x, bottom + 15, text_anchor="middle")
-    told = {"text_anchor": "end", "font_weight": 600}
-    yield words(f"{unit} after the request", _LEFT + _SPAN, bottom + 34, **told)
+    description = {"text_anchor": "end", "font_weight": 600}
+    yield words(f"{unit} after the request", _LEFT + _SPAN, bottom + 34, **description)
 
 
 def _tiers(bars: Iterable[_Bar]) -> Iterator[str]:
@@ -119,10 +119,12 @@ def _arrival(axis: Axis, bar: _Bar, sources: Sequence[_Bar]) -> Iterator[str]:
         start = _x(axis, source.ends_s)
         path = f"M{start:.1f} {source.middle:.1f}L{end:.1f} {bar.middle:.1f}"
         if source.row != bar.row or end - start > _LEAST:
-            yield element("path", title(_came(bar.part)), d=path, stroke_width=1.5, **way)
+            yield element(
+                "path", title(_transfer_title(bar.part)), d=path, stroke_width=1.5, **way
+            )
     if not sources and bar.part.transfer_s > 0:
         way |= {"d": f"M{_LEFT:.1f} {bar.middle:.1f}H{end:.1f}", "stroke_dasharray": "2 3"}
-        yield element("path", title(_came(bar.part)), stroke_width=1.5, **way)
+        yield element("path", title(_transfer_title(bar.part)), stroke_width=1.5, **way)
 
 
 def _drawn(axis: Axis, bar: _Bar) -> Iterator[str]:
@@ -131,14 +133,14 @@ def _drawn(axis: Axis, bar: _Bar) -> Iterator[str]:
     name = fitted(bar.part.operator, width - 10)
     yield element(
         "g",
-        title(_told(bar.part)),
+        title(_bar_title(bar.part)),
         element("rect", x=x, y=top, width=width, height=_BAR, rx=3, **of_tier(bar.tier)),
         words(name, x + 6, bar.middle + 4, class_="inside") if name else "",
         class_="operator",
     )
 
 
-def _told(part: OperatorPart) -> str:
+def _bar_title(part: OperatorPart) -> str:
     knobs = " ".join(f"{knob}={value}" for knob, value in part.knobs.items())
     return (
         f"{part.operator} on {part.share:g} of {part.tier}: {formats.seconds(part.seconds)}, "
@@ -146,5 +148,5 @@ def _told(part: OperatorPart) -> str:
     )
 
 
-def _came(part: OperatorPart) -> str:
+def _transfer_title(part: OperatorPart) -> str:
     return f"data arrives at {part.operator} in {formats.seconds(part.transfer_s)}"

@@ -114,7 +114,7 @@ def reports_from_json(document: bytes) -> dict[str, ReplicaReport]:
 class _Replica:
     applied: int  # number of the latest state that it serves
     asks: int = 0  # questions that wait
-    asked_at: float = 0.0  # the last time
+    polled_at: float = 0.0  # the last time
     reported_at: float = 0.0
     reports: dict[str, ReplicaReport] = field(default_factory=dict)
 
@@ -176,7 +176,7 @@ class Replicas:
                 await self._change(min(left_s, _LOOK_S))
         finally:
             known.asks -= 1
-            known.asked_at = self.clock.now()
+            known.polled_at = self.clock.now()
 
     async def left(self) -> None:
         """See `Followers`."""
@@ -190,7 +190,7 @@ class Replicas:
 
     def note(self, replica: str, reports: Mapping[str, ReplicaReport]) -> None:
         """Take in what requests got from a replica: sums, and samples since the last time."""
-        known = self._replicas.setdefault(replica, _Replica(-1, asked_at=self.clock.now()))
+        known = self._replicas.setdefault(replica, _Replica(-1, polled_at=self.clock.now()))
         for query, each in reports.items():
             if self.orchestrator.plan_serving(query) == each.report.plan_id:
                 self._take_in(query, each, each.new_since(known.reports.get(query)))
@@ -267,7 +267,7 @@ class Replicas:
     def _alive(self) -> Iterator[_Replica]:
         now = self.clock.now()
         for name, known in tuple(self._replicas.items()):
-            if known.asks or now - known.asked_at < _SILENT_S:
+            if known.asks or now - known.polled_at < _SILENT_S:
                 yield known
             else:
                 del self._replicas[name]

@@ -51,8 +51,8 @@ class Claims:
         False where somebody was faster, also with another change: the next look tells. Blocks,
         and raises as `Cluster` does.
         """
-        found = whose(metadata, self.release)
-        return found is Whose.OURS or (found is Whose.NOBODYS and self._taken(metadata))
+        objects = whose(metadata, self.release)
+        return objects is Whose.OURS or (objects is Whose.NOBODYS and self._taken(metadata))
 
     def _taken(self, metadata: Mapping[str, Any]) -> bool:
         known = ("name", "namespace", "resourceVersion")  # another of the name has another version
@@ -106,63 +106,63 @@ class Retirement:
     def run(self) -> None:
         """Return when no object of the release is left; may be called again."""
         since, fewest = self.clock.now(), None
-        while found := [each for each in self._found() if _is_ours_to_end(each)]:
-            for each in found:  # also what was made meanwhile
+        while objects := [each for each in self._listed() if _is_ours_to_end(each)]:
+            for each in objects:  # also what was made meanwhile
                 if not _is_ending(each):
                     self.cluster.delete(_path(each))
-            if fewest is None or len(found) < fewest:
-                since, fewest = self.clock.now(), len(found)
+            if fewest is None or len(objects) < fewest:
+                since, fewest = self.clock.now(), len(objects)
                 self.tell(f"{fewest} PipelineQuery objects are being released")
             if self.clock.now() - since >= self.patience_s:
-                self.tell(f"nobody releases {', '.join(_names(found))}: they are let go")
-                for each in filter(_is_ours_to_end, self._found()):
+                self.tell(f"nobody releases {', '.join(_names(objects))}: they are let go")
+                for each in filter(_is_ours_to_end, self._listed()):
                     self._let_go(each)
             self.clock.sleep(_POLL_S)
         self.tell(f"no PipelineQuery of release {self.release} is left")
 
-    def _found(self) -> list[Object]:
+    def _listed(self) -> list[Object]:
         chosen = f"{RELEASE}={self.release}"
-        found: list[Object] = []
+        objects: list[Object] = []
         try:
             for namespace in self.namespaces:
-                found += self.cluster.listed(queries_path(namespace), labelSelector=chosen)[
+                objects += self.cluster.listed(queries_path(namespace), labelSelector=chosen)[
                     "items"
                 ]
         except Absent:  # the definition is gone, and all objects with it
             return []
-        return found
+        return objects
 
-    def _let_go(self, found: Object) -> None:
-        left = [name for name in _finalizers(found) if name != FINALIZER]
+    def _let_go(self, objects: Object) -> None:
+        left = [name for name in _finalizers(objects) if name != FINALIZER]
         body = {
-            **found,
+            **objects,
             "apiVersion": f"{GROUP}/{VERSION}",  # lists may leave it out
             "kind": KIND,
-            "metadata": {**found["metadata"], "finalizers": left},
+            "metadata": {**objects["metadata"], "finalizers": left},
         }
         try:
-            self.cluster.replace(_path(found), body)
+            self.cluster.replace(_path(objects), body)
         except (Clash, Absent):  # somebody was faster: the next look tells
             return
 
 
-def _path(found: Object) -> str:
-    metadata = found["metadata"]
+def _path(objects: Object) -> str:
+    metadata = objects["metadata"]
     return f"{queries_path(metadata['namespace'])}/{metadata['name']}"
 
 
-def _is_ours_to_end(found: Object) -> bool:
+def _is_ours_to_end(objects: Object) -> bool:
     """Whether it is not on its way out, or would be but for us: what others hold is theirs."""
-    return not _is_ending(found) or FINALIZER in _finalizers(found)
+    return not _is_ending(objects) or FINALIZER in _finalizers(objects)
 
 
-def _is_ending(found: Object) -> bool:
-    return "deletionTimestamp" in found["metadata"]
+def _is_ending(objects: Object) -> bool:
+    return "deletionTimestamp" in objects["metadata"]
 
 
-def _finalizers(found: Object) -> list[str]:
-    return found["metadata"].get("finalizers") or []
+def _finalizers(objects: Object) -> list[str]:
+    return objects["metadata"].get("finalizers") or []
 
 
-def _names(found: list[Object]) -> list[str]:
-    return [each["metadata"]["name"] for each in found]
+def _names(objects: list[Object]) -> list[str]:
+    return [each["metadata"]["name"] for each in objects]

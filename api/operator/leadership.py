@@ -57,8 +57,8 @@ class ClusterLeases:
 
     def read(self) -> Lease:
         """Return the lease; one without version if there is none."""
-        found = self.cluster.get(path_of(self.namespace, f"Lease/{self.name}"))
-        return Lease() if found is None else _lease(found)
+        manifest = self.cluster.get(path_of(self.namespace, f"Lease/{self.name}"))
+        return Lease() if manifest is None else _lease(manifest)
 
     def write(self, lease: Lease, holder: str, *, at: float) -> Lease | None:
         """Put a holder into the lease that was read; None: somebody else was faster."""
@@ -85,12 +85,12 @@ class ClusterLeases:
             return None
 
 
-def _lease(found: Object) -> Lease:
-    spec = found.get("spec") or {}
+def _lease(manifest: Object) -> Lease:
+    spec = manifest.get("spec") or {}
     return Lease(
         holder=spec.get("holderIdentity") or "",
         renewed=spec.get("renewTime") or "",
-        version=found["metadata"]["resourceVersion"],
+        version=manifest["metadata"]["resourceVersion"],
     )
 
 

@@ -22,23 +22,23 @@ ObservedFacts = Mapping[str, Any]
 
 
 def observed_facts(
-    before: ObservedFacts | None, found: ObjectivesView | None
+    before: ObservedFacts | None, view: ObjectivesView | None
 ) -> ObservedFacts | None:
     """Return the `observed` of a status, as it was if it still says so; None: nothing is known.
 
     `before` is what was written last.
     """
-    if found is None:
+    if view is None:
         return None
     facts = {
-        "state": found.state,
-        "message": found.sentence,
-        "overload": found.overload or "",
-        "ratePerS": _rounded(found.rate_per_s),
-        "requests": found.requests,
-        "turnedAway": found.turned_away,
-        "failed": found.failed,
-        "objectives": [_objective(each) for each in found.objectives],
+        "state": view.state,
+        "message": view.sentence,
+        "overload": view.overload or "",
+        "ratePerS": _rounded(view.rate_per_s),
+        "requests": view.requests,
+        "turnedAway": view.turned_away,
+        "failed": view.failed,
+        "objectives": [_objective(each) for each in view.objectives],
     }
     return facts if before is None or _differs(before, facts) else before
 

@@ -150,9 +150,9 @@ class OperatorProcess:
             with contextlib.suppress(asyncio.CancelledError):
                 await leading
 
-    def is_ours(self, found: Object) -> bool:
+    def is_ours(self, manifest: Object) -> bool:
         """Whether an object is the release's; one that is nobody's is taken, which is heard."""
-        metadata, release = found["metadata"], self.settings.release
+        metadata, release = manifest["metadata"], self.settings.release
         known = whose(metadata, release)
         if known is Whose.NOBODYS:
             Claims(cluster=self.cluster, release=release).ours(metadata)
@@ -161,9 +161,9 @@ class OperatorProcess:
     def stuck(self) -> Sequence[str]:
         """Return what hangs, in words: only being started again would help."""
         silent_s = self.clock.now() - self._contender.tried_at
-        found = [] if silent_s <= _STUCK_S else [f"renewing the lease lasts {silent_s:.0f} s"]
+        hangs = [] if silent_s <= _STUCK_S else [f"renewing the lease lasts {silent_s:.0f} s"]
         controller = self._controller
-        return found if controller is None else [*found, *controller.stuck()]
+        return hangs if controller is None else [*hangs, *controller.stuck()]
 
     def unready(self) -> Sequence[str]:
         """Return why this one should not be counted on, in words."""

@@ -74,16 +74,16 @@ def rescale(service: Client, query_id: str, *, has: int | None, wanted: int | No
             raise
 
 
-def scale_facts(query_id: str, found: ObjectivesView | None) -> Mapping[str, object]:
+def scale_facts(query_id: str, objectives: ObjectivesView | None) -> Mapping[str, object]:
     """Return what the status says of the scale: how many there are, and which pods are counted.
 
-    `found`: how the query fares; None: nobody knows, and both are left out.
+    `objectives`: how the query fares; None: nobody knows, and both are left out.
     """
-    if found is None or found.scaled_tier is None:
+    if objectives is None or objectives.scaled_tier is None:
         return {"replicas": None, "selector": None}
-    labels = {names.QUERY: query_id, names.TIER: found.scaled_tier}
+    labels = {names.QUERY: query_id, names.TIER: objectives.scaled_tier}
     selector = ",".join(f"{name}={names.label_value(text)}" for name, text in labels.items())
-    return {"replicas": found.replicas.get(found.scaled_tier, 0), "selector": selector}
+    return {"replicas": objectives.replicas.get(objectives.scaled_tier, 0), "selector": selector}
 
 
 def replicas_schema() -> dict[str, Any]:
