@@ -16,7 +16,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupts())
-from circinus.api.cli import main
+from circinus.__main__ import main
 main()
 """
 

@@ -280,7 +280,8 @@ def picture(lines: Sequence[Line], objective: str) -> Figure:
 
 def _draw(axes: Axes, figures: Sequence[tuple[Line, float, float]], least: float) -> None:
     """Draw mean and worst; below `least` they are drawn there, those that are none left out."""
-    axes.set(xscale="log", yscale="log", xlabel="queries")
+    axes.set(yscale="log", xlabel="queries")
+    axes.set_xscale("symlog", linthresh=1)  # a problem may have no queries
     sizes: set[int] = set()
     for policy in dict.fromkeys(line.policy for line, *_ in figures):
         own = [

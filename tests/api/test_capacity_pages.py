@@ -270,7 +270,7 @@ def test_the_schedule_tells_who_is_served_waits_and_made_way(
     shown = words(text)
     assert re.search(rf"1 {running} p-\w+ cloud / 0: 1 1970-01-01 \S+ UTC \$1.0000/h", shown)
     assert "4 requests, 0.750 in time" in shown
-    assert "Last 1 min: 3 of 4 in time, 1 turned away, p50 100 ms" in shown
+    assert "Last 1 min: 3 of 4 in time, 1 turned away, p50 101 ms" in shown
     assert "Served 1 Waiting 2 device, in use 0.00" in shown
     assert "cloud, in use 100 %" in shown
     assert "because its machines or plan are gone" in shown
