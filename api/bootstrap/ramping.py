@@ -12,7 +12,7 @@ import numpy as np
 
 from circinus.deploy.local.cgroups import available
 from circinus.deploy.local.launcher import LocalLauncher
-from circinus.deploy.runtime.ramping import (
+from circinus.deploy.routes.ramping import (
     Ramped,
     RampObserver,
     RampSettings,
@@ -21,7 +21,7 @@ from circinus.deploy.runtime.ramping import (
     ramped,
     unit_target,
 )
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.pipeline import Pipeline

@@ -27,7 +27,7 @@ from circinus.pipelines.io.files import read_file
 if TYPE_CHECKING:  # what sends and judges is for who asks for it
     from circinus.api.bootstrap.ramping import Ramping
     from circinus.api.schemas.routes import BreakingPointView
-    from circinus.deploy.runtime.ramping import Ramped, RampSettings, SentLate
+    from circinus.deploy.routes.ramping import Ramped, RampSettings, SentLate
     from circinus.scheduler.routing.breaking_point import NextRate, RampStep
 
 _COLUMNS = ("unit", "requests/s", "95 % interval", "p50", "p95", "stopped by", "USD per 1,000")
@@ -76,7 +76,7 @@ def breakpoint_(
     Units of a route with a pipeline are started here, one after the other. Ends with 3 if a unit
     holds no rate that was tried.
     """
-    from circinus.deploy.runtime.ramping import RampSettings
+    from circinus.deploy.routes.ramping import RampSettings
     from circinus.scheduler.routing.breaking_point import BreakingLimits
 
     route = None if file is None else checked(RouteInput, read_document(file))
@@ -170,7 +170,7 @@ class _Progress:
         self.lines.update({self.unit: (f"{self._made} begins", text)})
 
     def ended(self, step: RampStep | SentLate) -> None:
-        from circinus.deploy.runtime.ramping import SentLate
+        from circinus.deploy.routes.ramping import SentLate
 
         self._made += 1
         if isinstance(step, SentLate):

@@ -21,7 +21,7 @@ from circinus.pipelines.io.files import opened
 from circinus.pipelines.registry import listed, load_metric, registered
 
 if TYPE_CHECKING:  # what sends probes is for who asks for it
-    from circinus.deploy.runtime.probing import EndpointProbes
+    from circinus.deploy.routes.probing import EndpointProbes
 
 _RETRIES = Retries(total_s=1.5)  # somebody sits and waits
 PIPELINE_HELP = "Registered name or module:attribute; default: all available."
@@ -60,7 +60,7 @@ def probes_here(file: Path, metric: str | None, terms: VerifyInput) -> EndpointP
 
     Raises InvalidInput if the file has none, the route asks for none, or there is no such metric.
     """
-    from circinus.deploy.runtime.probing import EndpointProbes, equal
+    from circinus.deploy.routes.probing import EndpointProbes, equal
 
     checks.at_least("verify.probes", terms.probes, 1)
     with opened(file, "--probes") as lines:

@@ -27,7 +27,7 @@ from circinus.pipelines.clock import SystemClock
 if TYPE_CHECKING:  # the Kubernetes client and the solver take a second: only who needs them waits
     from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
     from circinus.deploy.kubernetes.routing.targets import ClusterRoute
-    from circinus.deploy.runtime.probing import EndpointProbes
+    from circinus.deploy.routes.probing import EndpointProbes
 
 _COLUMNS = ("unit", "wanted", "ready", "can be had", "weight", "why not more")
 

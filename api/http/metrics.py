@@ -9,9 +9,9 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from circinus.deploy.routes.routed import RouteStatus
+from circinus.deploy.routes.units import UnitStatus
 from circinus.deploy.runtime.report import DeploymentReport, QueueFigures, SpanCounts
-from circinus.deploy.runtime.routed import RouteStatus
-from circinus.deploy.runtime.routed_units import UnitStatus
 from circinus.scheduler.routing.regimes import Regime
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4

@@ -21,11 +21,11 @@ from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
 from circinus.api.keeper.process import fingerprint, keeper_socket
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import DesiredRoute
+from circinus.deploy.routes.routed import RouteStatus
 from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import ObservedWorkload
 from circinus.deploy.runtime.report import DeploymentReport
-from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.process import own_environment
 from circinus.pipelines import checks

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.api.use_cases.routes import workloads_of
+from circinus.deploy.routes.probing import ProbeSettings
+from circinus.deploy.routes.routed import RoutedEndpoint, RouteStatus
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.runtime.probing import ProbeSettings
-from circinus.deploy.runtime.routed import RoutedEndpoint, RouteStatus
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.pipelines.model.payload import Payload

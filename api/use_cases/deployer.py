@@ -15,11 +15,11 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload
 
 if TYPE_CHECKING:  # what serves takes long to import: planning workers spare it
+    from circinus.deploy.routes.routed import RouteStatus
     from circinus.deploy.runtime.deployment import DeploymentStatus
     from circinus.deploy.runtime.instances import DesiredDeployment
     from circinus.deploy.runtime.learning import ObservedWorkload
     from circinus.deploy.runtime.report import DeploymentReport
-    from circinus.deploy.runtime.routed import RouteStatus
     from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 
 

@@ -28,9 +28,9 @@ from circinus.deploy.kubernetes.routing.targets import (
     UnitTarget,
     service_url,
 )
-from circinus.deploy.runtime.endpoints import check_url
-from circinus.deploy.runtime.probing import EndpointProbes, UnitProof, endpoint_proofs
-from circinus.deploy.runtime.ramping import Ramped
+from circinus.deploy.routes.endpoints import check_url
+from circinus.deploy.routes.probing import EndpointProbes, UnitProof, endpoint_proofs
+from circinus.deploy.routes.ramping import Ramped
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.scheduler.routing.breaking_point import RampStep

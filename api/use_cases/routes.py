@@ -23,11 +23,11 @@ from circinus.api.schemas.routes import (
 )
 from circinus.api.use_cases.deployer import Deployer, DesiredRoute
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.routes.probing import Prober, ProbeSettings
+from circinus.deploy.routes.routed import RouteStatus
+from circinus.deploy.routes.units import UnitStatus
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.instances import instances_of
-from circinus.deploy.runtime.probing import Prober, ProbeSettings
-from circinus.deploy.runtime.routed import RouteStatus
-from circinus.deploy.runtime.routed_units import UnitStatus
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines import checks
 from circinus.pipelines import units as words
 from circinus.scheduler.routing.regimes import (

@@ -13,11 +13,11 @@ from circinus.api.store.records import NewQuery, PlanningEnding, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.api.use_cases.parts import ServiceParts
+from circinus.deploy.routes.routed import RouteStatus
 from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.learning import ObservedWorkload
 from circinus.deploy.runtime.report import LATEST_ANSWERS, DeploymentReport, LatestAnswers
-from circinus.deploy.runtime.routed import RouteStatus
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable

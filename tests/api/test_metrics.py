@@ -10,9 +10,9 @@ from starlette.types import Receive
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import ClientGone
 from circinus.api.http.metrics import exposition
+from circinus.deploy.routes.routed import RouteStatus
+from circinus.deploy.routes.units import UnitStatus
 from circinus.deploy.runtime.report import DeploymentReport, QueueFigures, SpanCounts, bucket_of
-from circinus.deploy.runtime.routed import RouteStatus
-from circinus.deploy.runtime.routed_units import UnitStatus
 from circinus.pipelines.model.endpoints import Usage
 from circinus.scheduler.routing.regimes import Regime, RegimeState
 

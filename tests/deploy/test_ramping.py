@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circinus.deploy.runtime.endpoints import EndpointFailed
-from circinus.deploy.runtime.ramping import (
+from circinus.deploy.routes.endpoints import EndpointFailed
+from circinus.deploy.routes.ramping import (
     Ramped,
     RampSettings,
     RampTarget,
@@ -19,7 +19,7 @@ from circinus.deploy.runtime.ramping import (
     ramped,
     unit_target,
 )
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.scheduler.routing.breaking_point import BreakingReason, NextRate, RampStep

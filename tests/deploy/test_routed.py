@@ -13,10 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
+from circinus.deploy.routes.probing import ProbeSettings
+from circinus.deploy.routes.routed import RoutedEndpoint
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.runtime.probing import ProbeSettings
-from circinus.deploy.runtime.routed import RoutedEndpoint
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.workers.errors import DeadlineExceeded
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed

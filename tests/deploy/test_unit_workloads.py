@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.instances import instances_of
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.routing.units import DeploymentUnit
 from tests.deploy.serving import reference, tiny

@@ -40,7 +40,7 @@ from circinus.deploy.kubernetes.routing.capacity import (
 from circinus.deploy.kubernetes.routing.objects import RouteDirection, objects_of
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
-from circinus.deploy.runtime.probing import EndpointProbes
+from circinus.deploy.routes.probing import EndpointProbes
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable

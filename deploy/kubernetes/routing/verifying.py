@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 from threading import Lock, Thread
 
-from circinus.deploy.runtime.probing import (
+from circinus.deploy.routes.probing import (
     EndpointProbes,
     EndpointScore,
     ProofReference,

@@ -16,7 +16,7 @@ from circinus.api.cli.options import probes_here
 from circinus.api.schemas.routes import RouteInput, VerifyInput
 from circinus.api.schemas.violations import checked
 from circinus.api.use_cases.route_files import unit_urls
-from circinus.deploy.runtime.probing import EndpointProbes
+from circinus.deploy.routes.probing import EndpointProbes
 from circinus.pipelines.errors import InvalidInput
 from tests.api.cli.commands import NOWHERE, invoke
 from tests.api.cli.test_route_cluster import unit

@@ -17,7 +17,7 @@ from circinus.deploy.kubernetes.routing.applied import RouteWriter, route_permis
 from circinus.deploy.kubernetes.routing.follower import RouteFollower, RouteSteered
 from circinus.deploy.kubernetes.routing.objects import planned
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute
-from circinus.deploy.runtime.probing import EndpointProbes
+from circinus.deploy.routes.probing import EndpointProbes
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.io.datasets import Example

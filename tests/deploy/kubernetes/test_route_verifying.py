@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from circinus.deploy.kubernetes.routing.verifying import UnitVerdicts, UnitVerifier
-from circinus.deploy.runtime.probing import EndpointProbes
+from circinus.deploy.routes.probing import EndpointProbes
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.io.datasets import Example
 from circinus.pipelines.model.payload import Payload

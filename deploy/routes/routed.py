@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from circinus.deploy.routes.probing import Prober, ProbeSettings
+from circinus.deploy.routes.units import RoutedUnit, UnitStatus
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.runtime.probing import Prober, ProbeSettings
 from circinus.deploy.runtime.report import SpanCounts
-from circinus.deploy.runtime.routed_units import RoutedUnit, UnitStatus
 from circinus.deploy.runtime.telemetry import Traffic
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.deploy.workers.errors import DeadlineExceeded, InstanceLost, TooManyRequests
 from circinus.pipelines.clock import Clock

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from circinus.deploy.runtime.endpoints import ANSWER_S, HttpEndpoint, opened_endpoint
+from circinus.deploy.routes.endpoints import ANSWER_S, HttpEndpoint, opened_endpoint
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.instances import Launcher, instances_of, opened
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.workers.client import WorkerClient
 from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines import checks

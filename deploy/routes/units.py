@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from math import inf
 
+from circinus.deploy.routes.probing import UnitProof
+from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.runtime.probing import UnitProof
-from circinus.deploy.runtime.unit_workloads import UnitWorkload
 from circinus.deploy.runtime.walk import RequestResult
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.execution.pipeline import Pipeline

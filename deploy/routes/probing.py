@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from circinus.deploy.runtime.endpoints import (
+from circinus.deploy.routes.endpoints import (
     ANSWER_S,
     EndpointAway,
     EndpointFailed,

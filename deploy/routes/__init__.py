@@ -1,0 +1,1 @@
+"""Routes: one endpoint over unlike deployment units, served by workers. May import the runtime."""
