@@ -14,20 +14,18 @@ from typer.main import get_group
 from circinus.api.cli import (
     breaking,
     composing,
-    credentials,
     datasets,
-    deploying,
     doctor,
     machine,
     planning,
     pools,
     queries,
-    route_cluster,
     routes,
     service,
     serving,
 )
 from circinus.api.cli.command import EPILOG, command, wrapped
+from circinus.api.cli.kubernetes import credentials, deploying, route_cluster
 from circinus.pipelines.execution.needs import missing, package
 
 app = typer.Typer(
@@ -69,7 +67,7 @@ class _Studies(TyperGroup):
         if lacking := missing([package("matplotlib", extra="studies")]):
             typer.echo(f"Studies need {lacking[0]}.", err=True)
             raise typer.Exit(2)
-        from circinus.api.cli.study import group
+        from circinus.api.cli.studies.group import group
 
         return get_group(group())
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from typer import Option, echo
 
 from circinus.api.bootstrap.registry import pipeline_here, reference_here
-from circinus.api.cli.deploying import PlanSource, plan_of
+from circinus.api.cli.kubernetes.deploying import PlanSource, plan_of
 from circinus.api.cli.options import InfrastructureName
 from circinus.api.client import Client
 from circinus.api.query_file import read_infrastructure

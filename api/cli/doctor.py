@@ -19,7 +19,7 @@ import platformdirs
 from rich.text import Text
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.deploying import ClusterOptions
+from circinus.api.cli.kubernetes.deploying import ClusterOptions
 from circinus.api.cli.machine import is_prepared
 from circinus.api.cli.options import Token, Url, connect
 from circinus.api.operator.definition import definition

@@ -11,8 +11,12 @@ from rich.console import RenderableType
 from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
+from circinus.api.cli.kubernetes.route_cluster import (
+    FollowOptions,
+    cluster_file,
+    follow_in_cluster,
+)
 from circinus.api.cli.options import MetricName, pairs, probes_here
-from circinus.api.cli.route_cluster import FollowOptions, cluster_file, follow_in_cluster
 from circinus.api.cli.serving import input_of
 from circinus.api.client import Client
 from circinus.api.query_file import read_document

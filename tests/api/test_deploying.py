@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from circinus.api.cli import app
-from circinus.api.cli.deploying import plan_in
+from circinus.api.cli.kubernetes.deploying import plan_in
 from circinus.pipelines.errors import InvalidInput
 
 SHARES = {"device": 0.5, "edge": 0.25}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from circinus.api.cli.deploying import plan_of
+from circinus.api.cli.kubernetes.deploying import plan_of
 from circinus.api.cli.pools import apply, drop, show
 from circinus.api.client import Client
 from circinus.api.text.screen import Screen

@@ -14,9 +14,9 @@ from typer import Argument, Option
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import command
-from circinus.api.cli.study_pool import pool
-from circinus.api.cli.study_routing import routing
-from circinus.api.cli.study_scheduling import dispatch, ilp, live, pool_change, unlike
+from circinus.api.cli.studies.pool import pool
+from circinus.api.cli.studies.routing import routing
+from circinus.api.cli.studies.scheduling import dispatch, ilp, live, pool_change, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings

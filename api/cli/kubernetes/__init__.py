@@ -1,0 +1,1 @@
+"""Commands for Kubernetes clusters: plans by hand, Secrets of a release, routes on pods."""

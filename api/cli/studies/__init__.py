@@ -1,0 +1,1 @@
+"""Commands of `circinus study`: measure and compare offline."""
