@@ -137,7 +137,7 @@ class Service:
 
     async def _look(self, query_id: str, report: DeploymentReport) -> None:
         windows, plan_id = self.requests.windows, report.plan_id
-        seen, data = windows.seen(query_id, report), windows.data(query_id)
+        seen, data = windows.observed(query_id, report), windows.data(query_id)
         if seen is None:
             return
         record = await asyncio.to_thread(self.parts.store.query, query_id)

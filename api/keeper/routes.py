@@ -73,7 +73,7 @@ class ServedRoutes:
 
     def emulates(self, name: str) -> bool:
         """Return whether one of the route's units is as slow as it is by waiting."""
-        return any(each.speed < 1 for each in self._desired[name].asked.units)
+        return any(each.speed < 1 for each in self._desired[name].terms.units)
 
     async def request(self, name: str, input: Payload, terms: RequestTerms) -> RequestResult:
         """Return the answer of one of the route's units; errors as `Dispatcher.request`."""
@@ -109,8 +109,8 @@ class ServedRoutes:
             elif served is None or not _runs_the_same(served.desired, desired):
                 await self._start(name, desired)
             elif served.desired != desired:
-                asked = desired.asked
-                served.endpoint.change(asked.route, asked.regimes.settings, asked.method)
+                terms = desired.terms
+                served.endpoint.change(terms.route, terms.regimes.settings, terms.method)
                 served.desired = desired
             self._problems.pop(name, None)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one is no other's
@@ -121,17 +121,17 @@ class ServedRoutes:
 
     async def _start(self, name: str, desired: DesiredRoute) -> None:
         """Serve a route; what served it before goes on until the new workers do, if they do."""
-        reference, asked = desired.pipeline_reference, desired.asked
+        reference, terms = desired.pipeline_reference, desired.terms
         pipeline = await asyncio.to_thread(self.like.pipeline_of, reference)
         endpoint = RoutedEndpoint(
-            route=asked.route,
-            workloads=workloads_of(asked, reference),
+            route=terms.route,
+            workloads=workloads_of(terms, reference),
             pipeline=pipeline,
             start=self._orchestrator,
             clock=self.like.clock,
-            method=asked.method,
-            settings=asked.regimes.settings,
-            probes=ProbeSettings(**asked.verify.model_dump()),
+            method=terms.method,
+            settings=terms.regimes.settings,
+            probes=ProbeSettings(**terms.verify.model_dump()),
         )
         before = self._served.get(name)
         endpoint.open()
@@ -173,8 +173,8 @@ def _runs_the_same(one: DesiredRoute, other: DesiredRoute) -> bool:
     """Whether the workers of both are alike, whatever their numbers, and so are the probes."""
 
     def runs(of: DesiredRoute) -> object:
-        each = workloads_of(of.asked, of.pipeline_reference)
+        each = workloads_of(of.terms, of.pipeline_reference)
         units = [(w.unit.name, w.knobs, w.share, w.speed) for w in each]
-        return of.pipeline_reference, units, of.asked.verify
+        return of.pipeline_reference, units, of.terms.verify
 
     return runs(one) == runs(other)

@@ -189,23 +189,26 @@ class QueryPage(View):
 
 
 def progress_view(
-    told: PlanningProgress | PlanningSummary, slo: Slo, infrastructure: Infrastructure
+    figures: PlanningProgress | PlanningSummary, slo: Slo, infrastructure: Infrastructure
 ) -> ProgressView:
     """Return how far planning is, or where it ended."""
-    best = _shown(told.best, slo, infrastructure)
-    if isinstance(told, PlanningSummary):
-        return ProgressView.of(told, phase="finished", best=best)
-    return ProgressView.of(told, saved_s=told.bill.cache.seconds, best=best)
+    best = _plan_view(figures.best, slo, infrastructure)
+    if isinstance(figures, PlanningSummary):
+        return ProgressView.of(figures, phase="finished", best=best)
+    return ProgressView.of(figures, saved_s=figures.bill.cache.seconds, best=best)
 
 
 def trial_view(trial: Trial) -> TrialView:
     """Return what a configuration was found to do."""
-    plan, told = trial.plan, dict[str, object]()
+    plan, figures = trial.plan, dict[str, object]()
     if plan is not None:
         has_plan = trial.state is TrialState.FEASIBLE
-        told = {"plan_id": plan.id if has_plan else None, "placement": plan.deployment.placement}
-        told |= {name: getattr(plan, name) for name in _OF_PLANS}
-    return TrialView.of(trial, configuration=trial.configuration.as_dict(), **told)
+        figures = {
+            "plan_id": plan.id if has_plan else None,
+            "placement": plan.deployment.placement,
+        }
+        figures |= {name: getattr(plan, name) for name in _OF_PLANS}
+    return TrialView.of(trial, configuration=trial.configuration.as_dict(), **figures)
 
 
 _OF_PLANS = ("accuracy", "latency_s", "cost_usd_per_hour")
@@ -217,8 +220,8 @@ def shortfall_view(
     """Return why there is no plan; None: there is one."""
     if shortfall is None:
         return None
-    return ShortfallView.of(shortfall, closest=_shown(shortfall.closest, slo, infrastructure))
+    return ShortfallView.of(shortfall, closest=_plan_view(shortfall.closest, slo, infrastructure))
 
 
-def _shown(plan: Plan | None, slo: Slo, infrastructure: Infrastructure) -> PlanView | None:
+def _plan_view(plan: Plan | None, slo: Slo, infrastructure: Infrastructure) -> PlanView | None:
     return None if plan is None else plan_view(plan, slo, infrastructure)

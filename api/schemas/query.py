@@ -195,17 +195,17 @@ _SOME_NEVER = {"required": ["never"], "properties": {"never": {"minItems": 1}}}
 _EITHER: dict[str, Any] = {"anyOf": [having("only"), _SOME_NEVER]}
 
 
-class _Told(Input):
+class _Choice(Input):
     model_config = ConfigDict(json_schema_extra=_EITHER)
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_a_rule(self) -> Self:
         if not self.model_dump(exclude_unset=True, exclude_none=True):
             raise InvalidInput([Violation("", "must say only or never", "{}")])
         return self
 
 
-class TierChoice(_Told):
+class TierChoice(_Choice):
     """The tiers that an operator may run on."""
 
     only: Annotated[list[Name], _AT_LEAST_ONE] | None = None
@@ -214,7 +214,7 @@ class TierChoice(_Told):
     """None of these."""
 
 
-class KnobChoice(_Told):
+class KnobChoice(_Choice):
     """The values that a knob may have."""
 
     only: Annotated[list[KnobInput], _AT_LEAST_ONE] | None = None

@@ -28,7 +28,7 @@ class DesiredRoute:
     """A route that should be served."""
 
     pipeline_reference: str  # names what its units run, see `pipelines.registry`
-    asked: RouteInput
+    terms: RouteInput
 
 
 class Deployer(Protocol):

@@ -342,7 +342,7 @@ _LEAST = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromiseKept:
+class PromiseCheck:
     """An objective, what was promised of it, and what was observed."""
 
     bound: float | None  # None: any
@@ -351,15 +351,17 @@ class PromiseKept:
     state: SloState | None  # of the objective, by what was observed; None: not known
 
 
-def accuracy_kept(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseKept:
+def accuracy_check(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseCheck:
     """Compare accuracy, by requests whose output is known."""
     known = seen is not None and len(seen.scores) > 0
     observed = accuracy_observed(seen.scores) if seen is not None and known else None
     state = None if observed is None else observed.at_least(slo.accuracy)
-    return PromiseKept(bound=slo.accuracy, predicted=plan.accuracy, observed=observed, state=state)
+    return PromiseCheck(
+        bound=slo.accuracy, predicted=plan.accuracy, observed=observed, state=state
+    )
 
 
-def latency_kept(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseKept:
+def latency_check(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseCheck:
     """Compare the bounded statistic of the latency."""
     observed = None
     if seen is not None and len(seen.latency_s) >= _LEAST:
@@ -367,7 +369,7 @@ def latency_kept(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> Promise
             seen.latency_s, statistic=slo.latency_statistic, population=MOST_EXAMPLES
         )
     bounded = slo.latency_s < ANY_LATENCY_S
-    return PromiseKept(
+    return PromiseCheck(
         bound=slo.latency_s if bounded else None,
         predicted=plan.latency_s,
         observed=observed,

@@ -57,7 +57,7 @@ class QueryPoolQuestion:
     share: float  # of a machine, of each slice
     qos_s: float
     rate_per_s: float | None  # None: for a budget
-    seen: int
+    sample: int
     body: ChoosePoolBody | None  # None: there is no room, or no money, for any
     types: tuple[TypeServedView, ...]
     why_not: str = ""  # if there is no body
@@ -84,7 +84,7 @@ class QueryPoolQuestion:
             tier=self.tier.name,
             share=self.share,
             slices=slices,
-            seen=self.seen,
+            seen=self.sample,
             rate_per_s=self.rate_per_s,
             qos_ms=1e3 * self.qos_s,
             types=list(self.types),
@@ -136,7 +136,7 @@ def question_of(
     if workload is not None and workload.plan_id != at.plan_id:
         workload = None  # of the plan before
     tier = _tier(now.tiers, plan, asked.tier)
-    seen = _Seen.of(tier, plan, workload)
+    sample = _RequestSample.of(tier, plan, workload)
     qos_s = _due_s(live.slo, plan, tier, workload) if asked.qos_ms is None else asked.qos_ms / 1e3
     rate = _rate(asked, workload, live.rate_per_s)
     room = room_for(now, query_id, tier.name)
@@ -151,13 +151,13 @@ def question_of(
     body = None
     if not why_not:
         body = ChoosePoolBody(
-            latencies=list(seen.rows(types)),
+            latencies=list(sample.rows(types)),
             qos_ms=1e3 * qos_s,
             budget_usd_per_hour=min(most_usd, everything),
             rate_per_s=rate,
             most={each.name: room[each.name] for each in types},
             prices=[_price(each, share, parts) for each in types],
-            mix=(seen.classes + 1).tolist(),
+            mix=(sample.classes + 1).tolist(),
             dispatch=parts.settings.chosen_method.dispatch,
             method=asked.method,
             sampled=True,
@@ -170,15 +170,15 @@ def question_of(
         share=share,
         qos_s=qos_s,
         rate_per_s=rate,
-        seen=0 if workload is None else len(workload.classes),
+        sample=0 if workload is None else len(workload.classes),
         body=body,
-        types=tuple(seen.told(each, room[each.name]) for each in tier.types),
+        types=tuple(sample.served(each, room[each.name]) for each in tier.types),
         why_not=why_not,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _RequestSample:
     """What came lately, and what it takes on each type of a tier."""
 
     classes: IntArray  # (N,), of the sizes of requests
@@ -186,7 +186,7 @@ class _Seen:
     learnt: frozenset[str]  # types; the others follow from speeds
 
     @classmethod
-    def of(cls, tier: Tier, plan: Plan, workload: ObservedWorkload | None) -> _Seen:
+    def of(cls, tier: Tier, plan: Plan, workload: ObservedWorkload | None) -> _RequestSample:
         """Return it; of no request at all: one, as the plan predicts it."""
         known: Mapping[str, TypeSeconds] = {}
         classes, sizes = np.zeros(1, dtype=np.int64), 1
@@ -204,7 +204,7 @@ class _Seen:
                 mean_ms, std_ms = 1e3 * max(float(mean_s), _LEAST_S), 1e3 * float(std_s)
                 yield LatencyInput(type=name, batch=number, mean_ms=mean_ms, std_ms=std_ms)
 
-    def told(self, kind: MachineType, room: int) -> TypeServedView:
+    def served(self, kind: MachineType, room: int) -> TypeServedView:
         """Return what a type would do, as it is shown."""
         took_s = self.seconds[kind.name].mean_s[self.classes]
         return TypeServedView(

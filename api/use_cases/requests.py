@@ -62,7 +62,7 @@ class RequestWindows:
         if len(scores) > JUDGED_ANSWERS:
             del scores[next(iter(scores))]
 
-    def seen(self, query_id: str, report: DeploymentReport) -> ObservedRequests | None:
+    def observed(self, query_id: str, report: DeploymentReport) -> ObservedRequests | None:
         """Return what the latest requests of a query gave; None: there was none to judge by."""
         window = self._window(query_id, report.plan_id)
         new = min(report.answered - window.judged, JUDGED_ANSWERS)

@@ -69,7 +69,7 @@ def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> 
         feasible=least is not None,
         least_usd_per_hour=least,
         method=method,
-        regimes=[_told(route, cheapest), _told(route, spread)],
+        regimes=[_regime_traffic(route, cheapest), _regime_traffic(route, spread)],
         left_out=[
             f"{unit.name} takes {words.seconds(unit.latency_s)}, "
             f"allowed are {words.seconds(route.latency_s)}"
@@ -79,7 +79,7 @@ def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> 
     )
 
 
-def _told(route: EndpointRoute, traffic: RouteTraffic) -> RegimeTrafficView:
+def _regime_traffic(route: EndpointRoute, traffic: RouteTraffic) -> RegimeTrafficView:
     numbers, weights, units = traffic.numbers, traffic.weights, []
     for unit in route.units:
         count, weight = numbers.get(unit.name, 0), weights.get(unit.name, 0.0)
@@ -105,31 +105,31 @@ _MOST_ROUTES, _MOST_WORKERS = 20, 64
 _LOG = logging.getLogger(__name__)
 
 
-def workloads_of(asked: RouteInput, reference: str) -> tuple[UnitWorkload, ...]:
+def workloads_of(body: RouteInput, reference: str) -> tuple[UnitWorkload, ...]:
     """Return what each unit of a route runs, where the pipeline has that reference."""
     return tuple(
         UnitWorkload(
             unit=each.unit,
             pipeline_reference=reference,
             knobs={
-                operator: {**asked.knobs.get(operator, {}), **each.knobs.get(operator, {})}
-                for operator in {**asked.knobs, **each.knobs}
+                operator: {**body.knobs.get(operator, {}), **each.knobs.get(operator, {})}
+                for operator in {**body.knobs, **each.knobs}
             },
             share=each.share,
             speed=each.speed,
         )
-        for each in asked.units
+        for each in body.units
     )
 
 
-def put_route(parts: ServiceParts, name: str, asked: RouteInput) -> None:
+def put_route(parts: ServiceParts, name: str, body: RouteInput) -> None:
     """Store a route to be served, in place of the one of its name.
 
     Its workers follow within a moment. InvalidInput if it cannot be served here.
     """
-    checks.require(asked.name == name, "name", f"must be {name}, as in the path", asked.name)
-    _require_servable(parts, asked)
-    new = parts.store.routes.put(name, asked.model_dump(mode="json"), most=_MOST_ROUTES)
+    checks.require(body.name == name, "name", f"must be {name}, as in the path", body.name)
+    _require_servable(parts, body)
+    new = parts.store.routes.put(name, body.model_dump(mode="json"), most=_MOST_ROUTES)
     event(_LOG, "route.put", route=name, new=new)
 
 
@@ -143,62 +143,65 @@ def desired_routes(parts: ServiceParts) -> dict[str, DesiredRoute]:
     """Return all routes that should be served; of a pipeline that is gone there are none."""
     found = {}
     for name, document in parts.store.routes.all().items():
-        asked = RouteInput.model_validate(document, context=STORED)
-        if asked.pipeline in parts.catalogue.names:
-            reference = parts.catalogue.reference(asked.pipeline)
-            found[name] = DesiredRoute(pipeline_reference=reference, asked=asked)
+        terms = RouteInput.model_validate(document, context=STORED)
+        if terms.pipeline in parts.catalogue.names:
+            reference = parts.catalogue.reference(terms.pipeline)
+            found[name] = DesiredRoute(pipeline_reference=reference, terms=terms)
     return found
 
 
 async def route_view(parts: ServiceParts, deployer: Deployer, name: str) -> RouteView:
     """Return a route and how it fares; NotFound if there is none of that name."""
     document = await asyncio.to_thread(parts.store.routes.get, name)
-    return _shown(parts, name, document, (await deployer.routes()).get(name))
+    return _route_view(parts, name, document, (await deployer.routes()).get(name))
 
 
 async def every_route(parts: ServiceParts, deployer: Deployer) -> RouteList:
     """Return all routes and how they fare."""
     found = await asyncio.to_thread(parts.store.routes.all)
-    told = await deployer.routes()
+    reported = await deployer.routes()
     return RouteList(
-        items=[_shown(parts, name, each, told.get(name)) for name, each in found.items()]
+        items=[_route_view(parts, name, each, reported.get(name)) for name, each in found.items()]
     )
 
 
-def _shown(
-    parts: ServiceParts, name: str, document: Mapping[str, object], told: RouteStatus | str | None
+def _route_view(
+    parts: ServiceParts,
+    name: str,
+    document: Mapping[str, object],
+    reported: RouteStatus | str | None,
 ) -> RouteView:
-    asked = RouteInput.model_validate(document, context=STORED)
-    status = told if isinstance(told, RouteStatus) else None
-    problem = told if isinstance(told, str) else None
-    if asked.pipeline not in parts.catalogue.names:
-        problem = f"pipeline {asked.pipeline} is no longer registered"
+    terms = RouteInput.model_validate(document, context=STORED)
+    status = reported if isinstance(reported, RouteStatus) else None
+    problem = reported if isinstance(reported, str) else None
+    if terms.pipeline not in parts.catalogue.names:
+        problem = f"pipeline {terms.pipeline} is no longer registered"
     shown = None if status is None else _status_view(status)
-    return RouteView(name=name, route=asked, status=shown, problem=problem)
+    return RouteView(name=name, route=terms, status=shown, problem=problem)
 
 
-def _require_servable(parts: ServiceParts, asked: RouteInput) -> None:
+def _require_servable(parts: ServiceParts, terms: RouteInput) -> None:
     rule = "must be given: the service runs what units serve"
-    checks.require(asked.pipeline is not None, "pipeline", rule, asked.pipeline)
+    checks.require(terms.pipeline is not None, "pipeline", rule, terms.pipeline)
     rule = "must be served by a service whose workers are processes of its computer"
     target = parts.settings.target
     checks.require(target != "kubernetes", "route", rule, f"one that runs {target} pods")
-    route, _ = asked.route, asked.regimes.settings
+    route, _ = terms.route, terms.regimes.settings
     rule = "must be at least that of one unit"
-    checks.require(bool(route.quick), "latency_s", rule, asked.latency_s)
-    pipeline = parts.catalogue.pipeline(asked.pipeline or "")
+    checks.require(bool(route.quick), "latency_s", rule, terms.latency_s)
+    pipeline = parts.catalogue.pipeline(terms.pipeline or "")
     pipeline.require_available()
-    Prober(pipeline, ProbeSettings(**asked.verify.model_dump()))
-    for each in workloads_of(asked, parts.catalogue.reference(asked.pipeline or "")):
+    Prober(pipeline, ProbeSettings(**terms.verify.model_dump()))
+    for each in workloads_of(terms, parts.catalogue.reference(terms.pipeline or "")):
         desired = each.desired(pipeline.graph, 1)
         instances_of(route.name, desired, pipeline.graph, each.infrastructure)
     wanted = with_room(route)
     # of any unit alone; before a program is made of it
     fewest = min(ceil(wanted.demand_per_s / unit.most_per_s) for unit in wanted.quick)
     rule = f"must be served by at most {_MOST_WORKERS} workers"
-    checks.require(fewest <= _MOST_WORKERS, "demand_per_s", rule, asked.demand_per_s)
-    workers = sum(cheapest_traffic(wanted, asked.method).numbers.values())
-    checks.require(workers <= _MOST_WORKERS, "demand_per_s", rule, asked.demand_per_s)
+    checks.require(fewest <= _MOST_WORKERS, "demand_per_s", rule, terms.demand_per_s)
+    workers = sum(cheapest_traffic(wanted, terms.method).numbers.values())
+    checks.require(workers <= _MOST_WORKERS, "demand_per_s", rule, terms.demand_per_s)
 
 
 def _status_view(status: RouteStatus) -> RouteStatusView:

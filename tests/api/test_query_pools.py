@@ -131,7 +131,7 @@ def test_what_is_not_known_follows_from_speeds_and_the_plan(watched: Loops, stor
         "small": ["by speed", 3],
         "large": ["by speed", 2],
     }
-    assert (question.seen, question.rate_per_s) == (0, 3.0)
+    assert (question.sample, question.rate_per_s) == (0, 3.0)
     assert question.qos_s == pytest.approx(1.0)  # all that the plan foresees is on the tier
     assert question.body is not None
     assert question.body.most == {"small": 3, "large": 2}
@@ -158,7 +158,7 @@ def test_what_was_learnt_counts_and_the_others_follow_from_it(
 def test_what_an_earlier_plan_met_says_nothing(watched: Loops, store: Store) -> None:
     served(watched, store, request_rate_per_s=3.0)
     other = replace(demand(small=seconds(9.0, 9.0)), plan_id="p-other")
-    assert question_of(parts(watched), "q-1", ASKED, other).seen == 0
+    assert question_of(parts(watched), "q-1", ASKED, other).sample == 0
 
 
 def test_the_objective_on_cost_bounds_the_budget(watched: Loops, store: Store) -> None:

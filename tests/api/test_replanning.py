@@ -61,7 +61,7 @@ class World:
         self.answered(plan_id, *[latency_s] * 40, before=0 if before is None else before.answered)
         asyncio.run(self.service.look_for_drift())
         assert (
-            windows.seen("q-1", self.deployer.reported["q-1"]) is None
+            windows.observed("q-1", self.deployer.reported["q-1"]) is None
         )  # judged anew by new ones
 
     def answered(self, plan_id: str, *latencies_s: float, before: int = 0) -> DeploymentReport:
@@ -288,13 +288,13 @@ def test_one_example_that_fails_again_and_again_is_no_drift(world: World) -> Non
     recent = world.answered(plan_id, *[1e-6] * 40)
     asyncio.run(world.service.look_for_drift())
     assert world.parts.store.query("q-1").phase is QueryPhase.SERVING
-    seen = world.service.requests.windows.seen("q-1", recent)
+    seen = world.service.requests.windows.observed("q-1", recent)
     assert seen is not None
     assert seen.scores.tolist() == [0.0]
 
 
 def _scores(world: World, recent: DeploymentReport) -> list[float]:
-    seen = world.service.requests.windows.seen("q-1", recent)
+    seen = world.service.requests.windows.observed("q-1", recent)
     assert seen is not None
     scores: list[float] = seen.scores.tolist()
     return scores
@@ -317,7 +317,7 @@ def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
     windows = world.service.requests.windows
     for index in range(5):
         windows.note("q-1", "p-old", _example(index, 5, 0), 0.0)
-    seen = windows.seen("q-1", world.answered("p-new", 2.0))
+    seen = windows.observed("q-1", world.answered("p-new", 2.0))
     assert seen is not None
     assert (seen.latency_s.tolist(), seen.scores.tolist()) == ([2.0], [])
 
@@ -325,12 +325,12 @@ def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
 def test_answers_that_were_judged_are_not_judged_again(world: World) -> None:
     windows = world.service.requests.windows
     windows.forget("q-1", world.answered("p", 1.0, 1.0))
-    assert windows.seen("q-1", world.answered("p", 1.0, 1.0)) is None
-    seen = windows.seen("q-1", world.answered("p", 1.0, 1.0, 3.0))
+    assert windows.observed("q-1", world.answered("p", 1.0, 1.0)) is None
+    seen = windows.observed("q-1", world.answered("p", 1.0, 1.0, 3.0))
     assert seen is not None
     assert seen.latency_s.tolist() == [3.0]
     windows.keep(())
-    seen = windows.seen("q-1", world.answered("p", 1.0, 1.0, 3.0))
+    seen = windows.observed("q-1", world.answered("p", 1.0, 1.0, 3.0))
     assert seen is not None
     assert seen.latency_s.tolist() == [1.0, 1.0, 3.0]
 

@@ -20,7 +20,7 @@ from circinus.api.schemas.events import EventKind, EventView
 from circinus.api.schemas.pools import PoolView
 from circinus.api.schemas.progress import QueryView
 from circinus.api.store.records import StoredPlan
-from circinus.api.use_cases.objectives import accuracy_kept, latency_kept
+from circinus.api.use_cases.objectives import accuracy_check, latency_check
 from circinus.api.use_cases.query_pools import pool_now
 from circinus.api.use_cases.views import deployment_view, served_bills
 
@@ -53,7 +53,7 @@ async def deployed(
     record, slo = query.record, query.record.query.slo
     status = await service.deployer.status(record.id) if record.phase in LIVE else None
     report = None if status is None else status.report
-    seen = None if report is None else service.requests.windows.seen(record.id, report)
+    seen = None if report is None else service.requests.windows.observed(record.id, report)
     stored, turns, pool = await asyncio.to_thread(_read, service, query)
     billed = await asyncio.to_thread(served_bills, service.parts, record.id)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
@@ -63,8 +63,8 @@ async def deployed(
         "query": query.view,
         "deployment": deployment,
         "instances": [*zip(deployment.instances, status.instances if status else (), strict=True)],
-        "accuracy": None if plan is None else accuracy_kept(plan, slo, seen),
-        "latency": None if plan is None else latency_kept(plan, slo, seen),
+        "accuracy": None if plan is None else accuracy_check(plan, slo, seen),
+        "latency": None if plan is None else latency_check(plan, slo, seen),
         "seen": seen,
         "turns": turns,
         "pool": pool,
