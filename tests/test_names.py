@@ -104,3 +104,57 @@ def test_a_name_in_backticks_is_a_module_or_something_in_one() -> None:
         except (ImportError, AttributeError):
             wrong.add(name)
     assert wrong == set()
+
+
+EVERYDAY = {
+    *("asked", "came", "found", "gave", "given", "got", "hear", "heard", "hearing", "kept"),
+    *("lately", "said", "says", "seen", "shown", "told", "took", "went"),
+}
+PUBLIC = {  # fields of bodies and files that docs/ shows, columns of studies, HTTP's own word
+    "api/schemas/deployments.py": "LatelyView lately",
+    "api/schemas/labels.py": "given",
+    "api/schemas/pools.py": "seen",
+    "api/schemas/routes.py": "lately",
+    "api/schemas/schedule.py": "lately",
+    "api/store/records.py": "NotFound",
+    "planner/search/result.py": "seen_to_draw",
+    "studies/dispatch/pool_change.py": "told_after seen",
+    "studies/planning/drift.py": "cold_found replanned_found",
+    "studies/planning/ground_truth.py": "Shown shown _shown",
+    "studies/planning/report.py": "found",
+    "studies/planning/study.py": "found shown",
+    "studies/pool/calibration.py": "said",
+    "studies/pool/study.py": "found not_found",
+    "studies/scheduling/gap.py": "found",
+}
+
+
+def words_of(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def test_no_function_class_module_or_field_has_an_everyday_participle_for_a_name() -> None:
+    everyday: dict[str, str] = {}
+    for path, module in shipped():
+        names = [Path(path).stem]
+        for node in ast.walk(module):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.append(node.name)
+            if isinstance(node, ast.ClassDef):
+                fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
+                names += [field.id for field in fields if isinstance(field, ast.Name)]
+        if plain := [name for name in dict.fromkeys(names) if words_of(name) & EVERYDAY]:
+            everyday[path] = " ".join(plain)
+    assert everyday == PUBLIC
+
+
+def test_no_docstring_begins_with_give() -> None:
+    docstrings = (
+        (path, node.name, ast.get_docstring(node) or "")
+        for path, module in shipped()
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    # What gives something up, back or to nobody does give.
+    giving = [(path, name) for path, name, text in docstrings if re.match(r"Gives? ", text)]
+    assert len(giving) <= 8

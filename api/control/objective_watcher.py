@@ -45,7 +45,7 @@ class ObjectiveWatcher:
     now: dict[str, ObservedObjectives]  # how queries fare, by id: renewed by each look
     overload: OverloadSettings = field(default_factory=OverloadSettings)
     _overloads: dict[str, FollowedOverload] = field(default_factory=dict, init=False)
-    _told: dict[str, ObservedState] = field(default_factory=dict, init=False)  # met or missed
+    _announced: dict[str, ObservedState] = field(default_factory=dict, init=False)  # met or missed
 
     async def tick(self) -> None:
         """Look once; tell what has changed."""
@@ -76,10 +76,10 @@ class ObjectiveWatcher:
             known = before.get(query_id, FollowedOverload())
             why = self._too_much(served[query_id], each)
             self._overloads[query_id] = after = known.after(why, clock.now(), self.overload)
-            found = self._judged(served[query_id], each, scores[query_id], after.told)
+            found = self._judged(served[query_id], each, scores[query_id], after.reason)
             now[query_id] = found
-            news += self._news(query_id, found, known.told, clock.timestamp())
-        self._told = {q: told for q, told in self._told.items() if q in now}
+            news += self._news(query_id, found, known.reason, clock.timestamp())
+        self._announced = {q: told for q, told in self._announced.items() if q in now}
         return now, news
 
     def _too_much(self, served: Served, report: DeploymentReport) -> str:
@@ -108,21 +108,21 @@ class ObjectiveWatcher:
         self, query_id: str, found: ObservedObjectives, known: str, at: float
     ) -> Iterator[NewEvent]:
         state = found.state
-        if state is not ObservedState.UNSURE and self._told.get(query_id) is not state:
-            self._told[query_id] = state
+        if state is not ObservedState.UNSURE and self._announced.get(query_id) is not state:
+            self._announced[query_id] = state
             event(_LOG, "objectives.judged", query_id=query_id, state=state.value)
-            yield _objectives_told(query_id, found, at)
+            yield _objectives_event(query_id, found, at)
         if bool(known) is not bool(found.overload):
             what = "overload.began" if found.overload else "overload.ended"
             event(_LOG, what, query_id=query_id, why=found.overload or known)
-            yield _overload_told(query_id, found, known, at)
+            yield _overload_event(query_id, found, known, at)
 
 
 def _is_of(served: Served | None, report: DeploymentReport) -> bool:
     return served is not None and served.plan.id == report.plan_id
 
 
-def _objectives_told(query_id: str, found: ObservedObjectives, at: float) -> NewEvent:
+def _objectives_event(query_id: str, found: ObservedObjectives, at: float) -> NewEvent:
     did = "meet" if found.state is ObservedState.MET else "miss"
     data = {
         "state": found.state.value,
@@ -134,7 +134,7 @@ def _objectives_told(query_id: str, found: ObservedObjectives, at: float) -> New
     return NewEvent(kind=EventKind.OBJECTIVES, at=at, query_id=query_id, words=words, data=data)
 
 
-def _overload_told(query_id: str, found: ObservedObjectives, known: str, at: float) -> NewEvent:
+def _overload_event(query_id: str, found: ObservedObjectives, known: str, at: float) -> NewEvent:
     state = "began" if found.overload else "ended"
     data = {
         "state": state,

@@ -320,7 +320,7 @@ class OverloadSettings:
 class FollowedOverload:
     """What is told of too much to do, and what may be told next."""
 
-    told: str = ""  # why, in words; empty: it is told of none
+    reason: str = ""  # why, in words; empty: it is told of none
     since: float | None = None  # since when what is not told yet lasts; None: it does not
     calm_since: float | None = None  # since when what is told is over; None: it is not
 
@@ -328,12 +328,12 @@ class FollowedOverload:
         """Return it after a look at a moment, which found this; empty: nothing."""
         if not why:
             calm = now if self.calm_since is None else self.calm_since
-            if not self.told or now - calm >= settings.calm_s:
+            if not self.reason or now - calm >= settings.calm_s:
                 return FollowedOverload()
-            return FollowedOverload(told=self.told, calm_since=calm)
+            return FollowedOverload(reason=self.reason, calm_since=calm)
         since = now if self.since is None else self.since
-        if self.told or now - since >= settings.lasts_s:
-            return FollowedOverload(told=why)
+        if self.reason or now - since >= settings.lasts_s:
+            return FollowedOverload(reason=why)
         return FollowedOverload(since=since)
 
 

@@ -145,7 +145,7 @@ def _most_late_s(seen: RampObservation, limits: BreakingLimits) -> float:
     """Return by how much requests may be sent late: a tenth of what the step is judged by."""
     if limits.latency_s is not None:
         return max(_MOST_LATE_S, _MOST_LATE * limits.latency_s)
-    answered = seen.took_s[np.isfinite(seen.took_s)]
+    answered = seen.response_s[np.isfinite(seen.response_s)]
     half_s = float(np.median(answered)) if len(answered) else 0.0
     return max(_MOST_LATE_S, _MOST_LATE * half_s, _MOST_LATE_OF_STEP * seen.lasted_s)
 
@@ -159,13 +159,13 @@ class _Sender:
 
     async def alone_s(self) -> float:
         """Return what a request takes that is alone, of a few the last one's; errors as it has."""
-        took_s = 0.0
+        response_s = 0.0
         for _ in range(_WARM_UPS):
             since = self.clock.now()
             await self.target(self._next())
-            took_s = self.clock.now() - since
-        checks.positive("seconds of a request", took_s)
-        return took_s
+            response_s = self.clock.now() - since
+        checks.positive("seconds of a request", response_s)
+        return response_s
 
     async def send(
         self, rate: NextRate, generator: np.random.Generator
@@ -179,12 +179,12 @@ class _Sender:
             for i, at_s in enumerate(due_s.tolist()):
                 await asyncio.sleep(max(since + at_s - self.clock.now(), 0.0))
                 going.create_task(self._one(since, rows[i]))
-        sent_s, took_s, busy_s = rows.T
+        sent_s, response_s, busy_s = rows.T
         seen = RampObservation(
             per_s=rate.per_s,
             lasted_s=rate.lasts_s,
             sent_s=sent_s,
-            took_s=took_s,
+            response_s=response_s,
             busy_s=None if np.isnan(busy_s).all() else busy_s,
         )
         return seen, float(np.quantile(sent_s - due_s, _LATE))

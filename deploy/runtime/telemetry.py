@@ -250,6 +250,6 @@ class Telemetry:
             spans=self.traffic.spans(now),
             queues=queues,
             changes=self._changes,
-            known_requests=self.monitor.seen,
+            known_requests=self.monitor.observed,
             last_change=self._last_change,
         )

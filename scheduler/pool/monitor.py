@@ -168,7 +168,7 @@ class TrafficMonitor:
         return np.concatenate([*ended, np.array(self._sizes)])[-self.settings.window :]
 
     @property
-    def seen(self) -> int:
+    def observed(self) -> int:
         """How many requests it has the sizes of."""
         last = len(self._last) * self.settings.block
         return min(last + len(self._sizes), self.settings.window)

@@ -84,16 +84,18 @@ class RampObservation:
     per_s: float  # that came in the mean, `> 0`
     lasted_s: float  # that requests came for, `> 0`
     sent_s: FloatArray  # (n,), rising, from the step's beginning; at least one
-    took_s: FloatArray  # (n,); inf: failed
+    response_s: FloatArray  # (n,); inf: failed
     busy_s: FloatArray | None = None  # (n,), that each kept the unit busy for; None: not known
 
     def __post_init__(self) -> None:
         checks.positive("per_s", self.per_s)
         checks.positive("lasted_s", self.lasted_s)
         checks.require(len(self.sent_s) > 0, "sent_s", "must have at least one", 0)
-        given = [len(each) for each in (self.took_s, self.busy_s) if each is not None]
+        given = [len(each) for each in (self.response_s, self.busy_s) if each is not None]
         alike = all(count == len(self.sent_s) for count in given)
-        checks.require(alike, "took_s and busy_s", f"must have {len(self.sent_s)} values", given)
+        checks.require(
+            alike, "response_s and busy_s", f"must have {len(self.sent_s)} values", given
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,7 @@ def judged(observation: RampObservation, limits: BreakingLimits) -> RampStep:
     edges = np.linspace(
         _SETTLES * observation.lasted_s, observation.lasted_s, _BLOCKS + 1
     )  # (K + 1,)
-    block_s, done_s = float(edges[1] - edges[0]), observation.sent_s + observation.took_s
+    block_s, done_s = float(edges[1] - edges[0]), observation.sent_s + observation.response_s
     came, served = (
         _counted(at_s, edges) / block_s for at_s in (observation.sent_s, done_s)
     )  # (K,)
@@ -187,18 +189,18 @@ def judged(observation: RampObservation, limits: BreakingLimits) -> RampStep:
         part = _busy(observation.busy_s, done_s, edges) / block_s
         busy = float(part.mean())
         excess[BreakingReason.UTILISATION] = _mean(part - limits.busy, margin)
-    settled = observation.took_s[observation.sent_s >= edges[0]]
-    took_s = settled if len(settled) else observation.took_s
-    answered = took_s[np.isfinite(took_s)]
+    settled = observation.response_s[observation.sent_s >= edges[0]]
+    response_s = settled if len(settled) else observation.response_s
+    answered = response_s[np.isfinite(response_s)]
     return RampStep(
         per_s=observation.per_s,
         requests=len(observation.sent_s),
-        failed=int(np.isinf(observation.took_s).sum()),
+        failed=int(np.isinf(observation.response_s).sum()),
         served_per_s=float(served.mean()),
         served_margin=_mean(served, margin).margin,
         mean_s=float(answered.mean()) if len(answered) else nan,
-        p50_s=_quantile(took_s, 0.5),
-        p95_s=_quantile(took_s, QUANTILE),
+        p50_s=_quantile(response_s, 0.5),
+        p95_s=_quantile(response_s, QUANTILE),
         busy=busy,
         service_s=None if observation.busy_s is None else float(np.nanmean(observation.busy_s)),
         service_std_s=None if observation.busy_s is None else float(np.nanstd(observation.busy_s)),
@@ -263,9 +265,13 @@ def _late(
 ) -> Excess:
     """Return the log of the quantile over a limit, by the jackknife over blocks."""
     block = np.searchsorted(edges, observation.sent_s, "right") - 1  # (n,); -1: before the first
-    took_s = np.maximum(np.minimum(observation.took_s, _longest_s(observation)), _SHORTEST_S)
-    value = log(_quantile(took_s[block >= 0], QUANTILE) / limit_s) if (block >= 0).any() else 0.0
-    without = [took_s[(block >= 0) & (block != each)] for each in range(_BLOCKS)]
+    response_s = np.maximum(
+        np.minimum(observation.response_s, _longest_s(observation)), _SHORTEST_S
+    )
+    value = (
+        log(_quantile(response_s[block >= 0], QUANTILE) / limit_s) if (block >= 0).any() else 0.0
+    )
+    without = [response_s[(block >= 0) & (block != each)] for each in range(_BLOCKS)]
     if not all(len(each) for each in without):
         return Excess(value=value, margin=inf)
     left = np.log([_quantile(each, QUANTILE) for each in without])  # (K,)
@@ -275,7 +281,7 @@ def _late(
 
 def _longest_s(observation: RampObservation) -> float:
     """Return what a request that failed is taken to have taken: longer than all others."""
-    answered = observation.took_s[np.isfinite(observation.took_s)]
+    answered = observation.response_s[np.isfinite(observation.response_s)]
     return max(10 * float(answered.max(initial=0.0)), 1e3 * observation.lasted_s)
 
 

@@ -64,7 +64,7 @@ class RouteSeries:
 
     bucket_s: float
     units: tuple[str, ...]
-    came: FloatArray  # requests, (B,)
+    arrivals: FloatArray  # requests, (B,)
     lost: FloatArray  # those of them that were never served, (B,)
     served: FloatArray  # (U, B)
     late: FloatArray  # of those served, (B,)
@@ -78,7 +78,7 @@ class RouteSeries:
 
     def at_s(self) -> FloatArray:
         """Return the middle of each bucket, (B,)."""
-        return (np.arange(self.came.size, dtype=np.float64) + 0.5) * self.bucket_s
+        return (np.arange(self.arrivals.size, dtype=np.float64) + 0.5) * self.bucket_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class RouteRecorder:
     bucket_s: float  # `> 0`
     lasts_s: float  # `> 0`
     late_s: float
-    _came: list[float] = field(default_factory=list)
+    _arrival_times: list[float] = field(default_factory=list)
     _answers: list[tuple[str, float, float]] = field(default_factory=list)  # unit, came, served
     # unit -> by bucket: seconds of running units, of requests in hand, of places; dollars
     _lasted: dict[str, list[list[float]]] = field(init=False)
@@ -104,9 +104,9 @@ class RouteRecorder:
         nothing = [0.0] * 4
         self._lasted = {name: [[*nothing] for _ in range(self._buckets)] for name in self.units}
 
-    def came(self, at_s: float) -> None:
+    def arrived(self, at_s: float) -> None:
         """Hear of a request."""
-        self._came.append(at_s)
+        self._arrival_times.append(at_s)
 
     def served(self, unit: str, came_s: float, at_s: float) -> None:
         """Hear of an answer."""
@@ -130,7 +130,7 @@ class RouteRecorder:
 
     def series(self) -> RouteSeries:
         """Return what was told."""
-        came_s = np.array(self._came)
+        came_s = np.array(self._arrival_times)
         answers = np.array([(came, at) for _, came, at in self._answers]).reshape(-1, 2)
         by = np.array([name for name, _, _ in self._answers], dtype=str)
         took_s, at_s = answers[:, 1] - answers[:, 0], answers[:, 1]
@@ -143,7 +143,7 @@ class RouteRecorder:
         return RouteSeries(
             bucket_s=self.bucket_s,
             units=self.units,
-            came=came,
+            arrivals=came,
             lost=came - self._counts(answers[:, 0]),
             served=np.array([self._counts(at_s[of]) for of in each]),
             late=self._counts(at_s[took_s > self.late_s]),

@@ -105,7 +105,7 @@ class _Simulation:
     available: dict[str, int | None] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     turns: UnitTurns = field(default_factory=UnitTurns)
-    came: list[float] = field(default_factory=list)
+    arrived: list[float] = field(default_factory=list)
     done: dict[int, float] = field(default_factory=dict)
     held: deque[int] = field(default_factory=deque)  # while nothing runs
     usd: float = 0.0
@@ -134,7 +134,7 @@ class _Simulation:
             self._pay(at_s)
             self.now = at_s
             getattr(self, f"_{what}")(*([] if told is None else [told]))
-        return self._told()
+        return self._run_result()
 
     def _push(self, at_s: float, what: str, told: object) -> None:
         heapq.heappush(self._events, (at_s, next(self._order), what, told))
@@ -160,10 +160,10 @@ class _Simulation:
     def _arrival(self) -> None:
         if self.now > self.scenario.ends_s:
             return
-        self.came.append(self.now)
+        self.arrived.append(self.now)
         if self.recorder is not None:
-            self.recorder.came(self.now)
-        self._send(len(self.came) - 1)
+            self.recorder.arrived(self.now)
+        self._send(len(self.arrived) - 1)
         self._push(self._next_arrival(), "arrival", None)
 
     def _send(self, request: int, *, first: bool = False) -> None:
@@ -195,7 +195,7 @@ class _Simulation:
         del kind.in_hand[request]
         self.done[request] = self.now
         if self.recorder is not None:
-            self.recorder.served(told[0], self.came[request], self.now)
+            self.recorder.served(told[0], self.arrived[request], self.now)
         self._serve(kind)
         if kind.running > kind.wanted and not self._changing:
             self._drain(kind)
@@ -271,11 +271,11 @@ class _Simulation:
         needed = ceil((len(kind.in_hand) + len(kind.waiting)) / kind.per_unit)
         kind.running = max(kind.wanted, min(needed, kind.running))
 
-    def _told(self) -> RoutedRun:
-        took = np.array([at_s - self.came[request] for request, at_s in self.done.items()])
+    def _run_result(self) -> RoutedRun:
+        took = np.array([at_s - self.arrived[request] for request, at_s in self.done.items()])
         stuck = [self.scenario.ends_s - at_s for at_s in self.lost_at.values()]
         return RoutedRun(
-            requests=len(self.came),
+            requests=len(self.arrived),
             served=len(took),
             late=int((took > self.scenario.late_s).sum()),
             usd=self.usd,

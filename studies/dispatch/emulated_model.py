@@ -17,19 +17,19 @@ from circinus.pipelines.model.payload import Payload
 MOST_KINDS = 8
 
 
-def asked(size: float, seconds: Sequence[float]) -> Payload:
+def request_payload(size: float, seconds: Sequence[float]) -> Payload:
     """Return the input of a request of a size that takes so many seconds on each kind."""
     return {"size": size, "seconds": list(seconds)}
 
 
-def _told(inputs: Payload, name: str) -> Payload:
+def _argument(inputs: Payload, name: str) -> Payload:
     if not isinstance(inputs, dict) or name not in inputs:
         raise InvalidInput.of("input", "must have a size and seconds", inputs)
     return inputs[name]
 
 
 def _serve(inputs: Payload, knobs: Settings) -> Payload:
-    seconds = _told(inputs, "seconds")
+    seconds = _argument(inputs, "seconds")
     if not isinstance(seconds, list):
         raise InvalidInput.of("input.seconds", "must be a list", seconds)
     here = seconds[int(knobs["kind"])]
@@ -40,7 +40,7 @@ def _serve(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def _size(inputs: Payload) -> float:
-    size = _told(inputs, "size")
+    size = _argument(inputs, "size")
     if not isinstance(size, float):
         raise InvalidInput.of("input.size", "must be a float", size)
     return size

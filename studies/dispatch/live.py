@@ -35,7 +35,7 @@ from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.studies.dispatch.emulated_model import MOST_KINDS, asked
+from circinus.studies.dispatch.emulated_model import MOST_KINDS, request_payload
 from circinus.studies.dispatch.live_pool import (
     DIRECT_S,
     LivePool,
@@ -141,7 +141,7 @@ class _Requests:
 
 async def _overhead_ms(pool: LivePool, dispatcher: Dispatcher) -> dict[str, object]:
     """Return what a call takes beyond the operator's seconds, direct and dispatched."""
-    short, terms = asked(5.0, [DIRECT_S] * MOST_KINDS), RequestTerms(timeout_s=5.0)
+    short, terms = request_payload(5.0, [DIRECT_S] * MOST_KINDS), RequestTerms(timeout_s=5.0)
     direct = await pool.direct_s()
     dispatched = await median_s(lambda: dispatcher.request(short, terms))
     seconds = {"direct_p50_ms": direct, "dispatched_p50_ms": dispatched}

@@ -36,7 +36,7 @@ from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import FloatArray
 from circinus.scheduler.simulation.engine import Scenario
-from circinus.studies.dispatch.emulated_model import MOST_KINDS, asked, emulated
+from circinus.studies.dispatch.emulated_model import MOST_KINDS, emulated, request_payload
 
 DIRECT_S = 0.005  # short calls, to see what a call takes besides
 _TIER = "pool"
@@ -93,7 +93,7 @@ class LivePool:
         self.instances: list[LocalInstance] = []
         self.clients: dict[str, WorkerClient] = {}  # by address, of those that live
         self.dispatcher: Dispatcher | None = None
-        self._short = encode(asked(1.0, [DIRECT_S] * MOST_KINDS))
+        self._short = encode(request_payload(1.0, [DIRECT_S] * MOST_KINDS))
         self._launcher = LocalLauncher(logs=logs, cgroups="whole machines", allow_import=True)
 
     async def start(self, stack: AsyncExitStack) -> None:
@@ -164,7 +164,7 @@ class LivePool:
         seconds = np.maximum(scenario.service_s[place] - self.call_s, 0.0).tolist()
         terms = RequestTerms(timeout_s=_LATE_FACTOR * self.qos_s, arrived=arrived)
         try:
-            input = asked(float(scenario.size[place]), seconds)
+            input = request_payload(float(scenario.size[place]), seconds)
             answer = await dispatcher.request(input, terms)
         except CircinusError as error:
             outcome.errors[type(error).__name__] += 1

@@ -198,19 +198,19 @@ class _Seed:
             told_after=change.told_after,
         )
 
-        def told(trial: PoolTrial) -> dict[str, Any]:
+        def outcome(trial: PoolTrial) -> dict[str, Any]:
             rate, pool = trial.value, " ".join(map(str, trial.pool))
             return {"pool": pool, "rate_rps": rate, "of_best": rate / best_rps}
 
-        yield row(scheme=OLD, policy=default, seen=0, evaluation=0, **told(measure(old)))
+        yield row(scheme=OLD, policy=default, seen=0, evaluation=0, **outcome(measure(old)))
         for sizes in change.stages():
             for method in CHOOSING:
-                of = told(measure(self.chosen(method, sizes)))
+                of = outcome(measure(self.chosen(method, sizes)))
                 yield row(scheme=method, policy=default, seen=len(sizes), evaluation=0, **of)
         for scheme, policy in TRYING.items():
             of_scheme = partial(row, scheme=scheme, policy=policy, seen=change.known)
             for n, trial in enumerate(self.tried(scheme, policy, unseen, change), 1):
-                yield of_scheme(evaluation=n, **told(trial))
+                yield of_scheme(evaluation=n, **outcome(trial))
 
     def chosen(self, method: ChoiceMethod, sizes: FloatArray | IntArray) -> Pool:
         """Return the pool that a method chooses for sizes that were seen."""
@@ -219,7 +219,7 @@ class _Seed:
             prices=self.study.prices,
             qos_s=self.study.qos_s,
             dispatch=DEFAULT.dispatch,
-            load=_seen(sizes),
+            load=_size_load(sizes),
             method=method,
             sampled=True,
             seed=self.seed,
@@ -234,7 +234,7 @@ class _Seed:
     ) -> list[PoolTrial]:
         """Return the trials of a scheme, under the new mix."""
         space, budget = self.space, self.study.budget_usd_per_hour
-        seen = self._draws(_seen(change.stages()[0]), _SEEN + self.seed, _SEARCHED)
+        seen = self._draws(_size_load(change.stages()[0]), _SEEN + self.seed, _SEARCHED)
         figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
         bounds = kairos_bounds(figures, space.pools)
         goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
@@ -255,20 +255,20 @@ class _Seed:
         draws = self._draws(load, _AT_RATE + self.seed, count)
         policy = dispatch_policy(DEFAULT.dispatch)
         served = simulate(draws.scenarios(pool, policy.level)(rate_rps), policy)
-        return told_of(served, changed_at, TrafficMonitor(settings))
+        return observed_change(served, changed_at, TrafficMonitor(settings))
 
     def _draws(self, load: Load, seed: int, requests: int | None = None) -> LoadDraws:
         count = requests or self.study.requests
         return draw(self.study.table, self.study.qos_s, load, count, seed, sampled=True)
 
 
-def _seen(sizes: FloatArray | IntArray) -> Load:
+def _size_load(sizes: FloatArray | IntArray) -> Load:
     """Return a load like what was seen."""
     mix = recorded_batches(sizes.astype(np.int64).tolist())
     return Load(name="seen", sizes=mix, gaps=poisson_gaps)
 
 
-def told_of(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
+def observed_change(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
     """Return what a monitor tells of a change at a request of a run, and the window that follows.
 
     InvalidInput if it tells of none.

@@ -192,7 +192,7 @@ async def _loads(run: _Run, pool: LivePool, tell: Tell) -> list[UnlikeRow]:
     for load, scenario in loads:
         row = _row(run, load, await pool.load(dispatcher, scenario))
         rows.append(row)
-        tell(f"{run.policy}, seed {run.draws.seed}, load {load:g}", _told(row))
+        tell(f"{run.policy}, seed {run.draws.seed}, load {load:g}", _row_words(row))
     outcome = await pool.load(dispatcher, after)
     tell(f"{run.policy}, seed {run.draws.seed}, afterwards", _recovery(outcome))
     return rows
@@ -257,7 +257,7 @@ def _share(good: BoolArray) -> float | None:
     return round(float(good.mean()), 4) if len(good) else None
 
 
-def _told(row: UnlikeRow) -> dict[str, object]:
+def _row_words(row: UnlikeRow) -> dict[str, object]:
     names = [name for name in UnlikeRow.__dataclass_fields__ if name not in ("policy", "seed")]
     return {name: getattr(row, name) for name in names}
 

@@ -198,7 +198,7 @@ class _Optuna(Ruled):
         if under_way or len(self._done) >= self._setting.space.size:
             return None
         for _ in range(20):
-            number, trial = self._asked()
+            number, trial = self._next_trial()
             if number not in self._done:
                 self._waiting[number] = trial
                 return Proposal(number=number, inputs=self._inputs)
@@ -213,7 +213,7 @@ class _Optuna(Ruled):
         if trial is not None:
             self._tell(trial, measured)
 
-    def _asked(self) -> tuple[int, Any]:
+    def _next_trial(self) -> tuple[int, Any]:
         with warnings.catch_warnings(action="ignore"):
             trial = self._study.ask()
             space = self._setting.space

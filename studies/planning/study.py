@@ -137,12 +137,12 @@ def run(
 ) -> list[PlanningRow]:
     """Yield all rows, written to `out/planning.csv` one by one; the observer is told of each."""
 
-    def told() -> Iterator[PlanningRow]:
+    def rows() -> Iterator[PlanningRow]:
         for progress in results(study):
             observer(progress)
             yield progress.row
 
-    return written(told(), PlanningRow, out / "planning.csv")
+    return written(rows(), PlanningRow, out / "planning.csv")
 
 
 def results(study: PlanningStudy) -> Iterator[StudyProgress]:

@@ -36,20 +36,20 @@ class WalkingStrategy:
     seed: int = 0
     _goal: PoolGoal | None = field(default=None, init=False, repr=False)
     _way: Walk | None = field(default=None, init=False, repr=False)
-    _seen: tuple[PoolTrial, ...] = field(default=(), init=False, repr=False)
+    _trials: tuple[PoolTrial, ...] = field(default=(), init=False, repr=False)
     _next: Pool | None = field(default=None, init=False, repr=False)
 
     def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
         """See `PoolStrategy.propose`; it does not depend on what was asked before."""
-        known, told = len(self._seen), tuple(trials)
-        if self._way is None or goal is not self._goal or told[:known] != self._seen:
-            self._goal, self._seen, known = goal, (), 0
+        known, told = len(self._trials), tuple(trials)
+        if self._way is None or goal is not self._goal or told[:known] != self._trials:
+            self._goal, self._trials, known = goal, (), 0
             self._way = self.walk(goal, np.random.default_rng(self.seed))
             self._next = next(self._way, None)
         for count in range(known + 1, len(told) + 1):
             if self._next is not None:
                 self._next = _sent(self._way, told[:count])
-        self._seen = told
+        self._trials = told
         return self._next
 
 

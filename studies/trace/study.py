@@ -77,10 +77,10 @@ class TraceMeter:
     spent_s: float = 0.0  # operator seconds run so far
     saved_s: float = 0.0  # and those that shared prefixes saved
     _start_s: float = field(init=False)
-    _told_s: float = field(init=False)
+    _reported_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._start_s = self._told_s = self.clock.now()
+        self._start_s = self._reported_s = self.clock.now()
 
     def pair(self, failure: Failure | None) -> None:
         """Count a pair."""
@@ -90,15 +90,15 @@ class TraceMeter:
             cause = f"{failure.operator}: {failure.cause}"
             if cause not in self.causes and len(self.causes) < _CAUSES_KEPT:
                 self.causes.append(cause)
-        if self.clock.now() - self._told_s >= _REPORT_EVERY_S:
+        if self.clock.now() - self._reported_s >= _REPORT_EVERY_S:
             self.tell()
 
     def tell(self) -> None:
         """Tell the observer how far it is."""
-        self._told_s = self.clock.now()
+        self._reported_s = self.clock.now()
         pairs = self.inputs * self.configurations
         measured = self.resumed * self.configurations + self.pairs_done
-        elapsed_s = self._told_s - self._start_s
+        elapsed_s = self._reported_s - self._start_s
         left = pairs - measured
         self.observer(
             TraceProgress(

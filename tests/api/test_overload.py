@@ -31,7 +31,7 @@ def told(looks: list[tuple[float, str]]) -> list[str]:
     state, found = FollowedOverload(), []
     for at, why in looks:
         state = state.after(why, at, SETTINGS)
-        found.append(state.told)
+        found.append(state.reason)
     return found
 
 

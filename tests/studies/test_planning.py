@@ -73,8 +73,8 @@ def test_a_number_of_inputs_that_cannot_be_taken_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["cmbo_tuned", "vulcan_tuned", "random_tuned"])
 def test_a_tuned_strategy_measures_on_as_many_inputs_as_it_is_told(name: str) -> None:
     drawing = Drawing(order=np.arange(50), groups=None)
-    for asked, count in ((f"{name}@7", 7), (name, 20)):
-        planner = study_method(asked, published_inputs=50).planner
+    for request_payload, count in ((f"{name}@7", 7), (name, 20)):
+        planner = study_method(request_payload, published_inputs=50).planner
         assert planner.rule(drawing) == FixedSamples(count=count)
 
 

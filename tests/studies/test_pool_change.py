@@ -157,5 +157,5 @@ def test_prices_that_cannot_be_read_are_refused(tmp_path: Path, text: str, messa
 
 
 def test_the_study_compares_by_the_loads_it_is_given() -> None:
-    asked = change(before=load_of("gaussian"), after=load_of("ribbon"))
-    assert (asked.before.name, asked.after.name) == ("gaussian", "ribbon")
+    request_payload = change(before=load_of("gaussian"), after=load_of("ribbon"))
+    assert (request_payload.before.name, request_payload.after.name) == ("gaussian", "ribbon")

@@ -67,7 +67,7 @@ def test_what_is_drawn_is_the_run_of_the_row(tmp_path: Path) -> None:
         (row.scenario, row.policy) for row in first
     ]
     for row, one in zip(first, watched, strict=True):
-        assert one.series.came.sum() == row.requests
+        assert one.series.arrivals.sum() == row.requests
         assert one.series.served.sum() == row.served
         assert one.series.usd.sum() == pytest.approx(row.cost_usd)
 

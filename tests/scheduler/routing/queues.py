@@ -39,7 +39,7 @@ def step(
         per_s=per_s,
         lasted_s=lasts_s,
         sent_s=sent,
-        took_s=done - sent,
+        response_s=done - sent,
         busy_s=busy if tells_busy else None,
     )
 

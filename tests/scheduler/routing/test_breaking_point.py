@@ -32,7 +32,7 @@ RUNS = 200
 
 def seen(**changes: object) -> RampObservation:
     given: dict[str, object] = {"per_s": 10.0, "lasted_s": 10.0}
-    given |= {"sent_s": np.arange(100) / 10, "took_s": np.full(100, 0.02)}
+    given |= {"sent_s": np.arange(100) / 10, "response_s": np.full(100, 0.02)}
     return RampObservation(**(given | changes))  # type: ignore[arg-type]  # as the test changes it
 
 
@@ -57,8 +57,8 @@ def ramp(
         ({"per_s": 0.0}, "per_s must be finite and > 0"),
         ({"lasted_s": inf}, "lasted_s must be finite and > 0"),
         ({"sent_s": np.empty(0)}, "sent_s must have at least one"),
-        ({"took_s": np.ones(99)}, "took_s and busy_s must have 100 values"),
-        ({"busy_s": np.ones(101)}, "took_s and busy_s must have 100 values"),
+        ({"response_s": np.ones(99)}, "response_s and busy_s must have 100 values"),
+        ({"busy_s": np.ones(101)}, "response_s and busy_s must have 100 values"),
     ],
 )
 def test_a_step_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
@@ -85,7 +85,7 @@ def test_a_step_of_which_busy_seconds_are_not_known_is_one_of_others() -> None:
 
 
 def test_where_all_requests_fail_no_rate_holds() -> None:
-    failing = judged(seen(took_s=np.full(100, inf)), BreakingLimits(latency_s=1.0))
+    failing = judged(seen(response_s=np.full(100, inf)), BreakingLimits(latency_s=1.0))
     assert (failing.failed, failing.served_per_s, failing.p50_s) == (100, 0.0, inf)
     assert failing.broken_by == (LATENCY, THROUGHPUT)
     found = breaking_point([failing])
@@ -115,7 +115,8 @@ def test_a_server_that_takes_20_ms_and_gets_evenly_spaced_requests_breaks_at_50(
         )
         took = done - sent
         return judged(
-            RampObservation(per_s=per_s, lasted_s=5.0, sent_s=sent, took_s=took), BreakingLimits()
+            RampObservation(per_s=per_s, lasted_s=5.0, sent_s=sent, response_s=took),
+            BreakingLimits(),
         )
 
     found = breaking_point([step(per_s) for per_s in (20.0, 40.0, 60.0)])
@@ -175,7 +176,7 @@ def test_the_interval_has_the_breaking_point_as_often_as_it_says(
 def test_the_closed_form_of_constant_service_is_that_of_a_long_run() -> None:
     rate = queues.breaks_constant(0.01, 0.04)
     step = queues.step(np.random.default_rng(1), rate, 5000.0, queues.always(0.01))
-    assert (step.took_s > 0.04).mean() == pytest.approx(0.05, abs=0.005)
+    assert (step.response_s > 0.04).mean() == pytest.approx(0.05, abs=0.005)
 
 
 def _exact(breaks_at: float) -> Callable[[float], RampStep]:
@@ -186,7 +187,7 @@ def _exact(breaks_at: float) -> Callable[[float], RampStep]:
             per_s=per_s,
             lasted_s=1.0,
             sent_s=np.arange(80) / 80,
-            took_s=np.full(80, per_s * 1e-6),  # a tenth of a second at most
+            response_s=np.full(80, per_s * 1e-6),  # a tenth of a second at most
         )
         return judged(made, BreakingLimits(latency_s=breaks_at * 1e-6))
 

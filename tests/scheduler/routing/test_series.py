@@ -63,8 +63,8 @@ def test_time_without_buckets_is_refused(bucket_s: float, lasts_s: float, messag
 def test_a_run_in_which_nothing_happens_has_a_series_all_the_same() -> None:
     recorder = RouteRecorder(units=("a", "b"), bucket_s=10.0, lasts_s=20.0, late_s=1.0)
     series = recorder.series()
-    assert series.served.shape == series.busy.shape == (2, series.came.size)
-    assert series.came.sum() == series.usd.sum() == 0.0
+    assert series.served.shape == series.busy.shape == (2, series.arrivals.size)
+    assert series.arrivals.sum() == series.usd.sum() == 0.0
     assert np.isnan(series.p95_s).all()
     assert np.isnan(series.busy).all()
     assert series.regimes == ()
@@ -75,7 +75,7 @@ def test_requests_that_are_never_served_are_lost_when_they_came() -> None:
     empty = replace(LOST, route=replace(ROUTE, units=nothing), changes=())
     run, series = watched(empty, StaticRouter(route=empty.route), 10.0)
     assert run.served == 0
-    np.testing.assert_array_equal(series.lost, series.came)
+    np.testing.assert_array_equal(series.lost, series.arrivals)
     assert series.lost.sum() == run.requests
 
 
@@ -86,7 +86,7 @@ def test_a_series_adds_up_to_the_run(
     scenario: RouteScenario, router: type[RegimeRouter | StaticRouter], bucket_s: float
 ) -> None:
     run, series = watched(scenario, router(route=ROUTE), bucket_s)
-    assert series.came.sum() == run.requests
+    assert series.arrivals.sum() == run.requests
     assert series.served.sum() == run.served
     assert series.late.sum() == run.late
     assert series.lost.sum() == run.requests - run.served
