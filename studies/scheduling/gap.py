@@ -280,8 +280,8 @@ def picture(lines: Sequence[Line], objective: str) -> Figure:
 
 def _draw(axes: Axes, figures: Sequence[tuple[Line, float, float]], least: float) -> None:
     """Draw mean and worst; below `least` they are drawn there, those that are none left out."""
-    axes.set(yscale="log", xlabel="queries")
-    axes.set_xscale("symlog", linthresh=1)  # a problem may have no queries
+    empty = any(line.queries == 0 for line, *_ in figures)  # a logarithm has no place for it
+    axes.set(xscale="linear" if empty else "log", yscale="log", xlabel="queries")
     sizes: set[int] = set()
     for policy in dict.fromkeys(line.policy for line, *_ in figures):
         own = [
