@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -20,11 +21,11 @@ from circinus.api.query_file import completed, load_data, query_of, read_infrast
 from circinus.api.schemas.query import DataSource, QueryRequest, to_query
 from circinus.api.settings import Settings
 from circinus.pipelines import checks
-from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
+from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.execution.code_digest import code_digest
 from circinus.pipelines.execution.metrics import SetMetric, set_metric
 from circinus.pipelines.execution.pipeline import Pipeline, scored_over_set
-from circinus.pipelines.io.datasets import LARGEST_DATASET, Dataset, Example
+from circinus.pipelines.io.datasets import LARGEST_DATASET, Dataset, Example, read_examples
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.payload import Payload, payload_bytes
@@ -213,19 +214,8 @@ def dataset_of(
         rows = map(_pair, data)
     else:
         raise InvalidInput.of("data", _KINDS, type(data).__name__)
-    examples, violations = list[Example](), list[Violation]()
-    for number, row in enumerate(islice(rows, LARGEST_DATASET + 1)):
-        try:
-            examples.append(_example(row, packed))
-        except InvalidInput as error:
-            where = f"data[{number}]"
-            violations += [
-                Violation(f"{where}{f.field}", f.rule, f.value) for f in error.violations
-            ]
-        if len(violations) >= MOST_VIOLATIONS:
-            break
-    if violations:
-        raise InvalidInput(violations)
+    places = ((f"data[{n}]", row) for n, row in enumerate(islice(rows, LARGEST_DATASET + 1)))
+    examples = read_examples(places, partial(_example, packed=packed))
     return Dataset(name=data.name if isinstance(data, Dataset) else "data", examples=examples)
 
 

@@ -22,13 +22,15 @@ from functools import partial
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, normpath
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 from circinus.pipelines.io.files import opened, read_array, read_file
 from circinus.pipelines.io.strict import read_json
 from circinus.pipelines.model.payload import Payload, payload_bytes
+
+Row = TypeVar("Row")
 
 LARGEST_DATASET = 100_000  # more inputs than this are refused: profiling draws a few hundred
 
@@ -106,22 +108,30 @@ def _examples(
     lines: Iterable[tuple[int, bytes]], name: str, source: str, read: Callable[[Payload], Payload]
 ) -> Sequence[Example]:
     """Return an example for each line, its input read from what the line has under `source`."""
-    examples = []
-    violations: list[Violation] = []
-    for number, line in lines:
+
+    def example(line: bytes) -> Example:
+        fields = _fields(line, source)
+        return Example(
+            input=_checked("input", read(fields[source])),
+            expected=_checked("expected", fields["expected"]),
+        )
+
+    return read_examples(((f"{name}, line {n}: ", line) for n, line in lines), example)
+
+
+def read_examples(
+    rows: Iterable[tuple[str, Row]], read: Callable[[Row], Example]
+) -> list[Example]:
+    """Return the example of each row; InvalidInput has the violations of all, or the first.
+
+    The place of a row, such as `data[3]`, is put before the fields of its violations.
+    """
+    examples, violations = list[Example](), list[Violation]()
+    for place, row in rows:
         try:
-            fields = _fields(line, source)
-            examples.append(
-                Example(
-                    input=_checked("input", read(fields[source])),
-                    expected=_checked("expected", fields["expected"]),
-                )
-            )
+            examples.append(read(row))
         except InvalidInput as error:
-            at = f"{name}, line {number}"
-            violations += [
-                Violation(f"{at}: {f.field}", f.rule, f.value) for f in error.violations
-            ]
+            violations += [Violation(place + v.field, v.rule, v.value) for v in error.violations]
         if len(violations) >= MOST_VIOLATIONS:
             break
     if violations:

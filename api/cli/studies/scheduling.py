@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -227,13 +228,15 @@ def live(
         policy=policy,
     )
     phases: dict[str, object] = {}
-
-    def tell(phase: str, figures: dict[str, object]) -> None:
-        phases[phase] = figures
-        screen.note(f"{phase}: {json.dumps(figures)}")
-
-    live_study.run(chosen, tell)
+    live_study.run(chosen, partial(_add_phase, screen, phases))
     screen.show(json.dumps(phases, indent=2), document=phases)
+
+
+def _add_phase(
+    screen: Screen, phases: dict[str, object], phase: str, figures: dict[str, object]
+) -> None:
+    phases[phase] = figures
+    screen.note(f"{phase}: {json.dumps(figures)}")
 
 
 def unlike(
@@ -258,12 +261,8 @@ def unlike(
         seconds=seconds,
     )
     phases: dict[str, object] = {}
-
-    def tell(phase: str, figures: dict[str, object]) -> None:
-        phases[phase] = figures
-        screen.note(f"{phase}: {json.dumps(figures)}")
-
-    lines = unlike_study.lines_of(unlike_study.run(chosen, tell))
+    observer = partial(_add_phase, screen, phases)
+    lines = unlike_study.lines_of(unlike_study.run(chosen, observer))
     screen.show(
         markdown(lines, unlike_study.UnlikeLine), document={"phases": phases, "lines": lines}
     )
