@@ -268,9 +268,8 @@ def _late(
     response_s = np.maximum(
         np.minimum(observation.response_s, _longest_s(observation)), _SHORTEST_S
     )
-    value = (
-        log(_quantile(response_s[block >= 0], QUANTILE) / limit_s) if (block >= 0).any() else 0.0
-    )
+    counted = response_s[block >= 0]
+    value = log(_quantile(counted, QUANTILE) / limit_s) if len(counted) else 0.0
     without = [response_s[(block >= 0) & (block != each)] for each in range(_BLOCKS)]
     if not all(len(each) for each in without):
         return Excess(value=value, margin=inf)
