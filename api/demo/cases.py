@@ -33,7 +33,7 @@ EXAMPLES = 40  # that requests are made of, and requests to each query
 CONTESTED = "edge"  # the tier that machines are taken from
 THINNED = ("device", "edge")  # the link that becomes thinner
 THIN_MBIT_PER_S = 1.0  # then: a clip takes longer than DRIFTING allows for everything
-_PROFILING_S = _RESPONSE_S = 12.0  # not reached on an idle computer; a busy one may take this long
+_PROFILING_S = _RESPONSE_S = 30.0  # not reached on an idle computer; a busy one may take this long
 _DURATION_S = 1800.0  # what a cheaper plan saves by then is not worth long planning
 _TIERS = {  # machines, dollars per hour, speed
     "device": (1, 0.02, 0.03),

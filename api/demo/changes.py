@@ -32,7 +32,7 @@ from circinus.pipelines.clock import Clock
 _AT_ONCE = 80  # requests that come without a pause: the service judges by 20 and more
 _PAUSE_S = 0.5  # after these, while it plans
 _SIDE_BY_SIDE = 6  # they wait for the link, not for this computer
-_WITHIN_S = 90.0  # on a busy computer planning again takes most of it
+_WITHIN_S = 240.0  # on a busy computer planning again takes most of it
 _POLL_S = 0.1
 _ROUNDING = 1e-9  # of sums of shares
 
