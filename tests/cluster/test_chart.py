@@ -162,10 +162,11 @@ def test_every_value_is_in_the_schema() -> None:
     assert known(VALUES, schema) == []
 
 
-def test_every_value_is_in_the_table_of_the_page_and_that_has_no_other() -> None:
+def test_every_value_is_in_the_list_of_the_page_and_that_has_no_other() -> None:
     page = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-    table = page.partition("| value | meaning |")[2].partition("\n\n")[0]
-    named = re.findall(r"`([a-zA-Z.]+)(?:\.\*)?`", "\n".join(re.findall(r"^\|[^|]*", table, re.M)))
+    values = page.partition("checked by its schema:\n\n")[2].partition("\n\n")[0]
+    entries = [entry.partition(":")[0] for entry in values.split("\n- ")]
+    named = re.findall(r"`([a-zA-Z.]+?)(?:\.\*)?`", "\n".join(entries))
     assert {name.partition(".")[0] for name in named} == set(VALUES)
     for name in named:
         found = VALUES
