@@ -161,7 +161,7 @@ class Settings(_Environment):
     # gets old ones.
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0, le=2**50)
-    # Folder that only its user may enter: of the sockets between service and keeper, by port.
+    # Folder that only its user may enter: of sockets between service and serving process, by port.
     runtime: Path = Field(default_factory=_runtime)
     # That should follow this service: what serves no more is ended when all have left it.
     dispatchers: int = Field(default=0, ge=0, le=1000)

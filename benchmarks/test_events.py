@@ -1,4 +1,4 @@
-"""What open streams of events cost a service and its keeper, beside the same service without any.
+"""What open streams of events cost a service and its serving process, beside one without any.
 
 A real service with so many queries, one stream for each, and an event of each query in ten
 seconds, at even distances; they are stored by this process, as planning workers do. The baseline

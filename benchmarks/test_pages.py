@@ -1,7 +1,7 @@
 """What pages cost a service: the list of 1,000 queries, and a slider of a large query.
 
 A real service. Of the 1,000 queries, each tenth was planned and the others wait; the first page
-shows the newest 50. `cpu_ms` is processor time of the service and its keeper. The query with
+shows the newest 50. `cpu_ms` is processor time of service and serving process. The query with
 sliders was planned over 2,016 configurations; each question is another one than before.
 """
 

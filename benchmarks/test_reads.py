@@ -3,7 +3,7 @@
 A real service with one planning worker; the load comes from other processes, at random (Poisson),
 whatever becomes of the requests before. The query that is asked about was planned over 2,016
 configurations and serves. `cpu_ms` is the processor time per request of the service and its
-keeper. `READS_PER_S` and `READS_SECONDS` take another rate than 200 and time than 15.
+serving process. `READS_PER_S` and `READS_SECONDS` take another rate than 200 and time than 15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A real service with a local worker on a whole core; the load comes from another process.
 `own_p50_ms` is the client's median less the operators' seconds, `cpu_ms` the processor time per
-request of the service and its keeper.
+request of the service and its serving process.
 """
 
 from __future__ import annotations

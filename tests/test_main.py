@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from circinus.api.keeper import service
+from circinus.api.serving import service
 
 _INTERRUPTED = """
 import sys

@@ -130,7 +130,7 @@ async def call_gate(settings: Settings) -> AsyncIterator[CallGate]:
     if not limits_of(tiers):
         yield UnlimitedCalls()
         return
-    with rate_admission(tiers, settings.database_url, "keeper") as admission:
+    with rate_admission(tiers, settings.database_url, "serving") as admission:
         async with AsyncRateGate(admission) as gate:
             yield gate
 

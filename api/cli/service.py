@@ -61,7 +61,7 @@ def serve(
     """
     # The whole service: only when asked to
     from circinus.api.bootstrap.parts import require_fit
-    from circinus.api.keeper.service import serve as run
+    from circinus.api.serving.service import serve as run
 
     settings = settings_with(
         host=host,
@@ -94,7 +94,7 @@ def dispatch(
     All other requests are handed on to the service. Requests are answered while it is away. What
     an option leaves out is read from the environment, as for `serve`.
     """
-    from circinus.api.keeper.dispatch import run  # the rest: only when asked to
+    from circinus.api.serving.dispatch import run  # the rest: only when asked to
 
     settings = settings_with(host=host, port=port, infrastructure=infrastructure)
     screen.note(f"dispatching at http://{settings.host}:{settings.port} for {service}")

@@ -198,7 +198,7 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
         windows=service.requests.windows,
         now=service.observed,
     )
-    routes = RouteKeeper(parts=parts, deployer=deployer)
+    routes = RouteReconciler(parts=parts, deployer=deployer)
     loops = [
         asyncio.create_task(_repeat(tick, every_s, failed))
         for tick, every_s, failed in (
@@ -232,7 +232,7 @@ async def _repeat(tick: Callable[[], Awaitable[None]], every_s: float, failed: s
             await tick()
         except DatabaseFailed:  # the store tells of it
             pass
-        except CircinusError as error:  # the keeper is away, say
+        except CircinusError as error:  # the serving process is away, say
             outage.lasts(cause=str(error))
         except Exception as error:  # noqa: BLE001 - the loop's edge
             trouble(_LOG, failed, error=error)
@@ -242,7 +242,7 @@ async def _repeat(tick: Callable[[], Awaitable[None]], every_s: float, failed: s
 
 
 @dataclass(slots=True, kw_only=True)
-class RouteKeeper:
+class RouteReconciler:
     """Makes routes that are served follow the store. Used within one event loop."""
 
     parts: ServiceParts

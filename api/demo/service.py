@@ -32,7 +32,7 @@ class ServiceFailed(CircinusError):
 
 
 # It starts when told to, and not where whoever would tell it is gone.
-_WAITS_TO_START = "import sys, circinus.api.keeper.service as s; sys.stdin.read() and s.main()"
+_WAITS_TO_START = "import sys, circinus.api.serving.service as s; sys.stdin.read() and s.main()"
 
 
 @contextmanager

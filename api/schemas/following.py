@@ -46,7 +46,7 @@ class ServedView(View):
 class FollowedView(View):
     """All that serves."""
 
-    version: str = Field(description="Names this state of this keeper.")
+    version: str = Field(description="Names this state of this serving process.")
     deployments: dict[str, ServedView] = Field(description="By query.")
     awaited: list[str] = Field(default_factory=list)
     """Queries that should be served and are not yet: who serves one goes on with it."""

@@ -1,7 +1,7 @@
 """What the service needs of whoever runs deployments, and what answers requests to them.
 
 Both are one process's orchestrator; the service meets it in a process of its own, see
-`api.keeper`.
+`api.serving`.
 """
 
 from __future__ import annotations

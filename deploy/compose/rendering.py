@@ -26,7 +26,7 @@ TIER, MACHINE_TYPE = "io.circinus.tier", "io.circinus.machine-type"
 """Labels; those of the last line are of workers alone."""
 FRONT = "requests"
 """Service that answers requests."""
-WORKER, PLAN_SERVER = "circinus.deploy.workers.server", "circinus.api.keeper.plan_server"
+WORKER, PLAN_SERVER = "circinus.deploy.workers.server", "circinus.api.serving.plan_server"
 SOCKETS, PLAN_FILE = "/run/circinus", "/etc/circinus/plan.json"
 PORT = 8350
 

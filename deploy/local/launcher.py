@@ -84,7 +84,7 @@ class WorkerLogs:
         """Remove the oldest logs of workers that ended, while all together are too large."""
         logs = []
         for log in self.folder.glob("*.log*"):
-            with contextlib.suppress(OSError):  # another keeper removes some, too
+            with contextlib.suppress(OSError):  # another serving process removes some, too
                 logs.append((log.stat().st_mtime, log.stat().st_size, log))
         total = sum(size for _, size, _ in logs)
         for _, size, log in sorted(logs):

@@ -10,7 +10,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp
 
 from circinus.api.http.data_plane import DataPlane
-from circinus.api.keeper.edge import ExactRoute
+from circinus.api.serving.edge import ExactRoute
 from circinus.api.store.store import Store
 from circinus.pipelines.clock import ManualClock
 from tests.api.fakes import FakeDeployer, sql_store

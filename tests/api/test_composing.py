@@ -15,9 +15,9 @@ from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
 from circinus.api.cli import app
-from circinus.api.keeper.plan_server import serve
 from circinus.api.schemas.plans import PlanFile
 from circinus.api.schemas.violations import checked
+from circinus.api.serving.plan_server import serve
 from circinus.api.settings import Settings
 from circinus.pipelines.errors import InvalidInput
 from tests.api.malformed import query
@@ -104,7 +104,7 @@ def test_a_plan_file_that_is_none_ends_in_2(
     if content is not None:
         path.write_text(content)
     ended = subprocess.run(
-        [sys.executable, "-m", "circinus.api.keeper.plan_server", str(path)],
+        [sys.executable, "-m", "circinus.api.serving.plan_server", str(path)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -67,7 +67,7 @@ def test_what_is_planned_and_what_is_served_count_together(
 ) -> None:
     async def serve() -> None:
         engine = opened(url)
-        admission = RateAdmission({"gpt": LIMITS}, StoreLeases(engine), SystemClock(), "keeper")
+        admission = RateAdmission({"gpt": LIMITS}, StoreLeases(engine), SystemClock(), "serving")
         async with AsyncRateGate(admission) as gate:
             leave = await gate.admit("reader", ONE)
             gate.settle(leave, ONE)

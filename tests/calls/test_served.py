@@ -182,7 +182,7 @@ def test_all_limits_are_kept_and_what_cannot_be_in_time_by_them_is_refused(
             limits={"reader": limits},
             leases=StoreLeases(engine),
             clock=SystemClock(),
-            holder="keeper",
+            holder="serving",
         )
         chosen = wanted("reading", "read", deadline_s=4.0)
         async with (

@@ -43,7 +43,7 @@ class DispatcherProcess:
             **self.settings,
             "CIRCINUS_PORT": str(self.port),
         }
-        command = [sys.executable, "-m", "circinus.api.keeper.dispatch", self.service]
+        command = [sys.executable, "-m", "circinus.api.serving.dispatch", self.service]
         with (self.folder / f"dispatcher-{self.port}.log").open("ab") as log:
             self.process = subprocess.Popen(command, env=environment, stderr=log, cwd=self.folder)
 

@@ -33,10 +33,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def is_keeper(process: psutil.Process, port: str) -> bool:
-    """Return whether a process is the keeper of a port."""
+def is_serving_process(process: psutil.Process, port: str) -> bool:
+    """Return whether a process is the serving process of a port."""
     line = process.info["cmdline"] or [""]
-    return "circinus.api.keeper.process" in line and Path(line[-1]).name == port
+    return "circinus.api.serving.process" in line and Path(line[-1]).name == port
 
 
 @dataclass
@@ -71,7 +71,7 @@ class ServiceProcess:
         }
         with (self.folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "circinus.api.keeper.service"],
+                [sys.executable, "-m", "circinus.api.serving.service"],
                 env=environment,
                 stderr=log,
                 cwd=self.folder,
@@ -79,22 +79,24 @@ class ServiceProcess:
         self.wait_for(self.is_ready, "the service to be ready")
 
     def own_processes(self) -> list[psutil.Process]:
-        """Return the service and its keeper."""
+        """Return the service and its serving process."""
         assert self.process is not None
         service = psutil.Process(self.process.pid)
-        return [service, self.keeper]
+        return [service, self.serving_process]
 
     @property
-    def keeper(self) -> psutil.Process:
-        """Return the keeper of the service's port."""
-        found = (p for p in psutil.process_iter(["cmdline"]) if is_keeper(p, str(self.port)))
+    def serving_process(self) -> psutil.Process:
+        """Return the serving process of the service's port."""
+        found = (
+            p for p in psutil.process_iter(["cmdline"]) if is_serving_process(p, str(self.port))
+        )
         return next(found)
 
     def kill(self) -> list[psutil.Process]:
-        """Kill the service, and only it; give what it had started but for its keeper's."""
+        """Kill the service alone; return its other children than the serving process."""
         assert self.process is not None
-        service, keeper = psutil.Process(self.process.pid), self.keeper
-        kept = {keeper, *keeper.children(recursive=True)}
+        service, serving_process = psutil.Process(self.process.pid), self.serving_process
+        kept = {serving_process, *serving_process.children(recursive=True)}
         children = [child for child in service.children(recursive=True) if child not in kept]
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -104,7 +106,7 @@ class ServiceProcess:
         """Interrupt the service as a terminal does; give its exit code."""
         if self.process is None or self.process.poll() is not None:
             with suppress(StopIteration):  # nobody comes after one that was killed
-                self.keeper.terminate()
+                self.serving_process.terminate()
             return 0
         self.process.send_signal(signal.SIGINT)
         try:

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from circinus.api.http.bodies import chunks, read_body
 from circinus.api.http.errors import ClientGone, TooSlow, problem_of
-from circinus.api.keeper.bounded import EdgeLimits, bounded
-from circinus.api.keeper.proxy import Proxy, Upstream
+from circinus.api.serving.bounded import EdgeLimits, bounded
+from circinus.api.serving.proxy import Proxy, Upstream
 from circinus.pipelines.errors import CircinusError
 
 LIMITS = EdgeLimits(connections=2, head_bytes=1000, head_s=0.3)

@@ -67,7 +67,7 @@ def test_neither_environments_nor_files_give_anything_away(
     query_id = service.submit(data={"dataset": data})
     kinds = (
         "planning_worker",
-        "keeper.process",
+        "serving.process",
         "profiling.warm",
         "workers.server",
     )
@@ -104,7 +104,7 @@ def test_a_browser_logs_in_once_and_a_page_from_elsewhere_does_nothing(
         assert browser.get(to_login.headers["location"]).status_code == 200
         form = {"token": TOKEN, "next": "/docs"}
         assert browser.post("/login", data=form).headers["location"] == "/docs"
-        # The keeper answers some of it, the service the rest: both know the cookie.
+        # The serving process answers some of it, the service the rest: both know the cookie.
         for path in ("/docs", "/openapi.json", "/v1/queries", "/metrics"):
             assert browser.get(path).status_code == 200
         bodyless = f"/v1/queries/{queued}:cancel"

@@ -140,9 +140,9 @@ def test_a_dispatcher_that_starts_while_the_service_is_away_listens_when_it_is_b
 ) -> None:
     with serving(tmp_path, ON_ONE_TIER, PIPELINE, keeper_waits_s="1") as service:
         query_id = deployed(service)
-        keeper = service.keeper
+        serving_process = service.serving_process
         service.kill()
-        keeper.wait(30)
+        serving_process.wait(30)
         beside = dispatcher(service)
         beside.begin()
         try:

@@ -42,7 +42,7 @@ def test_requests_with_heavy_examples_end_in_time_and_hold_up_nobody(tmp_path: P
 async def _meanwhile(service: ServiceProcess, path: str) -> tuple[int, float]:
     """Send heavy requests and light ones at once.
 
-    Give by how many bytes service and keeper grew, and the seconds of the slowest light one.
+    Return by how many bytes both processes grew, and the seconds of the slowest light one.
     """
     slowest_s = 0.0
     own = service.own_processes()

@@ -285,7 +285,7 @@ def runs_again(log: Path) -> int:
 def assert_nothing_left(service: ServiceProcess) -> None:
     assert service.process is not None
     mine = psutil.Process(service.process.pid).children(recursive=True)
-    mine += [service.keeper, *service.keeper.children(recursive=True)]
+    mine += [service.serving_process, *service.serving_process.children(recursive=True)]
     assert service.stop() == 0
     _, alive = psutil.wait_procs(mine, timeout=10)
     folder = str(service.folder)

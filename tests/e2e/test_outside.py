@@ -24,7 +24,7 @@ from tests.e2e.service_process import (
 )
 
 DATABASE, BAD_INPUT = 9, 2
-SERVICE = ("-m", "circinus.api.keeper.service")
+SERVICE = ("-m", "circinus.api.serving.service")
 
 
 def ran(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -144,7 +144,7 @@ def test_while_the_database_is_away_deployments_answer_and_all_else_is_told_when
     log = (tmp_path / "service.log").read_text()
     told = [json.loads(line) for line in log.splitlines() if '"database.failed' in line]
     assert [line for line in log.splitlines() if "Traceback" in line] == []
-    # The service, its keeper and a planning worker, each of which says so once, and once again
+    # The service, its serving process and a planning worker: each says so once, and once again
     # when it is back.
     assert len([line for line in told if line["event"] == "database.failed"]) <= 3
     assert '"worker.died"' not in log

@@ -66,7 +66,7 @@ def ask(service: ServiceProcess, value: int) -> httpx.Response:
 
 
 def workers(service: ServiceProcess) -> list[psutil.Process]:
-    found = service.keeper.children(recursive=True)
+    found = service.serving_process.children(recursive=True)
     return [each for each in found if "circinus.deploy.workers.server" in each.cmdline()]
 
 
@@ -174,12 +174,12 @@ def test_requests_outlive_all_workers_of_a_unit_and_the_service_itself(
     service.wait_for(lambda: not workers(service), "the workers to end")
 
 
-def test_a_killed_keeper_serves_its_routes_again(service: ServiceProcess) -> None:
+def test_a_killed_serving_process_serves_its_routes_again(service: ServiceProcess) -> None:
     body = route(unit("quick", 1.0), verify={"probes": 0})
     assert put(service, body).status_code == 200
     service.wait_for(lambda: ask(service, 1).status_code == 200, "an answer")
 
-    service.keeper.kill()
+    service.serving_process.kill()
 
     def answered() -> bool:
         try:
@@ -187,7 +187,7 @@ def test_a_killed_keeper_serves_its_routes_again(service: ServiceProcess) -> Non
         except httpx.HTTPError:  # nobody listens
             return False
 
-    service.wait_for(answered, "an answer of the next keeper")
+    service.wait_for(answered, "an answer of the next serving process")
     assert service.ask("DELETE", "/v1/routes/doubling").status_code == 204
 
 

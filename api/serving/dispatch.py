@@ -1,4 +1,4 @@
-"""A serving replica: `python -m circinus.api.keeper.dispatch URL`, or CLI.
+"""A serving replica: `python -m circinus.api.serving.dispatch URL`, or CLI.
 
 It answers requests to deployments itself, and hands all else on to the service at a URL, which
 says what serves. While that is away, or does not know yet, nothing is given up: only another
@@ -27,10 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from circinus.api.bootstrap.orchestrators import make_follower
 from circinus.api.event_log import Outage, event, start_event_log, trouble
 from circinus.api.http.loop_lag import LoopLag
-from circinus.api.keeper.bounded import EdgeLimits
-from circinus.api.keeper.edge import listening_at, server_before
-from circinus.api.keeper.proxy import Proxy, Upstream
-from circinus.api.keeper.replicas import ReplicaReport, replica_reports, reports_to_json
 from circinus.api.schemas.following import (
     FOLLOWED,
     REPORTED,
@@ -39,6 +35,10 @@ from circinus.api.schemas.following import (
     addresses_in,
     to_desired,
 )
+from circinus.api.serving.bounded import EdgeLimits
+from circinus.api.serving.edge import listening_at, server_before
+from circinus.api.serving.proxy import Proxy, Upstream
+from circinus.api.serving.replicas import ReplicaReport, replica_reports, reports_to_json
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.instances import DesiredDeployment
@@ -51,7 +51,7 @@ from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 LEAVES_S = 8.0
 """Seconds that a dispatcher that is to end serves on: until clients know that it goes."""
 _LASTS_S = 40  # that requests in hand have then: as long as clients wait, as a rule, and more
-_LOG = logging.getLogger("circinus.api.keeper.dispatch")
+_LOG = logging.getLogger("circinus.api.serving.dispatch")
 _REQUEST_S = 10.0  # longest that a question takes: it is held for half of it
 _CONNECTS_S = 2.0
 _PAUSE_S = 0.3  # before it asks a service again that is away

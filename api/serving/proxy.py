@@ -19,7 +19,7 @@ from circinus.api.http.bodies import REQUESTS, chunks, read_body
 from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
 from circinus.api.http.event_stream import wants_stream
-from circinus.api.keeper.bounded import abort
+from circinus.api.serving.bounded import abort
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, Unavailable
 

@@ -1,4 +1,4 @@
-"""The routes that a keeper serves, each by workers of its own."""
+"""The routes that a serving process serves, each by workers of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service's way to its keeper: found, or started, and started again when it ends."""
+"""A service's way to its serving process: found, or started, and started again when it ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from circinus.api.event_log import Outage, event, trouble
-from circinus.api.keeper.channel import Caller, from_bytes, to_bytes
-from circinus.api.keeper.process import fingerprint, keeper_socket
+from circinus.api.serving.channel import Caller, from_bytes, to_bytes
+from circinus.api.serving.process import fingerprint, serving_socket
 from circinus.api.settings import Settings
 from circinus.api.use_cases.deployer import DesiredRoute
 from circinus.deploy.routes.routed import RouteStatus
@@ -33,18 +33,18 @@ from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload
 
-_ANSWERS_WITHIN_S = 10.0  # a keeper that is asked who it is
+_ANSWERS_WITHIN_S = 10.0  # a serving process that is asked who it is
 _ENDS_WITHIN_S = 30.0
 _STARTS_WITHIN_S = 120.0
 _PULL_S = 1.0  # between two pulls of reports
-_PAUSE_S = 1.0  # before a keeper is started again
+_PAUSE_S = 1.0  # before a serving process is started again
 _LONGEST_SOCKET = 107  # bytes of its path
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class RemoteDeployer:
-    """A `Deployer` in the keeper's process. Use it through `opened_deployer`."""
+    """A `Deployer` in the serving process. Use it through `opened_deployer`."""
 
     settings: Settings
     folder: Path
@@ -56,17 +56,17 @@ class RemoteDeployer:
 
     @property
     def closed(self) -> bool:
-        """Whether there is no keeper, nor will there be one."""
+        """Whether there is no serving process, nor will there be one."""
         return self._watch is not None and self._watch.done()
 
     async def open(self) -> None:
-        """Take over the keeper that is there, if it is of our kind, or start one.
+        """Take over the serving process that is there, if it is of our kind, or start one.
 
         InvalidInput if it cannot listen at the settings' address, and as `make_orchestrator`.
         """
-        caller = await Caller.connect(keeper_socket(self.folder))
+        caller = await Caller.connect(serving_socket(self.folder))
         if caller is not None and await _is(caller, fingerprint(self.settings)):
-            event(_LOG, "keeper.taken_over", pid=caller.peer)
+            event(_LOG, "serving.taken_over", pid=caller.peer)
             self._caller = caller
         else:
             if caller is not None:
@@ -88,7 +88,7 @@ class RemoteDeployer:
         return result
 
     async def emulate(self, infrastructure: Infrastructure) -> None:
-        """See there; a keeper that is started again does, too."""
+        """See there; a serving process that is started again does, too."""
         self._emulated = infrastructure
         await self._call("emulate", infrastructure)
 
@@ -125,7 +125,7 @@ class RemoteDeployer:
         return status
 
     async def close(self) -> None:
-        """End the keeper and all that it runs."""
+        """End the serving process and all that it runs."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
@@ -142,7 +142,7 @@ class RemoteDeployer:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "circinus.api.keeper.process",
+            "circinus.api.serving.process",
             str(self.folder),
             stdin=PIPE,
             stdout=PIPE,
@@ -155,18 +155,18 @@ class RemoteDeployer:
         if isinstance(error, CircinusError):
             await process.wait()
             raise error
-        caller = await Caller.connect(keeper_socket(self.folder))
+        caller = await Caller.connect(serving_socket(self.folder))
         if caller is None:
-            raise Unavailable("the keeper ended when it started", retry_after_s=_PAUSE_S)
-        event(_LOG, "keeper.started", pid=caller.peer)
+            raise Unavailable("the serving process ended when it started", retry_after_s=_PAUSE_S)
+        event(_LOG, "serving.started", pid=caller.peer)
         return caller
 
     async def _keep_up(self) -> None:
-        outage = Outage(_LOG, "keeper.not_started")
+        outage = Outage(_LOG, "serving.not_started")
         while True:
             if self._caller is not None:
                 await self._caller.lost()
-                trouble(_LOG, "keeper.lost", pid=self._caller.peer)
+                trouble(_LOG, "serving.lost", pid=self._caller.peer)
                 self._caller.close()
                 self._caller = self._pulled = None
             await asyncio.sleep(_PAUSE_S)
@@ -182,9 +182,9 @@ class RemoteDeployer:
 
 @contextlib.asynccontextmanager
 async def opened_deployer(settings: Settings, folder: Path) -> AsyncIterator[RemoteDeployer]:
-    """Return the deployer of a folder's keeper; errors as `KeptDeployer.open`.
+    """Return the deployer of a folder's serving process; errors as `RemoteDeployer.open`.
 
-    Whoever leaves has closed it, or left the keeper to the next service.
+    Whoever leaves has closed it, or left the serving process to the next service.
     """
     with _alone(settings, folder):
         deployer = RemoteDeployer(settings, folder)
@@ -197,7 +197,7 @@ async def opened_deployer(settings: Settings, folder: Path) -> AsyncIterator[Rem
 @contextlib.contextmanager
 def _alone(settings: Settings, folder: Path) -> Iterator[None]:
     """Hold the folder against other services; InvalidInput if one has it."""
-    longest = len(os.fsencode(keeper_socket(folder)))
+    longest = len(os.fsencode(serving_socket(folder)))
     rule = f"must be a path of at most {_LONGEST_SOCKET} bytes with what is in it"
     checks.require(longest <= _LONGEST_SOCKET, "runtime", rule, str(settings.runtime))
     for place in (settings.runtime, folder):
@@ -237,7 +237,7 @@ async def _is(caller: Caller, expected: str) -> bool:
 
 
 async def _end(caller: Caller) -> None:
-    """End a keeper: in order, or if it does not within its time, at once."""
+    """End a serving process: in order, or if it does not within its time, at once."""
     pid = caller.peer
     try:
         async with asyncio.timeout(_ENDS_WITHIN_S):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from circinus.api.keeper.service import main
+from circinus.api.serving.service import main
 from circinus.api.store.engine import connect, migrate
 from tests.api.cli.commands import invoke
 from tests.e2e.service_process import free_port

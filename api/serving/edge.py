@@ -19,10 +19,10 @@ from circinus.api.http.bodies import JSON
 from circinus.api.http.data_plane import DataPlane
 from circinus.api.http.errors import answer_of
 from circinus.api.http.loop_lag import LoopLag
-from circinus.api.keeper.bounded import EdgeLimits, bounded
-from circinus.api.keeper.routes import ServedRoutes
 from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.deployments import RequestReply
+from circinus.api.serving.bounded import EdgeLimits, bounded
+from circinus.api.serving.routes import ServedRoutes
 from circinus.api.settings import Settings
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.walk import RequestResult

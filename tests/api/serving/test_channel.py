@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.keeper.channel import Caller, CallServer
+from circinus.api.serving.channel import Caller, CallServer
 from circinus.deploy.workers.errors import LaunchFailed, TooManyRequests
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, Unavailable
 

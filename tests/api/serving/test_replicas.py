@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.keeper.replicas import (
+from circinus.api.serving.replicas import (
     ReplicaReport,
     Replicas,
     replica_reports,

@@ -1,7 +1,7 @@
-"""The keeper process: `python -m circinus.api.keeper.process`, with pickled settings on stdin.
+"""Serve as `python -m circinus.api.serving.process`, with pickled settings on stdin.
 
-On standard output it pickles None when it answers, or the error for which it cannot. Its service
-is whoever is connected; it ends when told to, or when nobody came for a while.
+On standard output the process pickles None when it answers, or the error for which it cannot.
+Its service is whoever is connected; it ends when told to, or when nobody came for a while.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from circinus.api.bootstrap.orchestrators import call_gate, make_orchestrator
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.event_log import event, start_event_log
 from circinus.api.http.loop_lag import LoopLag
-from circinus.api.keeper.bounded import EdgeLimits
-from circinus.api.keeper.channel import CallServer, Handlers, from_bytes, to_bytes
-from circinus.api.keeper.edge import listening_at, route_requests, server_before
-from circinus.api.keeper.proxy import Proxy, Upstream
-from circinus.api.keeper.replicas import Replicas, replica_routes
-from circinus.api.keeper.routes import ServedRoutes
+from circinus.api.serving.bounded import EdgeLimits
+from circinus.api.serving.channel import CallServer, Handlers, from_bytes, to_bytes
+from circinus.api.serving.edge import listening_at, route_requests, server_before
+from circinus.api.serving.proxy import Proxy, Upstream
+from circinus.api.serving.replicas import Replicas, replica_routes
+from circinus.api.serving.routes import ServedRoutes
 from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.orchestrator import Orchestrator
@@ -39,12 +39,12 @@ from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _POLL_S = 0.5
 _SOCKETS = "w"  # folder of the workers': no longer with a number in it than the others' names
-_LOG = logging.getLogger("circinus.api.keeper.process")
+_LOG = logging.getLogger("circinus.api.serving.process")
 
 
-def keeper_socket(folder: Path) -> Path:
-    """Return where the keeper of a folder takes calls."""
-    return folder / "keeper.sock"
+def serving_socket(folder: Path) -> Path:
+    """Return where the serving process of a folder takes calls."""
+    return folder / "serving.sock"
 
 
 def service_socket(folder: Path) -> Path:
@@ -103,7 +103,7 @@ class _ServingProcess:
         await self.ended.wait()
 
 
-async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) -> None:
+async def serve(settings: Settings, folder: Path, answers: Callable[[], None]) -> None:
     """Answer clients and the service of a folder until it is over; `answers` is told once it does.
 
     Raises InvalidInput if it cannot listen where clients are told to come, and as
@@ -112,10 +112,10 @@ async def keep(settings: Settings, folder: Path, answers: Callable[[], None]) ->
     listening = listening_at(settings.host, settings.port)
     async with call_gate(settings) as gate:
         orchestrator = make_orchestrator(settings, folder / _SOCKETS, gate)
-        await _keep(settings, folder, answers, orchestrator, listening)
+        await _serve(settings, folder, answers, orchestrator, listening)
 
 
-async def _keep(
+async def _serve(
     settings: Settings,
     folder: Path,
     answers: Callable[[], None],
@@ -125,10 +125,10 @@ async def _keep(
     replicas = Replicas(orchestrator, SystemClock(), expected=settings.dispatchers)
     orchestrator.followers = replicas
     routes = ServedRoutes(orchestrator)
-    keeper = _ServingProcess(settings, orchestrator, replicas, routes)
-    calls, lag = CallServer(keeper.handlers), LoopLag(SystemClock())
+    process = _ServingProcess(settings, orchestrator, replicas, routes)
+    calls, lag = CallServer(process.handlers), LoopLag(SystemClock())
     lag.start()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeper.over.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.over.set)
     largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
     service = Upstream.at(service_socket(folder))
     others = Proxy(service, largest, settings.control_limit, settings.stream_limit)
@@ -138,21 +138,21 @@ async def _keep(
         *replica_routes(replicas),
     ]
     server = server_before(others, orchestrator, settings, lag, limits, paths)
-    async with calls.listening(keeper_socket(folder)):
+    async with calls.listening(serving_socket(folder)):
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        serving.add_done_callback(lambda _: keeper.over.set())
+        serving.add_done_callback(lambda _: process.over.set())
         try:
             answers()
-            await _until_over(keeper.over, calls, settings.keeper_waits_s)
+            await _until_over(process.over, calls, settings.keeper_waits_s)
         finally:
-            event(_LOG, "keeper.ends", deployments=sorted(orchestrator.serving()))
+            event(_LOG, "serving.ends", deployments=sorted(orchestrator.serving()))
             replicas.close()
             server.should_exit = True
             await others.end_streams()
             await serving
             await routes.close()
             await orchestrator.close()
-            keeper.ended.set()
+            process.ended.set()
 
 
 async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float) -> None:
@@ -164,7 +164,7 @@ async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float)
 
 
 def main() -> int:
-    """Keep until it is over; give the exit code."""
+    """Serve until it is over; return the exit code."""
     os.umask(PRIVATE)
     answer = os.dup(1)
     os.dup2(2, 1)  # what pipelines print goes to standard error, with the log
@@ -179,7 +179,7 @@ def main() -> int:
     start_event_log(settings.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(keep(settings, folder, reply))
+            runner.run(serve(settings, folder, reply))
     except CircinusError as error:
         reply(error)
         return 2

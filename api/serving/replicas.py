@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope
 
 from circinus.api.http.bodies import JSON, read_body
 from circinus.api.http.data_plane import while_connected
-from circinus.api.keeper.edge import ExactRoute, FunctionEndpoint
 from circinus.api.schemas.following import (
     FOLLOWED,
     REPORTED,
@@ -29,6 +28,7 @@ from circinus.api.schemas.following import (
     served_view,
 )
 from circinus.api.schemas.violations import violations_of
+from circinus.api.serving.edge import ExactRoute, FunctionEndpoint
 from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.following import ServedDeployment
 from circinus.deploy.runtime.learning import ObservedWorkload

@@ -1,4 +1,4 @@
-"""Answers requests to a plan without a service: `python -m circinus.api.keeper.plan_server FILE`.
+"""Answers requests to a plan without a service: `python -m circinus.api.serving.plan_server FILE`.
 
 FILE is a plan file (`api.schemas.plans`); its workers are started, and started again, by
 somebody else. Requests come, and are answered, as those to a service: at the path of the plan's
@@ -24,11 +24,11 @@ from circinus.api.event_log import start_event_log
 from circinus.api.http.bodies import JSON, REQUESTS
 from circinus.api.http.loop_lag import LoopLag
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
-from circinus.api.keeper.bounded import EdgeLimits
-from circinus.api.keeper.edge import FunctionEndpoint, listening_at, server_before
 from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.plans import PlanFile, to_plan
 from circinus.api.schemas.violations import checked
+from circinus.api.serving.bounded import EdgeLimits
+from circinus.api.serving.edge import FunctionEndpoint, listening_at, server_before
 from circinus.api.settings import Settings
 from circinus.api.store.records import NotFound
 from circinus.deploy.runtime.deployment import DeploymentPhase

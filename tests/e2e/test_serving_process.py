@@ -1,4 +1,4 @@
-"""What becomes of requests when the service, a worker or the keeper itself is killed."""
+"""What becomes of requests when the service, a worker or the serving process itself is killed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def deployed(service: ServiceProcess) -> str:
 def workers(service: ServiceProcess) -> set[int]:
     """Return the processes that answer requests, but none that was just killed."""
     found = set()
-    for child in service.keeper.children():
+    for child in service.serving_process.children():
         with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
             if "circinus.deploy.workers.server" in child.cmdline():
                 found.add(child.pid)
@@ -148,9 +148,11 @@ def test_a_killed_worker_loses_no_request(service: ServiceProcess) -> None:
     assert set(load.answers.values()) == {200}
 
 
-def test_a_killed_keeper_is_started_again_with_all_that_it_ran(service: ServiceProcess) -> None:
+def test_a_killed_serving_process_is_started_again_with_all_that_it_ran(
+    service: ServiceProcess,
+) -> None:
     query_id = deployed(service)
-    before, orphans = service.keeper, workers(service)
+    before, orphans = service.serving_process, workers(service)
     before.kill()
 
     def answers() -> bool:
@@ -162,32 +164,32 @@ def test_a_killed_keeper_is_started_again_with_all_that_it_ran(service: ServiceP
             return False
         return answer.status_code == 200
 
-    service.wait_for(answers, "an answer of another keeper")
-    assert service.keeper != before
+    service.wait_for(answers, "an answer of another serving process")
+    assert service.serving_process != before
     _, alive = psutil.wait_procs([psutil.Process(p) for p in orphans if psutil.pid_exists(p)], 5)
     assert alive == []
 
 
-def test_a_keeper_for_which_nobody_comes_ends_with_its_workers(tmp_path: Path) -> None:
+def test_a_serving_process_for_which_nobody_comes_ends_with_its_workers(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path, extra={"CIRCINUS_KEEPER_WAITS_S": "2"})
     service.start()
     deployed(service)
-    kept = [service.keeper, *service.keeper.children(recursive=True)]
+    kept = [service.serving_process, *service.serving_process.children(recursive=True)]
     service.kill()
     _, alive = psutil.wait_procs(kept, timeout=30)
     assert alive == []
 
 
-def test_a_service_of_other_settings_starts_a_keeper_of_its_own(tmp_path: Path) -> None:
+def test_a_service_of_other_settings_starts_a_serving_process_of_its_own(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path)
     service.start()
     try:
-        query_id, before = deployed(service), service.keeper
+        query_id, before = deployed(service), service.serving_process
         service.kill()
         service.extra["CIRCINUS_DISPATCH_POLICY"] = "fcfs"
         service.start()
         service.wait_for_phase(query_id, "serving")
-        assert service.keeper != before
+        assert service.serving_process != before
         assert not is_alive(before.pid)  # nobody may have asked yet how it ended
     finally:
         service.stop()
@@ -201,7 +203,7 @@ def started(folder: Path, port: int) -> subprocess.CompletedProcess[str]:
         "CIRCINUS_DATABASE_URL": f"sqlite:///{folder / 'other.sqlite3'}",
     }
     return subprocess.run(
-        [sys.executable, "-m", "circinus.api.keeper.service"],
+        [sys.executable, "-m", "circinus.api.serving.service"],
         env=environment,
         capture_output=True,
         text=True,
