@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from circinus.api.settings import Settings
-from circinus.deploy.profiling.channel import Channel, Garbled, start_program
-from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.profiling.channel import Garbled
+from circinus.deploy.profiling.isolated import Child, start_program
 from circinus.deploy.workers.process import own_environment
 
 _MODULE = "circinus.api.control.planning_worker"
@@ -17,44 +18,37 @@ _MODULE = "circinus.api.control.planning_worker"
 
 @dataclass(frozen=True, slots=True)
 class StartedPlanner:
-    """A `PlanningProcess`, at the other end of a channel."""
+    """A `PlanningProcess` in a child."""
 
-    process: subprocess.Popen[bytes]
-    channel: Channel
-
-    def ended(self) -> int | None:
-        """See `PlanningProcess`, as all that follow."""
-        return self.process.poll()
+    child: Child
 
     def beats(self) -> list[str]:
-        """See there."""
+        """See `PlanningProcess`, as all that follow."""
         beats: list[str] = []
         with contextlib.suppress(EOFError, OSError):  # none is there yet, or it has ended
             while True:
                 try:
-                    beats.append(self.channel.receive(0.0).decode())
+                    beats.append(self.child.channel.receive(0.0).decode())
                 except (Garbled, UnicodeDecodeError) as error:
                     return [f"the planning worker sent no beat: {error}"]
         return beats
 
     def end(self) -> None:
         """See there."""
-        self.process.terminate()
+        if not self.child.has_ended():  # else its number may be another process' by now
+            os.kill(self.child.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """See there."""
-        kill_group(self.process.pid)
+        self.child.kill()
 
-    def wait(self, timeout_s: float | None) -> None:
+    def wait(self, timeout_s: float | None) -> int | None:
         """See there."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout_s)
+        return self.child.wait(timeout_s)
 
     def release(self) -> None:
         """See there."""
-        self.channel.close()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        self.child.channel.close()
 
 
 def spawn_with(settings: Settings) -> Callable[[str], StartedPlanner]:
@@ -67,6 +61,6 @@ def spawn_with(settings: Settings) -> Callable[[str], StartedPlanner]:
 
     def spawn(worker: str) -> StartedPlanner:
         request = {"settings": document, "worker": worker}
-        return StartedPlanner(*start_program(_MODULE, request, own_environment()))
+        return StartedPlanner(start_program(_MODULE, request, own_environment()))
 
     return spawn

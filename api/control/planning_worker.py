@@ -40,8 +40,8 @@ from circinus.api.store.journal import Checkpoint, StaleCheckpoint, edition_of
 from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents, to_document
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
-from circinus.deploy.profiling.channel import first_request
 from circinus.deploy.profiling.checking import checked
+from circinus.deploy.profiling.isolated import first_request
 from circinus.deploy.profiling.warm import STARTER
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock, SystemClock

@@ -115,9 +115,6 @@ class Pulse:
 class PlanningProcess(Protocol):
     """The supervisor's side: a planning worker."""
 
-    def ended(self) -> int | None:
-        """Return its exit code, minus a signal's number; None: it runs."""
-
     def beats(self) -> list[str]:
         """Return what it sent since it was asked last: complaints, empty where it has none."""
 
@@ -127,8 +124,11 @@ class PlanningProcess(Protocol):
     def kill(self) -> None:
         """End it now, with what it started."""
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Return when it ended, or the time is over; None: it is waited for."""
+    def wait(self, timeout_s: float | None) -> int | None:
+        """Return its exit code, minus a signal's number, once it ended; None: it still runs.
+
+        Without a time-out wait for it.
+        """
 
     def release(self) -> None:
         """Free what belongs to it, once it has ended."""

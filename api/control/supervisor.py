@@ -80,8 +80,7 @@ class PlanningSupervisor:
         for _, process in seated:
             process.end()
         for worker, process in seated:
-            process.wait(_GRACE_S)
-            if process.ended() is None:
+            if process.wait(_GRACE_S) is None:
                 process.kill()
                 process.wait(None)
             process.release()
@@ -131,7 +130,7 @@ class PlanningSupervisor:
     def _look_after(self, seat: _Seat, since_s: float) -> None:
         if seat.process is not None:
             self._listen(seat, seat.process, since_s)
-        if seat.process is not None and (code := seat.process.ended()) is not None:
+        if seat.process is not None and (code := seat.process.wait(0.0)) is not None:
             self._bury(seat, code)
             seat.process.release()
             seat.process = None

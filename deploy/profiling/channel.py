@@ -14,14 +14,10 @@ import os
 import select
 import socket
 import struct
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Self, cast
+from collections.abc import Callable
+from typing import NoReturn, Self
 
-from circinus.deploy.workers.watched import watched
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.model.payload import Payload, decode, encode
 
 _MAGIC = b"CIRC"
 _HEADER = struct.Struct("!4sQQ")
@@ -144,40 +140,3 @@ class Channel:
 
     def _refuse(self, cause: str) -> NoReturn:
         raise Garbled(cause)
-
-
-def start_program(
-    module: str, request: Mapping[str, Payload], environment: Mapping[str, str]
-) -> tuple[subprocess.Popen[bytes], Channel]:
-    """Return a process that runs a module, and the channel to it; it leads a process group.
-
-    It ends with the thread that calls this. The module is called with the channel's descriptor,
-    see `first_request`. Not by `multiprocessing`: that would run the main module of this process
-    there again, which in a user's script may plan in every worker, without end.
-    """
-    ours, theirs = Channel.pair()
-    with theirs:
-        process = subprocess.Popen(
-            [*watched(module), str(theirs.fileno())],
-            stdin=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
-            process_group=0,  # programs that are called end with it
-            env=environment,
-        )
-    with contextlib.suppress(OSError):  # it has ended: who reads its answer learns of it
-        ours.ask(encode({**request, "path": [*sys.path]}))
-    return process, ours
-
-
-def first_request(descriptor: str) -> tuple[Channel, dict[str, Any]]:
-    """Return, in such a process, the channel and the request; adopt the starter's import path.
-
-    SystemExit if the starter is gone.
-    """
-    channel = Channel.at(int(descriptor))
-    try:
-        request = cast("dict[str, Any]", decode(channel.requested()))
-    except (EOFError, OSError) as error:
-        raise SystemExit("the process that started this one is gone") from error
-    sys.path[:] = request.pop("path")
-    return channel, request

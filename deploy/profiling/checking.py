@@ -6,14 +6,13 @@ must not. What the check refuses is InvalidInput; that it could not be made is t
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from circinus.deploy.profiling.channel import Channel
-from circinus.deploy.profiling.isolated import ChildFailed, Forker, run_isolated
-from circinus.deploy.profiling.warm import STARTER
-from circinus.pipelines.errors import InvalidInput, OperatorFailed, Stopped, Violation
+from circinus.deploy.profiling.isolated import ChildFailed, Forker, answering, run_isolated
+from circinus.deploy.profiling.warm import run_copy
+from circinus.pipelines.errors import InvalidInput, OperatorFailed, Stopped
 from circinus.pipelines.execution.connections import runs_operators_alone
 from circinus.pipelines.execution.pipeline import Checked, Pipeline
 from circinus.pipelines.io.datasets import Example
@@ -48,10 +47,11 @@ def checked(
     request: dict[str, Payload] = {"inputs": [each.input for each in examples[:CHECKED_INPUTS]]}
     try:
         if reference:
-            return _answered({"reference": reference, **request}, timeout_s, cancelled)
+            request["reference"] = reference
+            return _read(run_copy(__name__, request, timeout_s, cancelled))
 
         def serve(channel: Channel) -> None:
-            channel.send(encode(_answer(pipeline, request)))
+            answering(channel, lambda: _answer(pipeline, request))
 
         with Forker() as forker:
             return _read(run_isolated(forker.start(serve), timeout_s, cancelled))
@@ -80,58 +80,40 @@ def tried(
     request: dict[str, Payload] = {"reference": reference, "inputs": inputs}
     request["expected"] = [examples[0].expected]
     try:
-        return _answered(request, timeout_s).remarks
+        return _read(run_copy(__name__, request, timeout_s)).remarks
     except TimeoutError as error:
         return (f"not checked: {error}",)
     except ChildFailed as error:
         raise InvalidInput.of("the first example", _RUNS.format(error), inputs[0]) from error
 
 
-def _answered(
-    request: Mapping[str, Payload],
-    timeout_s: float,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Checked:
-    with STARTER.used():
-        child = STARTER.start(__name__, request, output=subprocess.DEVNULL)
-        return _read(run_isolated(child, timeout_s, cancelled))
-
-
 def _read(answer: dict[str, Any]) -> Checked:
     try:
-        violations = [Violation(*violation) for violation in answer["violations"]]
-        checked = Checked(tuple(answer["remarks"]), tuple(answer["draws"]))
+        return Checked(tuple(answer["remarks"]), tuple(answer["draws"]))
     except (LookupError, TypeError) as error:
         raise ChildFailed(f"its process gave no answer ({error})") from error
-    if violations:
-        raise InvalidInput(violations)
-    return checked
 
 
 def serve(channel: Channel, request: dict[str, Any]) -> None:
-    """Answer a request of `_answered`, see `warm`."""
+    """Answer a request of `checked` or `tried`, see `warm`."""
     try:
         pipeline = load_pipeline(request["reference"], allow_import=True)
     except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
         remark = f"not checked: a fresh process cannot load it ({error})"
-        channel.send(encode({"violations": [], "remarks": [remark], "draws": []}))
+        channel.send(encode({"remarks": [remark], "draws": []}))
     else:
-        channel.send(encode(_answer(pipeline, request)))
+        answering(channel, lambda: _answer(pipeline, request))
 
 
 def _answer(pipeline: Pipeline, request: Mapping[str, Any]) -> dict[str, Payload]:
     result = Checked()
     runs_operators_alone()
-    try:
-        if pipeline.remarks is not None:
-            with copies_ended():
-                result = pipeline.remarks(request["inputs"])
-        for expected in request.get("expected", ()):
-            _run_one(pipeline, request["inputs"][0], expected)
-    except InvalidInput as error:
-        violations: list[Payload] = [[one.field, one.rule, one.value] for one in error.violations]
-        return {"violations": violations, "remarks": [], "draws": []}
-    return {"violations": [], "remarks": list(result.remarks), "draws": list(result.draws)}
+    if pipeline.remarks is not None:
+        with copies_ended():
+            result = pipeline.remarks(request["inputs"])
+    for expected in request.get("expected", ()):
+        _run_one(pipeline, request["inputs"][0], expected)
+    return {"remarks": list(result.remarks), "draws": list(result.draws)}
 
 
 def _run_one(pipeline: Pipeline, item: Payload, expected: Payload) -> None:

@@ -4,37 +4,40 @@ Making them runs a pipeline author's code, which may be slow, large or hang. Who
 waits for no other set, and not for the rest of its own. A set that nobody waits for is made on for
 a while, as whoever gave up may come again, but makes way for others.
 
-    arguments   an `ExampleSet` as JSON, and the descriptor of the file
-    output      a line for each example once it is in the file: `LENGTH HASH`, the hash that of its
-                input; then `.`, or a JSON object of what went wrong
+    request   the fields of an `ExampleSet`, `limit_bytes`, and the descriptor of the `file`
+    answers   {example: [length, hash of its input]} once one is in the file; then {whole: true},
+              {cause}, or {violations}, see `deploy.profiling.isolated`
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import sys
 import tempfile
 import weakref
-from asyncio.subprocess import PIPE, Process
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Event
+from typing import Any
 
-from circinus.deploy.profiling.reaper import kill_group
+from circinus.deploy.profiling.isolated import (
+    ChildFailed,
+    answering,
+    first_request,
+    start_program,
+)
 from circinus.deploy.workers.process import limit_memory, worker_environment
-from circinus.deploy.workers.watched import watched
 from circinus.pipelines import checks
 from circinus.pipelines.errors import (
     CircinusError,
     InvalidInput,
     OperatorFailed,
     Unavailable,
-    Violation,
     words_of,
 )
 from circinus.pipelines.execution.pipeline import Pipeline
@@ -48,8 +51,6 @@ _LINE = 32  # sets that are made or wait for a place, beyond which nobody more i
 _IDLE_S = 10.0  # that a set is made on when nobody waits for it
 _FULL_S = 2.0  # after which a client may ask again
 _YIELDS = 10
-_END = "."
-_LONGEST_LINE = 2**22
 _BESIDE_BYTES = 256 * 2**20  # of memory, beyond what one set may have
 
 
@@ -89,7 +90,7 @@ class _Made:
     waiting: int = 0  # requests
     whole: bool = False
     error: CircinusError | None = None
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # set at its next change
     task: asyncio.Task[None] | None = None
 
     @property
@@ -104,6 +105,11 @@ class _Made:
         start, end = self.ends[index : index + 2]
         return from_bytes(os.pread(self.file, end - start, start))
 
+    def notify(self) -> None:
+        """Wake whoever waits for a change."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
 
 class ExampleFiles:
     """An `ExampleSource` by processes and files. Used within one event loop.
@@ -116,7 +122,8 @@ class ExampleFiles:
         self._folder, self._limit, self._most = folder, limit_bytes, most
         self._tasks: set[asyncio.Task[None]] = set()
         self._sets: OrderedDict[ExampleSet, _Made] = OrderedDict()  # the latest asked for last
-        self._places = asyncio.Semaphore(_PLACES)
+        # Each waits for one process, which ends with it.
+        self._places = ThreadPoolExecutor(_PLACES, "examples")
 
     async def example(self, wanted: ExampleSet, index: int, timeout_s: float) -> Example:
         """See `ExampleSource`."""
@@ -139,6 +146,7 @@ class ExampleFiles:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._places.shutdown)
 
     async def _until(
         self, wanted: ExampleSet, timeout_s: float, enough: Callable[[_Made], bool]
@@ -149,8 +157,9 @@ class ExampleFiles:
         self._sets.move_to_end(wanted)
         made.waiting += 1
         try:
-            async with asyncio.timeout(timeout_s), made.changed:
-                await made.changed.wait_for(lambda: enough(made) or not made.goes_on)
+            async with asyncio.timeout(timeout_s):
+                while made.goes_on and not enough(made):
+                    await made.changed.wait()
         except TimeoutError as error:
             reason = "the examples were not made in time: ask for fewer, or give it longer"
             raise Unavailable(reason, retry_after_s=_FULL_S) from error
@@ -187,21 +196,30 @@ class ExampleFiles:
         return made
 
     async def _make(self, wanted: ExampleSet, made: _Made) -> None:
+        over, loop = Event(), asyncio.get_running_loop()
+
+        def record(length: int, name: str) -> None:
+            loop.call_soon_threadsafe(self._record, made, length, name)
+
         try:
-            async with self._places, aclosing(making(wanted, made.file, self._limit)) as lines:
-                async for length, name in lines:
-                    made.ends.append(made.ends[-1] + length)
-                    made.hashes.add(name)
-                    await _tell(made)
-                    self._make_room()
+            await loop.run_in_executor(
+                self._places, _made_apart, wanted, made.file, self._limit, record, over.is_set
+            )
             made.whole = True
         except CircinusError as error:
             made.error = error
         except OSError as error:
             made.error = Unavailable(f"no process to make examples ({error})", retry_after_s=60.0)
         finally:
+            over.set()
             made.task = None
-            await _tell(made)
+            made.notify()
+
+    def _record(self, made: _Made, length: int, name: str) -> None:
+        made.ends.append(made.ends[-1] + length)
+        made.hashes.add(name)
+        made.notify()
+        self._make_room()
 
     def _make_room(self) -> None:
         held = sum(made.ends[-1] for made in self._sets.values())
@@ -225,11 +243,6 @@ class ExampleFiles:
             del self._sets[wanted]
 
 
-async def _tell(made: _Made) -> None:
-    async with made.changed:
-        made.changed.notify_all()
-
-
 def to_bytes(example: Example) -> bytes:
     """Return an example as the file has it; InvalidInput if it is no payload."""
     return encode([example.input, example.expected])
@@ -243,79 +256,33 @@ def from_bytes(data: bytes) -> Example:
     return Example(input=both[0], expected=both[1])
 
 
-async def making(
-    wanted: ExampleSet, file: int, limit_bytes: int
-) -> AsyncGenerator[tuple[int, str], None]:
-    """Yield length and hash of each example once it is in a file, given by its descriptor.
+def _made_apart(
+    wanted: ExampleSet,
+    file: int,
+    limit_bytes: int,
+    record: Callable[[int, str], None],
+    cancelled: Callable[[], bool],
+) -> None:
+    """Make a set into a file, given by its descriptor; record length and hash of each example.
 
-    Whoever leaves early closes the iterator, which ends the process. InvalidInput as the pipeline
-    says, or if they have more bytes than allowed; OperatorFailed if making them fails.
+    InvalidInput as the pipeline says, or if they have more bytes than allowed; OperatorFailed if
+    making them fails; Stopped once `cancelled` says so.
     """
-    message = json.dumps({**asdict(wanted), "limit_bytes": limit_bytes})
-    async with _maker(message, file) as process:
-        async for length, name in _lines(process):
-            yield length, name
-
-
-@asynccontextmanager
-async def _maker(message: str, file: int) -> AsyncIterator[Process]:
-    """Open a process that makes examples; it ends with the block, as do programs that it calls."""
-    process = await asyncio.create_subprocess_exec(
-        *watched(__name__),
-        message,
-        str(file),
-        stdin=PIPE,
-        stdout=PIPE,
-        pass_fds=[file],
-        env=worker_environment(),
-        process_group=0,
-        limit=_LONGEST_LINE,
-    )
+    request = {**asdict(wanted), "limit_bytes": limit_bytes, "file": file}
     try:
-        yield process
-    finally:
-        kill_group(process.pid)
-        await _ended(process)
-        if process.stdin is not None:
-            process.stdin.close()
+        with start_program(__name__, request, worker_environment(), [file]) as child:
+            while "example" in (answer := child.answer(cancelled=cancelled)):
+                length, name = answer["example"]
+                record(length, name)
+    except ChildFailed as error:
+        raise OperatorFailed("examples", f"making them failed: {error}") from error
+    if "whole" not in answer:
+        raise OperatorFailed("examples", str(answer.get("cause")))
 
 
-async def _ended(process: Process) -> None:
-    """Wait for a process that was killed, also if cancelled meanwhile: else nobody does."""
-    ending, cancelled = asyncio.ensure_future(process.wait()), None
-    while not ending.done():
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-
-
-async def _lines(process: Process) -> AsyncIterator[tuple[int, str]]:
-    while process.stdout is not None:
-        line = (await process.stdout.readline()).decode().strip()
-        if line == _END:
-            return
-        if not line:
-            code = await process.wait()
-            raise OperatorFailed("examples", f"making them ended with exit code {code}")
-        if line.startswith("{"):
-            wrong = json.loads(line)
-            if violations := wrong["violations"]:
-                raise InvalidInput([Violation(*violation) for violation in violations])
-            raise OperatorFailed("examples", wrong["cause"])
-        try:
-            length, name = line.split()
-            yield int(length), name
-        except ValueError as error:
-            cause = f"making them wrote {line[:80]!r} in place of an example"
-            raise OperatorFailed("examples", cause) from error
-
-
-def _make(request: dict[str, object], file: int, tell: Callable[[str], None]) -> None:
-    limit = int(str(request.pop("limit_bytes")))
-    wanted = ExampleSet(**request)  # type: ignore[arg-type]  # as `making` wrote it
+def _make(request: dict[str, Any], record: Callable[[int, str], None]) -> None:
+    limit, file = int(request.pop("limit_bytes")), int(request.pop("file"))
+    wanted = ExampleSet(**request)
     written, rule = 0, f"must make at most {limit} bytes (CIRCINUS_EXAMPLES_LIMIT_BYTES)"
 
     def pipeline(reference: str) -> Pipeline:
@@ -329,7 +296,7 @@ def _make(request: dict[str, object], file: int, tell: Callable[[str], None]) ->
             written += len(data)
             checks.require(written <= limit, "example.count", rule, wanted.count)
             _write(file, data)
-            tell(f"{len(data)} {content_hash(example.input)}")
+            record(len(data), content_hash(example.input))
     except MemoryError as error:
         raise InvalidInput.of("example.count", rule, wanted.count) from error
 
@@ -350,25 +317,27 @@ def _write(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _main(message: str, descriptor: str) -> None:
-    output = os.dup(1)
+def _main(descriptor: str) -> None:
+    channel, request = first_request(descriptor)
     os.dup2(2, 1)  # what pipelines print goes with the log
     os.nice(_YIELDS)
 
-    def tell(line: str) -> None:
-        _write(output, f"{line}\n".encode())
+    def record(length: int, name: str) -> None:
+        channel.send(encode({"example": [length, name]}))
 
-    wrong: dict[str, Payload] | None = None
-    try:
-        _make(json.loads(message), int(descriptor), tell)
-    except InvalidInput as error:
-        wrong = {"violations": [[f.field, f.rule, f.value] for f in error.violations]}
-    except CircinusError as error:
-        wrong = {"violations": [], "cause": str(error)}
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code: a border
-        wrong = {"violations": [], "cause": words_of(error)}
-    with contextlib.suppress(BrokenPipeError):
-        tell(_END if wrong is None else json.dumps(wrong))
+    def make() -> dict[str, Payload]:
+        try:
+            _make(request, record)
+        except InvalidInput:
+            raise
+        except CircinusError as error:
+            return {"cause": str(error)}
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code: a border
+            return {"cause": words_of(error)}
+        return {"whole": True}
+
+    with suppress(OSError):  # whoever asked is gone
+        answering(channel, make)
 
 
 if __name__ == "__main__":

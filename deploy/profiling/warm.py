@@ -12,7 +12,6 @@ the copies outlives the process that asked for it, nor the one that was copied.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
@@ -22,24 +21,29 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from circinus.deploy.profiling.channel import Channel
-from circinus.deploy.profiling.isolated import Child, ChildFailed
+from circinus.deploy.profiling.isolated import (
+    Child,
+    ChildFailed,
+    opening_request,
+    run_isolated,
+)
 from circinus.deploy.profiling.reaper import kill_group
 from circinus.deploy.workers.process import adopt_environment, worker_environment
-from circinus.pipelines.model.payload import Payload, decode, encode
+from circinus.deploy.workers.watched import die_with
+from circinus.pipelines.model.payload import Payload, encode
 
 _START = b"+"
 _NUMBER = struct.Struct("!q")
 _COMES_UP_S = 60.0  # most until a process has started: the one that is copied imports before that
 _END_S = 3.0  # most that it may take to end
 _LOOK_S = 1.0  # between two looks at whether the process that asks lives
-_PR_SET_PDEATHSIG = 1
 _OURS = ("circinus.deploy.profiling.processes", "circinus.deploy.profiling.checking")
 _LIBRARIES = {"langchain_core": "circinus.pipelines.langchain"}
 """Imported, too, where the process that asks has loaded the library."""
@@ -189,6 +193,21 @@ STARTER = WarmStarter()
 """That of this process."""
 
 
+def run_copy(
+    module: str,
+    request: Mapping[str, Payload],
+    timeout_s: float,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Return the one answer of `serve(channel, request)` of a module, whose output is dropped.
+
+    Errors as `run_isolated`.
+    """
+    with STARTER.used():
+        child = STARTER.start(module, request, output=subprocess.DEVNULL)
+        return run_isolated(child, timeout_s, cancelled)
+
+
 def main(descriptor: int, modules: Sequence[str]) -> None:
     """Import the modules, then start copies of this process until whoever asks is gone."""
     asker = os.getppid()
@@ -260,19 +279,13 @@ class _Copied:
         os.dup2(errors, 2)
         for descriptor in (end, output, errors):
             os.close(descriptor)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self._pid:
-            raise SystemExit("the process that started this one is gone")
+        die_with(self._pid)
         _run(Channel.at(channel))
         raise SystemExit(0)
 
 
 def _run(channel: Channel) -> None:
-    try:
-        request = cast("dict[str, Any]", decode(channel.requested()))
-    except (EOFError, OSError) as error:
-        raise SystemExit("the process that started this one is gone") from error
+    request = opening_request(channel)
     adopt_environment(request.pop("environment"))
     os.chdir(request.pop("folder"))
     sys.path[:] = request.pop("path")

@@ -31,11 +31,19 @@ def end_with(parent: int) -> None:
     Two ways, as each has a hole: the kernel's signal is Linux' alone and no use to who missed it,
     and another child may hold on to the other end of our standard input.
     """
+    die_with(parent)
+    threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when the thread that started it ends.
+
+    SystemExit if `parent` is not its parent any more. On Linux alone; elsewhere nothing is asked.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         raise SystemExit("the process that started this worker is gone")
-    threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
 
 
 def _end_with_input() -> None:

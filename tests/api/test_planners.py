@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -76,9 +77,9 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_is_replaced(
     first = _seated(supervisor)
     process = supervisor._seats[0].process
     assert isinstance(process, StartedPlanner)
-    process.process.send_signal(signal.SIGSTOP)
+    os.kill(process.child.pid, signal.SIGSTOP)
     _seated(supervisor, unlike=first)
-    assert process.process.returncode == -signal.SIGKILL
+    assert process.wait(0.0) == -signal.SIGKILL
 
 
 @pytest.mark.slow

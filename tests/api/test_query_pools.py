@@ -14,7 +14,7 @@ from circinus.api.schemas.pools import ChoosePoolBody, ChooseQueryPoolBody, Late
 from circinus.api.store.records import Conflict, NotFound
 from circinus.api.store.store import Store
 from circinus.api.use_cases.query_pools import HEADROOM, question_of, require_choosable
-from circinus.deploy.profiling.isolated import Child, ChildFailed
+from circinus.deploy.profiling.isolated import ChildFailed
 from circinus.deploy.runtime.learning import ObservedWorkload, TypeSeconds
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
@@ -252,10 +252,9 @@ def test_a_query_gets_the_cheapest_mix_that_is_in_time(watched: Loops, store: St
 
 
 def test_a_process_that_ends_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ended(child: Child, *_: object) -> None:
-        child.end()
+    def ended(*_: object) -> None:
         raise ChildFailed("its process ended with exit code -9")
 
-    monkeypatch.setattr(choosing, "run_isolated", ended)
+    monkeypatch.setattr(choosing, "run_copy", ended)
     with pytest.raises(Unavailable, match="choosing a pool ended without an answer"):
         chosen(body_of(rate_per_s=1.0))

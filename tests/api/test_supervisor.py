@@ -26,9 +26,6 @@ class FakeProcess:
     alive: bool = True  # beats on
     released: bool = False
 
-    def ended(self) -> int | None:
-        return self.exitcode
-
     def beats(self) -> list[str]:
         sent, self.sent = self.sent, [""] if self.alive else []
         return sent
@@ -39,8 +36,8 @@ class FakeProcess:
     def kill(self) -> None:
         self.exitcode = -9
 
-    def wait(self, timeout_s: float | None) -> None:
-        pass
+    def wait(self, timeout_s: float | None) -> int | None:
+        return self.exitcode
 
     def release(self) -> None:
         self.released = True

@@ -30,8 +30,8 @@ process = subprocess.Popen(watched("hangs"), stdin=subprocess.PIPE)
 """,
     "a planning worker": """
 import os
-from circinus.deploy.profiling.channel import start_program
-process, channel = start_program("hangs", {}, os.environ)
+from circinus.deploy.profiling.isolated import start_program
+child = start_program("hangs", {}, os.environ)
 """,
     "a worker of a pool or a check": """
 from circinus.deploy.profiling.warm import STARTER
