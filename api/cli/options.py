@@ -10,7 +10,9 @@ from typer import Argument, Option
 
 from circinus.api.bootstrap.registry import import_from_here
 from circinus.api.client import Client, Retries
-from circinus.api.schemas.routes import VerifyInput
+from circinus.api.query_file import read_document
+from circinus.api.schemas.routes import RouteInput, VerifyInput
+from circinus.api.schemas.violations import checked
 from circinus.api.settings import DEFAULT_URL
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import METHODS
@@ -40,6 +42,12 @@ MetricName = Annotated[
         show_default=False,
     ),
 ]
+RouteFile = Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)]
+Kubeconfig = Annotated[
+    Path | None, "The way to the cluster; default: the pod's account, else KUBECONFIG."
+]
+PodKubeconfig = Annotated[Path | None, "The way to the cluster; default: the pod's own."]
+INPUT = Option("--input", metavar="JSON", help="Send this input; @FILE reads a file.")
 Cold = Annotated[bool, "Start from nothing that earlier queries measured."]
 InfrastructureName = Annotated[
     str, "YAML file, or a preset: local, one-tier, three-tier, four-tier."
@@ -53,6 +61,11 @@ MethodName = Annotated[
 def connect(url: Url = DEFAULT_URL, token: Token = None) -> Client:
     """Return a client of the service."""
     return Client(url, token=token, retries=_RETRIES)
+
+
+def read_route(file: Path) -> RouteInput:
+    """Return the route of a file; InvalidInput if it breaks a rule."""
+    return checked(RouteInput, read_document(file))
 
 
 def probes_here(file: Path, metric: str | None, terms: VerifyInput) -> EndpointProbes:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import QueryId, pairs
+from circinus.api.cli.options import INPUT, QueryId, pairs
 from circinus.api.cli.queries import show_phase
 from circinus.api.client import Client
 from circinus.api.schemas.deployments import Late, RequestBody
@@ -79,10 +79,7 @@ def request(
     query_id: QueryId,
     example: Annotated[int | None, "Send this example of the pipeline."] = None,
     seed: Annotated[int, "Seed of the examples."] = 0,
-    input_text: Annotated[
-        str | None,
-        Option("--input", metavar="JSON", help="Send this input; @FILE reads a file."),
-    ] = None,
+    input_text: Annotated[str | None, INPUT] = None,
     timeout: Annotated[float, "Seconds to wait for the answer."] = 30.0,
     late: Annotated[
         Late,
@@ -122,7 +119,14 @@ def verify(
     screen: Screen,
     client: Client,
     query_id: QueryId,
-    requests: Annotated[int, Option(min=2, max=LARGEST_DATASET, help="How many are sent.")] = 200,
+    requests: Annotated[
+        int | None,
+        Option(
+            min=2,
+            max=LARGEST_DATASET,
+            help="How many are sent; default: 200, or all examples of a pipeline that has fewer.",
+        ),
+    ] = None,
     seed: Annotated[
         int, Option(min=0, help="Of the inputs; not that of the query's data.")
     ] = _HELD_OUT_SEED,
@@ -161,9 +165,9 @@ def verify(
         return
     from circinus.api.demo.report import comparison, verified
 
-    def report_progress(_query_id: str, done: int) -> None:
-        if done % max(1, requests // 10) == 0:
-            screen.note(f"{done} of {requests} requests")
+    def report_progress(_query_id: str, done: int, of: int) -> None:
+        if done % max(1, of // 10) == 0:
+            screen.note(f"{done} of {of} requests")
 
     report = verified(client, query_id, requests, seed, SystemClock(), report_progress)
     screen.show(*comparison(report.served), document=report.document())

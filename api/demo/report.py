@@ -23,6 +23,8 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.slo import ANY_LATENCY_S, LatencyStatistic, SloState
 
 LEAST_REQUESTS = 120
+REQUESTS = 200
+"""That are sent to verify a plan, if nobody says how many."""
 
 _OFF = 1.5  # times: what the machine of another day may differ by is less
 _STYLES = {
@@ -122,17 +124,18 @@ class Report:
 def verified(
     client: Client,
     query_id: str,
-    requests: int,
+    requests: int | None,
     seed: int,
     clock: Clock,
     progress: Progress,
 ) -> Report:
-    """Send requests, at least 2, to a query, and give what they say of its plan.
+    """Send requests, at least 2, to a query, and return what they say of its plan.
 
-    A problem is a request that failed, an answer without a score, and an objective that the whole
-    confidence interval of what was observed breaks; an interval that covers it is none.
-    InvalidInput if the query does not
-    serve, or was planned on the inputs of this seed; Refused and Unavailable as of the client.
+    None: `REQUESTS`, or as many as its pipeline has examples if these are fewer. A problem is a
+    request that failed, an answer without a score, and an objective that the whole confidence
+    interval of what was observed breaks; an interval that covers it is none. InvalidInput if the
+    query does not serve, or was planned on the inputs of this seed; Refused and Unavailable as of
+    the client.
     """
     start = clock.now()
     query = client.query(query_id)
@@ -142,6 +145,9 @@ def verified(
     if query.request.data.examples is not None and seed == query.request.data.seed:
         raise InvalidInput.of("seed", "must not be that of the query's data", seed)
     plan = client.plan(deployed)
+    if requests is None:
+        known = {each.name: each.examples for each in client.pipelines().items}
+        requests = min(REQUESTS, known.get(query.request.pipeline) or REQUESTS)
     observed = send(client, query_id, requests, progress, seed=seed)
     served = ServedQuery(name=query_id, query=query, plan=plan, observed=observed)
     problems = tuple(_broken(served))

@@ -231,7 +231,7 @@ class _Demo:
         done = {query.id: 0 for query in serving}
         with Follow(console) as lines, ThreadPoolExecutor(len(serving) or 1) as pool:
 
-            def tell(query_id: str, number: int) -> None:
+            def tell(query_id: str, number: int, _all: int) -> None:
                 done[query_id] = number
                 counts = {
                     i: (str(n == every), f"{n} of {every} requests") for i, n in done.items()

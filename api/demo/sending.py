@@ -17,8 +17,8 @@ from circinus.planner.models.estimates import latency_at_least, latency_estimate
 CONFIDENCE = 0.95
 _MOST_FAILURES = 3
 
-Progress = Callable[[str, int], None]
-"""Called with the query and the number of its requests done."""
+Progress = Callable[[str, int, int], None]
+"""Called with the query, the number of its requests done, and that of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def send(
             replies.append(client.request(query_id, example_body(index, requests, seed=seed)))
         except CircinusError as error:
             failures.append(str(error))
-        progress(query_id, index + 1)
+        progress(query_id, index + 1, requests)
     return ObservedTraffic(
         latency_s=[reply.latency_s for reply in replies],
         score=[reply.score for reply in replies if reply.score is not None],

@@ -46,6 +46,7 @@ class PipelineView(View):
     missing: list[MissingView] = Field(description="Why not.")
     metric: str = Field(description="What its score means.")
     unit: str = Field(description="Unit of the score.")
+    examples: int | None = Field(default=None, description="How many it has; none: any number.")
     configurations: int
     """Size of its configuration space; 0: it cannot be loaded."""
     operators: list[OperatorView]
@@ -223,6 +224,7 @@ def pipeline_view(listed: ListedPipeline) -> PipelineView:
         available=not listed.missing,
         metric="" if graph is None else graph.metric,
         unit="" if graph is None else graph.unit,
+        examples=None if listed.pipeline is None else listed.pipeline.example_count,
         configurations=0 if graph is None else ConfigurationSpace(graph).size,
         operators=() if graph is None else graph.operators,
     )

@@ -27,7 +27,7 @@ from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.plan import Outlook
 from circinus.pipelines.model.slo import Estimate, LatencyStatistic, SloState
-from tests.api.fakes import FakeDeployer, add_planned, parts, plan
+from tests.api.fakes import PIPELINE, FakeCatalogue, FakeDeployer, add_planned, parts, plan
 
 LOOPBACK = "http://127.0.0.1:8350"
 REQUESTS, SEED = 20, 5
@@ -49,11 +49,15 @@ class Verified:
         serving: bool = True,
         slo: Mapping[str, object] = SLO,
         future: Outlook | None = None,
+        requests: int | None = REQUESTS,
+        examples: int | None = None,
     ) -> Report:
         deployer = FakeDeployer()
         served = replace(plan(by=by), future=future)
         deployer.desired["q-1"] = DesiredDeployment(pipeline_reference="add", plan=served)
-        service = Service(parts(self._folder, {}), deployer)
+        catalogue = FakeCatalogue({"add": replace(PIPELINE, example_count=examples)})
+        made = replace(parts(self._folder, {}), catalogue=catalogue)
+        service = Service(made, deployer)
         store = service.parts.store
         add_planned(store, "q-1", served, slo=slo)
         if serving:
@@ -62,7 +66,7 @@ class Verified:
             with TestClient(application_of(service), base_url=LOOPBACK) as inner:
                 transport = httpx.MockTransport(lambda request: _passed_on(inner, request))
                 with Client(LOOPBACK, transport=transport) as client:
-                    return verify(client, "q-1", REQUESTS, SEED, ManualClock(), self._tell)
+                    return verify(client, "q-1", requests, SEED, ManualClock(), self._tell)
         finally:
             store.close()
 
@@ -70,7 +74,7 @@ class Verified:
     def told(self) -> list[int]:
         return self._told
 
-    def _tell(self, _query_id: str, done: int) -> None:
+    def _tell(self, _query_id: str, done: int, _of: int) -> None:
         self._told.append(done)
 
 
@@ -174,6 +178,15 @@ def test_inputs_that_were_not_planned_on_are_held_against_what_is_expected_of_su
     assert query["observed"]["planned_on"] == REQUESTS / 2
     assert query["predicted"]["latency_s"]["value"] == 0.24
     assert (query["predicted"]["latency_s"]["low"], query["off"]) == (0.2, [])
+
+
+@pytest.mark.parametrize(("examples", "sent"), [(12, 12), (201, 200), (None, 200)])
+def test_no_more_requests_are_sent_by_themselves_than_there_are_examples(
+    verified: Verified, examples: int | None, sent: int
+) -> None:
+    report = verified.report(requests=None, examples=examples)
+    (query,) = json.loads(json_text(report.document()))["queries"]
+    assert (query["observed"]["requests"], verified.told[-1]) == (sent, sent)
 
 
 def test_a_job_is_printed_without_a_service() -> None:

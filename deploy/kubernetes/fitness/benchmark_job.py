@@ -30,7 +30,7 @@ class BenchmarkSettings:
     """What is verified, and with what."""
 
     query_id: str  # of a query that serves
-    requests: int  # how many are sent, at least 2
+    requests: int | None  # how many are sent, at least 2; None: as `circinus verify` chooses
     seed: int  # of their inputs
     namespace: str  # of the Job
     image: str  # of the service, with a tag or digest
@@ -40,7 +40,8 @@ class BenchmarkSettings:
     token_secret: str  # Secret of the namespace with the key `token`
 
     def __post_init__(self) -> None:
-        checks.require(self.requests > 1, "requests", "must be at least 2", self.requests)
+        enough = self.requests is None or self.requests > 1
+        checks.require(enough, "requests", "must be at least 2", self.requests)
         rule = f"must be one of {', '.join(_PULL_POLICIES)}"
         checks.require(self.pull_policy in _PULL_POLICIES, "pull_policy", rule, self.pull_policy)
         version_of(self.image)
@@ -73,13 +74,13 @@ def benchmark_job(settings: BenchmarkSettings) -> Object:
 
 
 def _container(settings: BenchmarkSettings) -> Object:
-    requests, seed = str(settings.requests), str(settings.seed)
+    requests = [] if settings.requests is None else ["--requests", str(settings.requests)]
     secret = {"name": settings.token_secret, "key": "token"}
     return {
         "name": "benchmark",
         "image": settings.image,
         "imagePullPolicy": settings.pull_policy,
-        "args": ["verify", settings.query_id, "--requests", requests, "--seed", seed, "--json"],
+        "args": ["verify", settings.query_id, *requests, "--seed", str(settings.seed), "--json"],
         "env": [
             {"name": "CIRCINUS_URL", "value": settings.service_url},
             {"name": "CIRCINUS_TOKEN", "valueFrom": {"secretKeyRef": secret}},
