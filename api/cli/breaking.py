@@ -9,14 +9,12 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.console import RenderableType
 from typer import Argument, Option
 
 from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.query_file import read_document
+from circinus.api.cli.options import read_route
 from circinus.api.schemas.routes import DeploymentUnitInput, RouteInput
-from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Follow, Screen
@@ -27,25 +25,12 @@ from circinus.pipelines.io.files import read_file
 if TYPE_CHECKING:  # what sends and judges is for who asks for it
     from circinus.api.bootstrap.ramping import Ramping
     from circinus.api.schemas.routes import BreakingPointView
-    from circinus.deploy.routes.ramping import Ramped, RampSettings, SentLate
+    from circinus.deploy.routes.ramping import Ramped, SentLate
     from circinus.scheduler.routing.breaking_point import NextRate, RampStep
 
 _COLUMNS = ("unit", "requests/s", "95 % interval", "p50", "p95", "stopped by", "USD per 1,000")
 _OF_STEP = ("per_s", "requests", "failed", "served_per_s", "mean_s", "p50_s", "p95_s", "busy")
 _BODY_BYTES = 2**26
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RampRequest:
-    """What is to be measured."""
-
-    route: RouteInput | None
-    url: str | None
-    body: bytes | None
-    units: Sequence[DeploymentUnitInput]  # empty: no route
-    latency_s: float | None
-    settings: RampSettings
-    seed: int
 
 
 def breakpoint_(
@@ -76,10 +61,12 @@ def breakpoint_(
     Units of a route with a pipeline are started here, one after the other. Ends with 3 if a unit
     holds no rate that was tried.
     """
+    from circinus.api.bootstrap.ramping import Ramping
+    from circinus.api.use_cases.route_files import breaking_view
     from circinus.deploy.routes.ramping import RampSettings
     from circinus.scheduler.routing.breaking_point import BreakingLimits
 
-    route = None if file is None else checked(RouteInput, read_document(file))
+    route = None if file is None else read_route(file)
     checks.require(route is not None or url is not None, "ROUTE", "must be given, or --url", None)
     checks.require(route is not None or not write, "--write", "must be with ROUTE", write)
     checks.require(url is not None or body is None, "--body", "must be with --url", body)
@@ -87,36 +74,37 @@ def breakpoint_(
     for name, value in {"--step-s": step_s, "--most": most, "--latency": latency}.items():
         checks.positive(name, value)
     allowed_s = route.latency_s if latency is None and route is not None else latency
-    request = _RampRequest(
-        route=route,
-        url=url,
-        body=None if body is None else read_file(body, "--body", _BODY_BYTES),
-        units=_chosen(route, unit or (), one=url is not None),
-        latency_s=allowed_s,
-        settings=RampSettings(
-            limits=BreakingLimits(latency_s=allowed_s, busy=busy), step_s=step_s, most_per_s=most
-        ),
-        seed=seed,
-    )
+    content = None if body is None else read_file(body, "--body", _BODY_BYTES)
+    units = _chosen(route, unit or (), one=url is not None)
+    limits = BreakingLimits(latency_s=allowed_s, busy=busy)
+    settings = RampSettings(limits=limits, step_s=step_s, most_per_s=most)
     views = []
     with screen.follow() as lines:
-        for each in _measured(request, lines):
-            views.append(each)
+        for each in units:
+            name = "endpoint" if each is None else each.name
+            ramping = Ramping(settings=settings, seed=seed, observer=_Progress(lines, name))
+            if url is not None:
+                ramped = ramping.endpoint(url, content)
+            else:
+                ramped = _of_unit(route, each, ramping)
+            machine = None if each is None else each.unit
+            views.append(breaking_view(name, ramped, unit=machine, latency_s=allowed_s))
             if out is not None:
                 _keep(views, out)
     if file is not None and write:
         _write(screen, file, views)
-    notes = [*_notes(views)]
-    screen.show(_table(views), *notes, document={"units": views})
+    shown = tables.table("", *_COLUMNS, right=(1, 2, 3, 4, 6), rows=map(_row, views))
+    screen.show(shown, *_notes(views), document={"units": views})
     leave(ExitCode.OK if all(each.per_s > 0 for each in views) else ExitCode.INFEASIBLE)
 
 
 def _chosen(
     route: RouteInput | None, names: Sequence[str], *, one: bool
-) -> list[DeploymentUnitInput]:
+) -> Sequence[DeploymentUnitInput | None]:
+    """Return the units to measure; None stands for an endpoint that no route names."""
     if route is None:
         checks.require(not names, "--unit", "must be with ROUTE", list(names))
-        return []
+        return [None]
     _ = route.route  # no two of a name
     known = {each.name: each for each in route.units}
     for name in names:
@@ -129,32 +117,16 @@ def _chosen(
     return chosen
 
 
-def _measured(request: _RampRequest, lines: Follow) -> Iterator[BreakingPointView]:
-    from circinus.api.bootstrap.ramping import Ramping
-    from circinus.api.use_cases.route_files import breaking_view
-
-    units: Sequence[DeploymentUnitInput | None] = request.units or [None]
-    for unit in units:
-        name = "endpoint" if unit is None else unit.name
-        ramping = Ramping(
-            settings=request.settings, seed=request.seed, observer=_Progress(lines, name)
-        )
-        if request.url is not None:
-            ramped = ramping.endpoint(request.url, request.body)
-        else:
-            ramped = _of_unit(request, unit, ramping)
-        of = None if unit is None else unit.unit
-        yield breaking_view(name, ramped, unit=of, latency_s=request.latency_s)
-
-
-def _of_unit(request: _RampRequest, unit: DeploymentUnitInput | None, ramping: Ramping) -> Ramped:
+def _of_unit(
+    route: RouteInput | None, unit: DeploymentUnitInput | None, ramping: Ramping
+) -> Ramped:
     from circinus.api.use_cases.routes import workloads_of
 
-    if unit is None or request.route is None or request.route.pipeline is None:  # see `_chosen`
+    if unit is None or route is None or route.pipeline is None:  # see `_chosen`
         raise InvalidInput.of("pipeline", "must be given", None)
-    each = workloads_of(request.route, reference_here(request.route.pipeline))
+    each = workloads_of(route, reference_here(route.pipeline))
     workload = next(work for work in each if work.unit.name == unit.name)
-    return ramping.unit(workload, pipeline_here(request.route.pipeline), Settings().worker_logs)
+    return ramping.unit(workload, pipeline_here(route.pipeline), Settings().worker_logs)
 
 
 @dataclass(slots=True)
@@ -183,10 +155,6 @@ class _Progress:
 
 def _latency(value: float | None) -> str:
     return formats.seconds(value) if value is not None and isfinite(value) else "failed"
-
-
-def _table(views: Sequence[BreakingPointView]) -> RenderableType:
-    return tables.table("", *_COLUMNS, right=(1, 2, 3, 4, 6), rows=map(_row, views))
 
 
 def _row(each: BreakingPointView) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import platformdirs
 from rich.text import Text
@@ -32,27 +32,12 @@ from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.store import Store
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen
+from circinus.deploy.kubernetes.fitness.check import Check
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.registry import ListedPipeline, listed, registered
 
-State = Literal["ok", "note", "fail"]  # `fail` keeps Circinus from working
 _STYLES = {"ok": "green", "note": "yellow", "fail": "red"}
 _OLDEST_PYTHON = (3, 11)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was found of one need, in words."""
-
-    name: str
-    state: State
-    detail: str
-    remedy: str = ""  # what to do; empty: nothing, or the detail says it
-
-    @property
-    def text(self) -> str:
-        """All of it in words."""
-        return f"{self.detail} -> {self.remedy}" if self.remedy else self.detail
 
 
 def doctor(
@@ -80,15 +65,17 @@ def doctor(
     if values is None:
         needs = ClusterNeeds(namespace=way.namespace, installs=installs)
     else:
-        document = read_document(values)
-        needs = needs_of(document, namespace=way.namespace, installs=installs)
-    found = look(way.server(), needs, definition())
-    _show(screen, [Check(one.name, one.state, one.detail, one.remedy) for one in found])
+        needs = needs_of(read_document(values), namespace=way.namespace, installs=installs)
+    _show(screen, [*look(way.server(), needs, definition())])
 
 
 def _show(screen: Screen, checks: Sequence[Check]) -> None:
     failed = sum(check.state == "fail" for check in checks)
-    rows = ((one.name, Text(one.state, _STYLES[one.state]), one.text) for one in checks)
+    rows = (
+        (one.name, Text(one.state, _STYLES[one.state]), " -> ".join(filter(None, words)))
+        for one in checks
+        for words in [(one.detail, one.remedy)]
+    )
     screen.show(
         tables.table(None, "check", "", "what was found", rows=rows),
         f"{failed} problem{'s' if failed > 1 else ''}." if failed else "Ready.",

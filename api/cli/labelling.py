@@ -10,41 +10,24 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
-from circinus.api.bootstrap.planning import Remembered, planning_fingerprints
+from circinus.api.bootstrap.planning import Remembered
 from circinus.api.http.payload_json import payload_to_json
+from circinus.api.library.inputs import LocalQuery
+from circinus.api.library.memory import opened_journal
 from circinus.api.schemas.labels import GoldLabel, LabelLine
-from circinus.api.schemas.query import MetricRequest, QueryRequest
+from circinus.api.schemas.query import MetricRequest
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import Settings
 from circinus.api.store.interrupted import FileJournal
-from circinus.api.store.journal import Checkpoint
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.code_digest import code_digest
-from circinus.pipelines.execution.pipeline import Pipeline
-from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.io.files import read_file
-from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
-from circinus.pipelines.model.infrastructure import Infrastructure
-from circinus.pipelines.model.payload import Payload, content_hash
+from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.model.plan import Plan
 from circinus.planner.models.history import QueryRecord
 from circinus.profiler.labelling import Labelling, WantedLabel
 
-_MOST_KEPT = 1000  # earlier queries looked through for those that a journal names
 _MOST_BYTES = 1_000_000_000  # of a file of labels
-
-
-class JudgedQuery(NamedTuple):
-    """What is planned with labels."""
-
-    file: Path  # the query file; the pipeline's name where there is none
-    request: QueryRequest
-    tiers: Infrastructure
-    pipeline: Pipeline
-    dataset: Dataset
-    name: str  # what it is remembered by
 
 
 @dataclass(kw_only=True)
@@ -60,8 +43,9 @@ class LabelDesk:
     @classmethod
     def opened(
         cls,
-        query: JudgedQuery,
-        labels: Path | None,  # the file; None: beside the query's
+        query: LocalQuery,
+        name: str,  # what the query is remembered by
+        files: tuple[Path, Path | None],  # of the query, and of labels; None: beside the query's
         memory: Remembered | None,  # of earlier queries; None: of none
         settings: Settings,
     ) -> LabelDesk | None:
@@ -70,14 +54,15 @@ class LabelDesk:
         InvalidInput if the query names another judge than the pipeline has, or labels that cannot
         be read.
         """
+        file, labels = files
         metric = _metric(query, labels)
         if metric is None:
             return None
-        path = labels or query.file.with_suffix(".labels.jsonl")
+        path = labels or file.with_suffix(".labels.jsonl")
         lines = _read(path, "--labels") if path.exists() or labels is not None else []
-        gold, beside = metric.gold, query.file.parent
-        given = _read(beside / gold, "metric.gold") if isinstance(gold, str) else gold
-        journal, history = _journal(query, query.name, memory, settings)
+        gold = metric.gold
+        given = _read(file.parent / gold, "metric.gold") if isinstance(gold, str) else gold
+        journal, history = opened_journal(query, memory, settings, without=name)
         labelling = Labelling(
             dataset=query.dataset,
             journal=journal,
@@ -105,8 +90,9 @@ class LabelDesk:
         return told, document
 
 
-def _metric(query: JudgedQuery, labels: Path | None) -> MetricRequest | None:
-    metric, judge, name = query.request.metric, query.pipeline.judge, query.pipeline.name
+def _metric(query: LocalQuery, labels: Path | None) -> MetricRequest | None:
+    pipeline, metric = query.handed.pipeline, query.request.metric
+    judge, name = pipeline.judge, pipeline.name
     if judge is None:
         if metric is not None or labels is not None:
             field = "metric" if metric is not None else "--labels"
@@ -122,31 +108,6 @@ def _metric(query: JudgedQuery, labels: Path | None) -> MetricRequest | None:
         rule = f"must be that of pipeline {name}, {judge.name}"
         raise InvalidInput.of("metric.judge", rule, metric.judge)
     return metric
-
-
-def _journal(
-    query: JudgedQuery, own: str, memory: Remembered | None, settings: Settings
-) -> tuple[FileJournal, tuple[QueryRecord, ...]]:
-    """Return what was measured for this query before, whatever labels there were."""
-    pipeline, document = query.pipeline, query.request.document
-    document.pop("metric", None)
-    tiers = json.dumps(infrastructure_to_dict(query.tiers), sort_keys=True)
-    judge = None if pipeline.judge is None else pipeline.judge.judge
-    code = code_digest([(one.run, one.run_batch) for one in pipeline.operators], judge)
-    parts = planning_fingerprints(document, query.dataset, pipeline)
-    parts |= {"code": code, "infrastructure": content_hash(tiers)}
-    found = _others(() if memory is None else memory.earlier(), own)
-    now = Checkpoint(parts=parts, history=tuple(record.query for record in found))
-    journal = FileJournal.opened(settings.interrupted, now)
-    if journal.taken_over and memory is not None:  # it is told of what the first run was told of
-        kept = memory.earlier(_MOST_KEPT)
-        found = tuple(record for record in kept if record.query in journal.checkpoint.history)
-    return journal, found
-
-
-def _others(records: Sequence[QueryRecord], own: str) -> tuple[QueryRecord, ...]:
-    """Return what other queries measured: what this one did changes with every run."""
-    return tuple(record for record in records if record.query != own)
 
 
 def _read(path: Path, field: str) -> list[LabelLine]:

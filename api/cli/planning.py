@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from threading import Event
+from typing import Annotated
 
 from rich.console import RenderableType
 from typer import Option
@@ -16,8 +16,9 @@ from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.registry import pipeline_here, reference_here, settings_with
 from circinus.api.cli import options
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.labelling import JudgedQuery, LabelDesk
+from circinus.api.cli.labelling import LabelDesk
 from circinus.api.cli.query_source import MaybeWhat, QuerySource, Sets, What, read_source
+from circinus.api.library.inputs import Handed, LocalQuery
 from circinus.api.query_file import (
     completed,
     load_data,
@@ -25,19 +26,18 @@ from circinus.api.query_file import (
     query_schema,
     read_infrastructure,
 )
-from circinus.api.schemas.planning import PlanningRequest, PlanningView, planning_view
+from circinus.api.schemas.planning import PlanningRequest, planning_view
 from circinus.api.schemas.plans import plan_view
 from circinus.api.schemas.progress import progress_view, shortfall_view
-from circinus.api.schemas.query import QueryRequest, to_query
+from circinus.api.schemas.query import to_query
 from circinus.api.settings import FORMS, Settings
 from circinus.api.text import formats, tables
-from circinus.api.text.screen import Follow, Screen, on_signal
+from circinus.api.text.screen import Follow, Screen, interruptible
 from circinus.api.use_cases.queries import require_affordable
 from circinus.deploy.methods import method_of
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.execution.pipeline import Pipeline
-from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.query import Query, fitted
@@ -79,16 +79,17 @@ def validate(
         )
         return
     loaded = _loaded(read_source(file, sets), tiers, settings_with())
-    request, tiers, pipeline = loaded.request, loaded.tiers, loaded.pipeline
+    request, tiers, pipeline = loaded.request, loaded.infrastructure, loaded.handed.pipeline
     require_affordable(loaded.query, tiers, pipeline)
     size = ConfigurationSpace(fitted(loaded.query, pipeline.graph, tiers).graph).size
     held, doubts = words(loaded.query.restrictions), _doubts(loaded)
-    remarks = (*loaded.notes, *tried(loaded.reference, pipeline, loaded.dataset.examples))
+    shown = tried(loaded.handed.reference, pipeline, loaded.dataset.examples)
+    remarks = (*loaded.remarks, *shown)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {len(loaded.dataset)} inputs",
         f"  {formats.objectives(request)}",
-        f"  {loaded.planned_by}",
+        f"  {_planned_by(loaded.query)}",
         *(f"  restriction: {line}" for line in held),
         *(f"  {line}" for line in doubts),
         *(f"  {line}" for line in formats.defaults(request)),
@@ -99,7 +100,7 @@ def validate(
             "defaults": formats.defaults(request),
             "restrictions": held,
             "doubts": doubts,
-            "planning": loaded.planning,
+            "planning": planning_view(loaded.query.planning),
             "configurations": size,
             "inputs": len(loaded.dataset),
             "remarks": remarks,
@@ -132,33 +133,38 @@ def plan(
     loaded = _loaded(
         read_source(file, sets), read_infrastructure(infrastructure), settings, method
     )
-    request, tiers, pipeline, query, dataset, *_ = loaded
+    request, tiers, query, dataset = (
+        loaded.request,
+        loaded.infrastructure,
+        loaded.query,
+        loaded.dataset,
+    )
+    pipeline, reference = loaded.handed.pipeline, loaded.handed.reference
     choice = settings.executor_with(executor, executor_workers)
-    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), loaded.planned_by)
-    for line in (*told, *loaded.notes):
+    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), _planned_by(query))
+    for line in (*told, *loaded.remarks):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
     name = planning.planned_name(pipeline, dataset, query)
     beside = Path(file) if Path(file).is_file() else Path(f"{pipeline.name}.yaml")
-    judged = JudgedQuery(beside, request, tiers, pipeline, dataset, name)
-    desk = LabelDesk.opened(judged, labels, memory, settings)
+    desk = LabelDesk.opened(loaded, name, (beside, labels), memory, settings)
     prior = _prior_work(desk, memory)
     if prior.history:
         screen.note(f"starting from what {len(prior.history)} earlier queries measured")
     if pipeline.remarks is not None:
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
-    shown = checked(loaded.reference, pipeline, dataset.examples)
+    shown = checked(reference, pipeline, dataset.examples)
     prior = replace(prior, draws=shown.draws)
     for remark in shown.remarks:
         screen.note(remark)
     logs, url = settings.worker_logs, None if memory is None else settings.database_url
     with (
         planning_gate(query, tiers, pipeline, database_url=url) as gate,
-        opened_executor(choice, loaded.reference, pipeline, tiers, logs, gate.permits) as runs,
+        opened_executor(choice, reference, pipeline, tiers, logs, gate.permits) as runs,
         screen.follow() as lines,
     ):
         watching = _Watching(lines, loaded, only_estimate=estimate)
-        with on_signal(signal.SIGINT, watching.interrupt):
+        with interruptible(watching.stop):
             result = planning.plan_query(
                 query,
                 tiers,
@@ -192,49 +198,37 @@ def _prior_work(desk: LabelDesk | None, memory: planning.Remembered | None) -> p
     return planning.PriorWork(history=() if memory is None else memory.earlier())
 
 
-class _LoadedQuery(NamedTuple):
-    """What a query asks for, loaded."""
-
-    request: QueryRequest
-    tiers: Infrastructure  # with the endpoints that the pipeline calls
-    pipeline: Pipeline
-    query: Query
-    dataset: Dataset
-    reference: str  # of the pipeline, for other processes
-    notes: tuple[str, ...]  # what is to be told of its endpoints
-
-    @property
-    def planning(self) -> PlanningView:
-        """How it is planned."""
-        return planning_view(self.query.planning)
-
-    @property
-    def planned_by(self) -> str:
-        """The same in words."""
-        return f"planned by {formats.planned_by(self.planning)}"
-
-
 def _loaded(
-    loaded: QuerySource, tiers: Infrastructure, settings: Settings, method: str | None = None
-) -> _LoadedQuery:
+    source: QuerySource, tiers: Infrastructure, settings: Settings, method: str | None = None
+) -> LocalQuery:
     """Return what is asked for; a method goes before the query's, and that before the settings'.
 
     Raises InvalidInput with every broken rule that was found in one of its parts.
     """
-    request = query_of(loaded.document)
+    request = query_of(source.document)
     if method is not None:
         named = {"method": method_of(method, "--method").name}
         changed = (request.planning or PlanningRequest()).model_copy(update=named)
         request = request.model_copy(update={"planning": changed})
     pipeline = pipeline_here(request.pipeline)
     query = to_query(request, pipeline=pipeline.name, method=settings.chosen_method)
-    tiers, notes = completed(tiers, pipeline)
-    dataset = load_data(request.data, pipeline, base=loaded.base)
-    reference = reference_here(request.pipeline)
-    return _LoadedQuery(request, tiers, pipeline, query, dataset, reference, notes)
+    tiers, remarks = completed(tiers, pipeline)
+    dataset = load_data(request.data, pipeline, base=source.base)
+    return LocalQuery(
+        handed=Handed(pipeline=pipeline, reference=reference_here(request.pipeline)),
+        request=request,
+        query=query,
+        dataset=dataset,
+        infrastructure=tiers,
+        remarks=remarks,
+    )
 
 
-def _doubts(loaded: _LoadedQuery) -> list[str]:
+def _planned_by(query: Query) -> str:
+    return f"planned by {formats.planned_by(planning_view(query.planning))}"
+
+
+def _doubts(loaded: LocalQuery) -> list[str]:
     """Return what the examples cannot show of future inputs, before anything is measured."""
     slo, examples = loaded.query.slo, len(loaded.dataset)
     if (told := doubt(slo, examples)) is not None:
@@ -260,17 +254,18 @@ class _Watching:
     """An observer that shows progress and hands Ctrl-C on."""
 
     lines: Follow
-    loaded: _LoadedQuery
+    loaded: LocalQuery
     only_estimate: bool = field(kw_only=True)
-    ended: bool = False
+    stop: Event = field(default_factory=Event)
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
     best: tables.BestPlan = field(default_factory=tables.BestPlan)
 
     def progress(self, progress: search.PlanningProgress) -> None:
         """Redraw the line."""
-        self.ended |= self.only_estimate and progress.phase is search.PlanningPhase.PROBING
+        if self.only_estimate and progress.phase is search.PlanningPhase.PROBING:
+            self.stop.set()
         query = self.loaded.query
-        view = progress_view(progress, query.slo, self.loaded.tiers)
+        view = progress_view(progress, query.slo, self.loaded.infrastructure)
         best = "" if view.best is None else view.best.id
         if progress.bill.forecast is not None:
             self.expected = {"expected": ("", formats.forecast(progress.bill.forecast))}
@@ -279,31 +274,26 @@ class _Watching:
 
     def cancelled(self) -> bool:
         """Return whether Ctrl-C was pressed."""
-        return self.ended
-
-    def interrupt(self, number: int, _frame: object) -> None:
-        """End planning at the first interrupt; a second one raises as always."""
-        self.ended = True
-        signal.signal(number, signal.default_int_handler)
+        return self.stop.is_set()
 
 
 def _show(
-    screen: Screen, loaded: _LoadedQuery, result: search.PlanningResult, desk: LabelDesk | None
+    screen: Screen, loaded: LocalQuery, result: search.PlanningResult, desk: LabelDesk | None
 ) -> None:
-    slo, tiers, missed = loaded.query.slo, loaded.tiers, result.shortfall
+    slo, tiers, missed = loaded.query.slo, loaded.infrastructure, result.shortfall
     plans = [plan_view(found, slo, tiers) for found in result.plans]
     shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
     figures = ("measured", "failed", "inputs", "spent_s", "saved_s", "bill", "stopped_because")
     document: dict[str, object] = {
         "outcome": result.outcome,
-        "planning": loaded.planning,
+        "planning": planning_view(loaded.query.planning),
         "plans": plans,
         **{name: getattr(result, name) for name in (*figures, "failures", "left_out", "remarks")},
         "shortfall": shortfall,
         "defaults": formats.defaults(loaded.request),
     }
     parts: list[RenderableType] = [
-        loaded.planned_by,
+        _planned_by(loaded.query),
         f"{result.outcome.value}: {result.measured} configurations measured, "
         f"{formats.seconds(result.spent_s)} of operators spent",
         f"stopped because {result.stopped_because}",

@@ -11,19 +11,13 @@ from rich.console import RenderableType
 from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.kubernetes.route_cluster import (
-    FollowOptions,
-    cluster_file,
-    follow_in_cluster,
-)
-from circinus.api.cli.options import MetricName, pairs, probes_here
+from circinus.api.cli.kubernetes.route_cluster import FollowOptions, follow_in_cluster
+from circinus.api.cli.options import INPUT, MetricName, RouteFile, pairs, probes_here, read_route
 from circinus.api.cli.serving import input_of
 from circinus.api.client import Client
-from circinus.api.query_file import read_document
 from circinus.api.schemas.deployments import RequestBody
 from circinus.api.schemas.routes import (
     RegimeTrafficView,
-    RouteInput,
     RouteView,
     RouteWeightsView,
     UnitStatusView,
@@ -39,7 +33,7 @@ _WEIGHT_COLUMNS = ("unit", "wanted", "weight", "requests/s", "busy")
 
 def weights(
     screen: Screen,
-    file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
+    file: RouteFile,
     method: Annotated[
         str, Option(help="carried: by what units can do; or published, by their price.")
     ] = "carried",
@@ -53,7 +47,7 @@ def weights(
     from circinus.scheduler.routing.traffic import RouteMethod
 
     checks.among("--method", method, [*RouteMethod])
-    view = weighed(checked(RouteInput, read_document(file)).route, RouteMethod(method))
+    view = weighed(read_route(file).route, RouteMethod(method))
     screen.show(*_weight_lines(view), document=view)
     leave(ExitCode.OK if view.feasible else ExitCode.INFEASIBLE)
 
@@ -64,13 +58,10 @@ def _weight_lines(view: RouteWeightsView) -> list[RenderableType]:
         *(f"left out: {each}" for each in view.left_out),
         *chain.from_iterable(map(_regime, view.regimes)),
     ]
+    least = f"less than {formats.dollars(view.least_usd_per_hour)}, parts of units allowed."
     if view.least_usd_per_hour is None:
         return [*lines, "What can be had is too little for the demand."]
-    least = formats.dollars(view.least_usd_per_hour)
-    return [
-        *lines,
-        f"No numbers of what can be had cost less than {least}, parts of units allowed.",
-    ]
+    return [*lines, f"No numbers of what can be had cost {least}"]
 
 
 def _regime(of: RegimeTrafficView) -> list[RenderableType]:
@@ -101,7 +92,7 @@ _UNIT_COLUMNS = ("unit", "weight", "part now", "workers", "can be had", "sent", 
 def apply(
     screen: Screen,
     client: Client,
-    file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
+    file: RouteFile,
     cluster: Annotated[bool, "Write its objects to a Kubernetes cluster instead."] = False,
     *,
     options: FollowOptions,
@@ -112,9 +103,9 @@ def apply(
     Deployments of yours, and `route follow` moves their traffic from then on.
     """
     if cluster:
-        follow_in_cluster(screen, cluster_file(file), options, once=True)
+        follow_in_cluster(screen, read_route(file), options, once=True)
     else:
-        _show_route(screen, client.set_route(checked(RouteInput, read_document(file))))
+        _show_route(screen, client.set_route(read_route(file)))
 
 
 def status(
@@ -135,9 +126,7 @@ def request(
     screen: Screen,
     client: Client,
     name: RouteName,
-    input_text: Annotated[
-        str, Option("--input", metavar="JSON", help="Send this input; @FILE reads a file.")
-    ],
+    input_text: Annotated[str, INPUT],
     timeout: Annotated[float, "Seconds to wait for the answer."] = 30.0,
 ) -> None:
     """Send one request to a route."""
@@ -199,7 +188,7 @@ _VERIFIED_COLUMNS = ("unit", "score", "reference", "difference", "agrees", "fail
 
 def verify(
     screen: Screen,
-    file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
+    file: RouteFile,
     probes: Annotated[
         Path,
         Option(
@@ -225,7 +214,7 @@ def verify(
     # what sends them, that no other command should wait for
     from circinus.api.use_cases.route_files import unit_urls, verified
 
-    asked = checked(RouteInput, read_document(file))
+    asked = read_route(file)
     terms = asked.verify
     if tolerance is not None:
         checks.probability("--tolerance", tolerance)

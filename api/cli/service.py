@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from circinus.api.bootstrap.registry import settings_with
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import MethodName
+from circinus.api.cli.options import MethodName, PodKubeconfig
 from circinus.api.client import Client
 from circinus.api.event_log import start_event_log
 from circinus.api.query_file import read_infrastructure
@@ -18,11 +17,12 @@ from circinus.api.schemas.planning import method_view
 from circinus.api.text import formats
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import method_of
+from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
-from circinus.pipelines.errors import InvalidInput
 
 if TYPE_CHECKING:  # the Kubernetes client: only when asked to
     from circinus.api.operator.running import Scope
+    from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.ownership import ObjectOwner
 
 
@@ -109,7 +109,7 @@ def operator(
         Option(help="Whose objects to follow; may come again; default: the pod's own."),
     ] = None,
     all_namespaces: Annotated[bool, "Follow the objects of every namespace."] = False,
-    kubeconfig: Annotated[Path | None, "The way to the cluster; default: the pod's own."] = None,
+    kubeconfig: PodKubeconfig = None,
     lease: Annotated[float, "Seconds after which a silent leader is replaced."] = 10.0,
     every: Annotated[float, "Seconds between two readings of the service's queries."] = 1.0,
     health: Annotated[
@@ -137,44 +137,41 @@ def operator(
     if definition:
         screen.document(custom.definition())
         return
-    from circinus.api.operator.running import OperatorSettings, Scope, operator_of
+    from circinus.api.operator.running import OperatorProcess, OperatorSettings, Scope
+    from circinus.deploy.kubernetes.api import Cluster, connect
 
     scope = Scope(namespaces=tuple(namespace or ()), everywhere=all_namespaces)
     if retire:
-        _retire(screen, scope, kubeconfig, release)
+        _retire(screen, scope, Cluster(connect(kubeconfig)), release)
         return
     settings = OperatorSettings(
         scope=scope, release=release, pod=_pod(pod), lease_s=lease, look_s=every
     )
     start_event_log("info")
-    asyncio.run(operator_of(client, kubeconfig, settings).run(health))
+    cluster = Cluster(connect(kubeconfig))
+    asyncio.run(OperatorProcess(service=client, cluster=cluster, settings=settings).run(health))
 
 
-def _retire(screen: Screen, scope: Scope, kubeconfig: Path | None, release: str) -> None:
+def _retire(screen: Screen, scope: Scope, cluster: Cluster, release: str) -> None:
     from circinus.api.operator.claims import Retirement
     from circinus.deploy.kubernetes.access import RETIREMENT, require_access
-    from circinus.deploy.kubernetes.api import Cluster, connect
 
-    cluster = Cluster(connect(kubeconfig))
     for namespace in scope.followed:
         require_access(cluster, namespace or "", RETIREMENT)
-    clock = SystemClock()
-    ending = Retirement(
+    Retirement(
         cluster=cluster,
         namespaces=scope.followed,
         release=release,
-        clock=clock,
+        clock=SystemClock(),
         tell=screen.note,
-    )
-    ending.run()
+    ).run()
 
 
 def _pod(text: str | None) -> ObjectOwner | None:
-    if text is None:
-        return None
     from circinus.deploy.kubernetes.ownership import ObjectOwner
 
+    if text is None:
+        return None
     name, _, uid = text.partition("/")
-    if not name or not uid:
-        raise InvalidInput.of("--pod", "must be NAME/UID", text)
+    checks.require(bool(name and uid), "--pod", "must be NAME/UID", text)
     return ObjectOwner(api_version="v1", kind="Pod", name=name, uid=uid)

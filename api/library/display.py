@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
 from pathlib import Path
 from shutil import get_terminal_size
-from threading import Event, current_thread, main_thread
-from typing import Any, Protocol
+from threading import Event
+from typing import Any, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -22,7 +21,7 @@ from circinus.api.schemas.explanation import ExplanationView, WhatIfView
 from circinus.api.schemas.plans import PlanView
 from circinus.api.schemas.progress import ShortfallView, TrialView, progress_view, trial_view
 from circinus.api.text import formats, tables
-from circinus.api.text.screen import PIPED_WIDTH, on_signal
+from circinus.api.text.screen import PIPED_WIDTH
 from circinus.api.text.tables import progress_words
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.model.infrastructure import Infrastructure
@@ -50,7 +49,7 @@ class ResultPlan(PlanView):
 
     @property
     def _knobs(self) -> str:
-        return formats.configuration(self) or "no knobs"
+        return formats.settings(self.configuration) or "no knobs"
 
     def _repr_html_(self) -> str:
         return plans_html([self])
@@ -147,7 +146,7 @@ def _cells(plan: PlanView) -> Sequence[str]:
         formats.cost(plan),
         formats.states(plan),
         formats.where(plan),
-        formats.configuration(plan),
+        formats.settings(plan.configuration),
     )
 
 
@@ -159,18 +158,15 @@ _BAR_WIDTH = 20
 _EVERY_S = 0.1  # between two pictures of a bar
 
 
-class ProgressBar(Protocol):
-    """Shows how far something is."""
-
-    def show(self, part: float, words: str) -> None:
-        """Show a part in [0, 1] of what may be spent, and what there is to say."""
+ShowProgress: TypeAlias = Callable[[float, str], None]
+"""Shows a part in [0, 1] of what may be spent, and what there is to say."""
 
 
 @contextmanager
-def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
-    """Return a bar where somebody looks: in a notebook, or where stderr is a terminal; or none."""
+def bar(name: str, *, wanted: bool) -> Iterator[ShowProgress]:
+    """Yield what shows a bar in a notebook, or where stderr is a terminal; elsewhere nothing."""
     if wanted and (display := _notebook()) is not None:
-        yield _InNotebook(name, display)
+        yield _in_notebook(name, display)
     elif wanted and sys.stderr.isatty():
         rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # what a narrow terminal leaves
         parts = (
@@ -180,16 +176,19 @@ def bar(name: str, *, wanted: bool) -> Iterator[ProgressBar]:
         )
         console = Console(stderr=True)
         with Progress(*parts, console=console, auto_refresh=False, expand=True) as progress:
-            yield _InTerminal(progress, progress.add_task(name, total=1.0, words="starting"))
+            task = progress.add_task(name, total=1.0, words="starting")
+            yield lambda part, words: progress.update(
+                task, completed=part, words=words, refresh=True
+            )
     else:
-        yield _Nowhere()
+        yield lambda _part, _words: None
 
 
 @dataclass
 class BarObserver:
     """An `Observer` that draws a bar, records trials, and ends the search when `stop` is set."""
 
-    bar: ProgressBar
+    show: ShowProgress
     slo: Slo
     infrastructure: Infrastructure
     stop: Event
@@ -207,30 +206,11 @@ class BarObserver:
         if over or now - self._drawn_at >= _EVERY_S:
             self._drawn_at = now
             view = progress_view(progress, self.slo, self.infrastructure)
-            self.bar.show(1.0 if over else _part(progress), progress_words(view))
+            self.show(1.0 if over else _part(progress), progress_words(view))
 
     def cancelled(self) -> bool:
         """See there."""
         return self.stop.is_set()
-
-
-@contextmanager
-def interruptible(stop: Event) -> Iterator[None]:
-    """Let Ctrl-C set `stop` while the block runs; a second one raises as always.
-
-    In other threads than the main one nothing is changed: no signal arrives there.
-    """
-
-    def interrupt(number: int, _frame: object) -> None:
-        stop.set()
-        signal.signal(number, signal.default_int_handler)
-
-    # A handler that is not Python's own cannot be put back.
-    if current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is not None:
-        with on_signal(signal.SIGINT, interrupt):
-            yield
-    else:
-        yield
 
 
 def _part(progress: PlanningProgress) -> float:
@@ -241,33 +221,15 @@ def _part(progress: PlanningProgress) -> float:
     return max(spent / (spent + left) if spent + left > 0 else 0.0 for spent, left in pairs)
 
 
-class _Nowhere:
-    def show(self, part: float, words: str) -> None:
-        pass
+def _in_notebook(name: str, display: Any) -> ShowProgress:  # noqa: ANN401 - IPython's own module
+    """Return what renews a bar in place, which is an output of a cell."""
 
-
-@dataclass
-class _InTerminal:
-    progress: Progress
-    task: Any  # rich's own kind of number
-
-    def show(self, part: float, words: str) -> None:
-        self.progress.update(self.task, completed=part, words=words, refresh=True)
-
-
-class _InNotebook:
-    """A bar that is an output of a cell, and renewed in place."""
-
-    def __init__(self, name: str, display: Any) -> None:  # noqa: ANN401 - IPython's own module
-        self._name, self._html = name, display.HTML
-        self._handle = display.display(self._picture(0.0, "starting"), display_id=True)
-
-    def show(self, part: float, words: str) -> None:
-        self._handle.update(self._picture(part, words))
-
-    def _picture(self, part: float, words: str) -> object:
+    def picture(part: float, words: str) -> object:
         bar = f'<progress max="1" value="{part:.3f}"></progress>'
-        return self._html(f"<div>{escape(self._name)} {bar} {escape(words)}</div>")
+        return display.HTML(f"<div>{escape(name)} {bar} {escape(words)}</div>")
+
+    handle = display.display(picture(0.0, "starting"), display_id=True)
+    return lambda part, words: handle.update(picture(part, words))
 
 
 def _notebook() -> Any:  # noqa: ANN401 - IPython's own module, or None

@@ -50,21 +50,29 @@ class Planned:
     def __init__(self, findings: PlannedFindings, handed: Handed | None = None) -> None:
         self._findings = findings
         self._handed = handed  # None: read from a file
-        plans, slo, tiers = findings.result.plans, findings.query.slo, findings.infrastructure
+        result, slo, tiers = findings.result, findings.query.slo, findings.infrastructure
         self.front: tuple[ResultPlan, ...] = tuple(
-            ResultPlan.model_validate(plan_view(plan, slo, tiers)) for plan in plans
+            ResultPlan.model_validate(plan_view(plan, slo, tiers)) for plan in result.plans
         )
         """The plans that none of the others beats, cheapest first."""
-
-    @property
-    def outcome(self) -> PlanningOutcome:
+        self.outcome: PlanningOutcome = result.outcome
         """How planning ended: `feasible`, `infeasible`, `exhausted`, `failed`, `cancelled`."""
-        return self._findings.result.outcome
-
-    @property
-    def interrupted(self) -> bool:
+        self.interrupted: bool = findings.interrupted
         """Whether it was interrupted: more would have been measured, and the same call does."""
-        return self._findings.interrupted
+        self.shortfall: ShortfallView | None = shortfall_view(result.shortfall, slo, tiers)
+        """Why there is no plan, and what comes closest; None: there is one, or it is not known."""
+        self.trials: tuple[TrialView, ...] = findings.trials
+        """The newest trial of each measured configuration, in the order of measuring."""
+        self.bill: Bill = result.bill
+        """What was expected, paid and saved."""
+        self.remarks: tuple[str, ...] = result.remarks
+        """What to know of the figures, such as that the machine was busy."""
+        self.failures: tuple[FailureCount, ...] = result.failures
+        """Which operators failed on how many inputs, the most frequent first."""
+        self.left_out: tuple[int, ...] = result.left_out
+        """Inputs, by their index, that no figure stands on: they failed in every configuration."""
+        self.infrastructure: Infrastructure = tiers
+        """The tiers that were planned for."""
 
     @property
     def best(self) -> ResultPlan | None:
@@ -86,43 +94,6 @@ class Planned:
     def most_accurate(self) -> ResultPlan | None:
         """The plan of highest accuracy, the cheapest of these; None: there is none."""
         return max(self.front, key=lambda plan: plan.accuracy.value or 0.0, default=None)
-
-    @property
-    def shortfall(self) -> ShortfallView | None:
-        """Why there is no plan, and what comes closest; None: there is one, or it is not known."""
-        findings = self._findings
-        slo, tiers = findings.query.slo, findings.infrastructure
-        return shortfall_view(findings.result.shortfall, slo, tiers)
-
-    @property
-    def trials(self) -> tuple[TrialView, ...]:
-        """The newest trial of each measured configuration, in the order of measuring."""
-        return self._findings.trials
-
-    @property
-    def bill(self) -> Bill:
-        """What was expected, paid and saved."""
-        return self._findings.result.bill
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What to know of the figures, such as that the machine was busy."""
-        return self._findings.result.remarks
-
-    @property
-    def failures(self) -> tuple[FailureCount, ...]:
-        """Which operators failed on how many inputs, the most frequent first."""
-        return self._findings.result.failures
-
-    @property
-    def left_out(self) -> tuple[int, ...]:
-        """Inputs, by their index, that no figure stands on: they failed in every configuration."""
-        return self._findings.result.left_out
-
-    @property
-    def infrastructure(self) -> Infrastructure:
-        """The tiers that were planned for."""
-        return self._findings.infrastructure
 
     @property
     def words(self) -> tuple[str, ...]:

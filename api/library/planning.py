@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from threading import Event
 from typing import Any, ParamSpec
 
 from circinus.api.bootstrap.execution import plan_here
-from circinus.api.bootstrap.planning import (
-    PriorWork,
-    Remembered,
-    planned_name,
-    planning_fingerprints,
-    remembered,
-)
-from circinus.api.library.display import BarObserver, bar, interruptible
+from circinus.api.bootstrap.planning import PriorWork
+from circinus.api.library.display import BarObserver, bar
 from circinus.api.library.findings import PlannedFindings
-from circinus.api.library.inputs import (
-    Data,
-    LocalQuery,
-    Plannable,
-    Scored,
-    handed_over,
-    local_query,
-)
+from circinus.api.library.inputs import Data, Plannable, Scored, handed_over, local_query
+from circinus.api.library.memory import PlanningMemory
 from circinus.api.library.planned import Planned
 from circinus.api.settings import Settings
-from circinus.api.store.interrupted import SUFFIX, FileJournal, FileLedger
-from circinus.api.store.journal import Checkpoint
+from circinus.api.store.interrupted import FileJournal
+from circinus.api.text.screen import interruptible
 from circinus.api.use_cases.knowledge import drawn
 from circinus.deploy.planning import planner_of
-from circinus.pipelines.errors import Unavailable
-from circinus.pipelines.execution.code_digest import code_digest
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset
-from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.operators import KnobValue
-from circinus.pipelines.model.payload import content_hash
 from circinus.pipelines.model.query import PlanningLimits
-from circinus.planner.models.history import QueryRecord
-from circinus.planner.search.result import PlanningResult
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.set_scores import Recorded, set_scores_of
 
 _STOP: ContextVar[Event | None] = ContextVar("stop", default=None)
 """Ends the planning of this context when it is set; None: only Ctrl-C does."""
 _DEFAULTS = PlanningLimits()
-_MOST_HISTORY = 1000
-"""Earlier queries looked through for those that a journal names."""
 
 P = ParamSpec("P")
 
@@ -170,7 +149,7 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
     handed = handed_over(pipeline_or_chain, score, choices, name)
     local = local_query(handed, data, columns, infrastructure, document, settings)
     choice = settings.executor_with(executor, workers)
-    memory, stop = _Memory.of(local, settings), _STOP.get() or Event()
+    memory, stop = PlanningMemory.of(local, settings), _STOP.get() or Event()
     with interruptible(stop), bar(local.query.pipeline, wanted=progress) as progress_bar:
         observer = BarObserver(progress_bar, local.query.slo, local.infrastructure, stop)
         result = plan_here(
@@ -239,67 +218,6 @@ def _awaitable(function: Callable[P, Planned]) -> Callable[P, Coroutine[Any, Any
 
 
 plan_async = _awaitable(plan)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Memory:
-    """What earlier calls left, and what this one leaves."""
-
-    journal: FileJournal  # of this very call, if it was interrupted before
-    ledger: FileLedger  # of what its calls cost
-    earlier: Remembered | None  # of other queries on the pipeline; None: of none
-    history: tuple[QueryRecord, ...] = ()  # what those measured
-    remarks: tuple[str, ...] = ()  # on these
-
-    @classmethod
-    def of(cls, local: LocalQuery, settings: Settings) -> _Memory:
-        """Open what earlier calls left for a query."""
-        pipeline, remarks, earlier = local.handed.pipeline, list[str](), None
-        if not local.request.cold:
-            try:
-                earlier = remembered(pipeline, settings.database_url)
-            except Unavailable as error:
-                remarks.append(f"planned from nothing: {error}")
-        history = () if earlier is None else earlier.earlier()
-        tiers = json.dumps(infrastructure_to_dict(local.infrastructure), sort_keys=True)
-        parts = planning_fingerprints(local.request.document, local.dataset, pipeline)
-        parts |= {"code": _code(pipeline), "infrastructure": content_hash(tiers)}
-        now = Checkpoint(parts=parts, history=tuple(record.query for record in history))
-        journal = FileJournal.opened(settings.interrupted, now)
-        if journal.taken_over:  # it starts from the same history as the first call
-            count = journal.taken_over
-            remarks.append(f"went on from {count} measurements of a call that was interrupted")
-            history = () if earlier is None else earlier.earlier(_MOST_HISTORY)
-            history = tuple(r for r in history if r.query in journal.checkpoint.history)
-        return cls(
-            journal=journal,
-            ledger=FileLedger(journal.path.with_suffix(SUFFIX)),
-            earlier=earlier,
-            history=history,
-            remarks=tuple(remarks),
-        )
-
-    def save(self, local: LocalQuery, result: PlanningResult, *, interrupted: bool) -> list[str]:
-        """Save what was measured, for this call if it was interrupted, else for others.
-
-        Return remarks on what could not be saved.
-        """
-        if interrupted:
-            trouble = self.journal.trouble or self.ledger.trouble
-            return [f"not kept for another call: {trouble}"] if trouble else []
-        self.journal.forget()
-        self.ledger.forget()
-        if self.earlier is not None:
-            name = planned_name(local.handed.pipeline, local.dataset, local.query)
-            try:
-                self.earlier.remember(name, local.query, result)
-            except Unavailable as error:  # the plans were paid for all the same
-                return [f"not remembered: {error}"]
-        return []
-
-
-def _code(pipeline: Pipeline) -> str:
-    return code_digest([(one.run, one.run_batch) for one in pipeline.operators], pipeline.score)
 
 
 def _present(**values: object) -> dict[str, object]:

@@ -204,11 +204,6 @@ def goodput(schedule: ScheduleView) -> str | None:
     )
 
 
-def configuration(plan: PlanView) -> str:
-    """Return `operator.knob=value` for every knob."""
-    return settings(plan.configuration)
-
-
 def settings(configuration: Mapping[str, Mapping[str, KnobValue]]) -> str:
     """Return `operator.knob=value` for every knob."""
     return " ".join(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread, main_thread
 from types import FrameType
 from typing import TextIO
 
@@ -90,6 +90,25 @@ def on_signal(number: int, handler: Callable[[int, FrameType | None], object]) -
         yield
     finally:
         signal.signal(number, before)
+
+
+@contextmanager
+def interruptible(stop: Event) -> Iterator[None]:
+    """Let Ctrl-C set `stop` while the block runs; a second one raises as always.
+
+    In other threads than the main one nothing is changed: no signal arrives there.
+    """
+
+    def interrupt(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.default_int_handler)
+
+    # A handler that is not Python's own cannot be put back.
+    if current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is not None:
+        with on_signal(signal.SIGINT, interrupt):
+            yield
+    else:
+        yield
 
 
 def json_text(document: object) -> str:

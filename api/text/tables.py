@@ -69,7 +69,7 @@ def plans_table(
     details = Stacking.grid(padding=(0, 2), expand=False)
     for plan in detailed:
         details.add_row("", names[plan.id], formats.where(plan))
-        details.add_row("", "", Text(formats.configuration(plan), style="dim"))
+        details.add_row("", "", Text(formats.settings(plan.configuration), style="dim"))
         for name, used in () if plan.calls is None else plan.calls.per_request.items():
             details.add_row("", "", f"{name}: {formats.usage(used)} a request")
     inputs = sorted({plan.accuracy.inputs for plan in plans})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
+from circinus.api.cli.options import PodKubeconfig
 from circinus.api.text.screen import Screen
 
 _SECRET = "Secret to be filled in:"
@@ -15,7 +15,7 @@ _SECRET = "Secret to be filled in:"
 def credentials(
     screen: Screen,
     namespace: Annotated[str | None, "Of the Secrets; default: the pod's own."] = None,
-    kubeconfig: Annotated[Path | None, "The way to the cluster; default: the pod's own."] = None,
+    kubeconfig: PodKubeconfig = None,
     token: Annotated[
         str | None, Option(metavar="SECRET", help=f"{_SECRET} what clients show.")
     ] = None,

@@ -13,7 +13,7 @@ from typer import Argument, Option, echo
 
 from circinus.api.bootstrap.registry import pipeline_here
 from circinus.api.cli.command import CommandFailed, ExitCode, leave
-from circinus.api.cli.options import InfrastructureName
+from circinus.api.cli.options import InfrastructureName, Kubeconfig
 from circinus.api.client import Client
 from circinus.api.query_file import query_of, read_document, read_infrastructure
 from circinus.api.schemas.plans import PlanView, to_plan
@@ -35,7 +35,6 @@ _SOURCE = "File of `circinus export`, or id of a query of the service."
 PlanSource = Annotated[str, Argument(metavar="PLAN", help=_SOURCE)]
 QueryName = Annotated[str, Argument(metavar="ID", help="Id of a deployed query.")]
 Namespace = Annotated[str, "Of the objects."]
-_WAY = "The way to the cluster; default: the pod's account, else KUBECONFIG."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class ClusterOptions:
     """Options of the commands that look at a cluster."""
 
     namespace: Namespace = "default"
-    kubeconfig: Annotated[Path | None, _WAY] = None
+    kubeconfig: Kubeconfig = None
 
     @property
     def kubectl(self) -> Kubectl:

@@ -1,7 +1,4 @@
-"""`circinus route follow`: a route in a Kubernetes cluster, its objects and what moves traffic.
-
-`route apply` is to call `cluster_file`, then `render_in_cluster` or `follow_in_cluster`.
-"""
+"""`circinus route follow`: a route in a Kubernetes cluster, its objects and what moves traffic."""
 
 from __future__ import annotations
 
@@ -12,13 +9,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import RenderableType
-from typer import Argument, Option, echo
+from typer import Option, echo
 
 from circinus.api.cli.command import CommandFailed, ExitCode, leave
-from circinus.api.cli.options import MetricName, probes_here
-from circinus.api.query_file import read_document
+from circinus.api.cli.options import Kubeconfig, MetricName, RouteFile, probes_here, read_route
 from circinus.api.schemas.routes import RouteInput
-from circinus.api.schemas.violations import checked
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen, on_signal
 from circinus.pipelines import checks
@@ -37,14 +32,12 @@ class FollowOptions:
     """Options of the commands that move a route's traffic in a cluster."""
 
     force: Annotated[bool, "Take fields over that other field managers own."] = False
-    kubeconfig: Annotated[
-        Path | None, "The way to the cluster; default: the pod's account, else KUBECONFIG."
-    ] = None
+    kubeconfig: Kubeconfig = None
 
 
 def follow(
     screen: Screen,
-    file: Annotated[Path, Argument(metavar="FILE", help="YAML of a route.", dir_okay=False)],
+    file: RouteFile,
     render: Annotated[bool, "Print the objects; touch no cluster."] = False,
     once: Annotated[bool, "Look and write once, and end."] = False,
     probes: Annotated[
@@ -64,30 +57,19 @@ def follow(
     Writes the objects, then follows until interrupted. Ends with 3 if what can be had is too
     little (--once), 6 if the cluster refuses.
     """
-    route = cluster_file(file)
-    checks.require(
-        metric is None or probes is not None, "--metric", "must be with --probes", metric
-    )
-    terms = _route_input(file).verify
-    verified = None if probes is None else probes_here(probes, metric, terms)
-    if render:
-        render_in_cluster(screen, route)
-    else:
-        follow_in_cluster(screen, route, options, once=once, probes=verified)
-
-
-def cluster_file(file: Path) -> ClusterRoute:
-    """Return the route of a file as it is in a cluster; InvalidInput if the file breaks a rule."""
     from circinus.api.use_cases.route_files import cluster_route
 
-    return cluster_route(_route_input(file))
+    asked = read_route(file)
+    route, given = cluster_route(asked), metric is None or probes is not None
+    checks.require(given, "--metric", "must be with --probes", metric)
+    verified = None if probes is None else probes_here(probes, metric, asked.verify)
+    if render:
+        _render(screen, route)
+    else:
+        follow_in_cluster(screen, asked, options, once=once, probes=verified)
 
 
-def _route_input(file: Path) -> RouteInput:
-    return checked(RouteInput, read_document(file))
-
-
-def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
+def _render(screen: Screen, route: ClusterRoute) -> None:
     """Print the objects of a route as they are while all that it says can be had."""
     import yaml
 
@@ -103,17 +85,19 @@ def render_in_cluster(screen: Screen, route: ClusterRoute) -> None:
 
 def follow_in_cluster(
     screen: Screen,
-    route: ClusterRoute,
+    asked: RouteInput,
     options: FollowOptions,
     *,
     once: bool,
     probes: EndpointProbes | None = None,
 ) -> None:
     """Write a route's objects and follow its capacity, until SIGTERM or an interrupt."""
+    from circinus.api.use_cases.route_files import cluster_route
     from circinus.deploy.kubernetes.access import NotAllowed
     from circinus.deploy.kubernetes.api import ClusterRefused
     from circinus.deploy.kubernetes.diagnosis import with_remedy
 
+    route = cluster_route(asked)
     try:
         steered = _followed(screen, _follower(screen, route, options, probes), once=once)
     except (ClusterRefused, NotAllowed) as error:
