@@ -41,12 +41,6 @@ class Against(StrEnum):
     LATENCY = "latency"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    chosen: str | None  # plan
-    link: str | None
-
-
 _NAMES = {Against.COST: "cost, $/h", Against.LATENCY: "latency, s"}
 
 
@@ -72,17 +66,19 @@ def front_svg(
     """
     points = [(plan, spot) for plan in plans if (spot := _of_plan(plan, against)) is not None]
     others = [(each, spot) for each in trials if (spot := _of_trial(each, against)) is not None]
-    bound = slo.latency_s if against is Against.LATENCY else slo.cost_usd_per_hour
+    by_latency = against is Against.LATENCY
+    bound = slo.latency_s if by_latency else slo.cost_usd_per_hour
     panel = _panel([s for _, s in points], [s for _, s in others], slo.accuracy, bound, against)
     said = f"accuracy ≥ {slo.accuracy:g}"
     parts = [*panel.frame(), *panel.level(slo.accuracy, said)]
     if bound is not None:
-        parts += panel.wall(bound, f"{against.value} ≤ {_figure(bound, against)}")
+        figure = formats.seconds(bound) if by_latency else formats.dollars(bound)
+        parts += panel.wall(bound, f"{against.value} ≤ {figure}")
     parts += marks([(each, panel.x(s.x), panel.y(s.accuracy)) for each, s in others])
     parts.append(_stairs(panel, [spot for _, spot in points]))
-    look = _Look(chosen=chosen, link=link)
-    numbered = enumerate(points, start=1)
-    parts += (_point(panel, number, spot, plan.id, look) for number, (plan, spot) in numbered)
+    for number, (plan, spot) in enumerate(points, start=1):
+        href = None if link is None else link.replace("{id}", plan.id)
+        parts.append(_point(panel, number, spot, plan.id, ringed=plan.id == chosen, href=href))
     parts += _key(panel)
     infeasible = sum(each.plan_id is None for each, _ in others)
     description = (
@@ -92,9 +88,8 @@ def front_svg(
 
 
 def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
-    latency_s, accuracy = plan.latency_s.value, plan.accuracy.value
-    x = latency_s if against is Against.LATENCY else plan.cost_usd_per_hour
-    if x is None or accuracy is None:
+    x = plan.latency_s.value if against is Against.LATENCY else plan.cost_usd_per_hour
+    if x is None or plan.accuracy.value is None:
         return None
     figures = (
         f"accuracy {formats.accuracy(plan.accuracy)}",
@@ -102,7 +97,7 @@ def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
         formats.cost(plan),
     )
     label = "\n".join((plan.id, ", ".join(figures), formats.where(plan)))
-    return _Spot(x=x, accuracy=accuracy, label=label)
+    return _Spot(x=x, accuracy=plan.accuracy.value, label=label)
 
 
 def _of_trial(trial: TrialView, against: Against) -> _Spot | None:
@@ -142,10 +137,6 @@ def accuracy_axis(accuracies: Sequence[float]) -> Axis:
     )
 
 
-def _figure(bound: float, against: Against) -> str:
-    return formats.seconds(bound) if against is Against.LATENCY else formats.dollars(bound)
-
-
 def _stairs(panel: PlotArea, spots: Sequence[_Spot]) -> str:
     """Return what accuracy is had for so much: that of the best plan that costs no more."""
     best, path = -1.0, ""
@@ -158,17 +149,18 @@ def _stairs(panel: PlotArea, spots: Sequence[_Spot]) -> str:
     return element("path", d=path, fill="none", **attributes) if path else ""
 
 
-def _point(panel: PlotArea, number: int, spot: _Spot, plan_id: str, look: _Look) -> str:
+def _point(
+    panel: PlotArea, number: int, spot: _Spot, plan_id: str, *, ringed: bool, href: str | None
+) -> str:
     x, y = panel.x(spot.x), panel.y(spot.accuracy)
     parts = [title(spot.label), _dot(x, y)]
-    if plan_id == look.chosen:
+    if ringed:
         parts.append(_ring(x, y, 11))
     attributes = {"text_anchor": "middle", "font_size": 9, "fill": "#ffffff", "class_": "inside"}
     parts.append(words(str(number), x, y + 3.2, **attributes))
     named = {"class_": "plan", "data_plan": plan_id}
-    if look.link is None:
+    if href is None:
         return element("g", *parts, **named)
-    href = look.link.replace("{id}", plan_id)
     return element("a", *parts, href=href, aria_label=spot.label, **named)
 
 

@@ -8,6 +8,10 @@ from math import ceil, floor, isfinite, log10
 
 from circinus.api.drawing.svg import element, words
 
+RULE = {"class_": "rule", "stroke": "currentColor", "stroke_opacity": 0.16}
+BOUND = {"class_": "slo", "stroke": "#b3579a", "stroke_width": 1.5, "stroke_dasharray": "6 4"}
+"""How lines of a grid and bounds of objectives look."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
@@ -61,14 +65,13 @@ class PlotArea:
     def frame(self) -> Iterator[str]:
         """Yield axes, ticks and names."""
         right, bottom = self.left + self.width, self.top + self.height
-        rule = {"class_": "rule", "stroke": "currentColor", "stroke_opacity": 0.16}
         for value, text in self.up.ticks:
             y = self.y(value)
-            yield element("line", x1=self.left, x2=right, y1=y, y2=y, **rule)
+            yield element("line", x1=self.left, x2=right, y1=y, y2=y, **RULE)
             yield words(text, self.left - 7, y + 4, text_anchor="end", font_size=11)
         for value, text in self.across.ticks:
             x = self.x(value)
-            yield element("line", x1=x, x2=x, y1=self.top, y2=bottom, **rule)
+            yield element("line", x1=x, x2=x, y1=self.top, y2=bottom, **RULE)
             if self.labelled:
                 yield words(text, x, bottom + 16, text_anchor="middle", font_size=11)
         yield words(self.up.label, self.left, self.top - 9, font_weight=600)
@@ -91,15 +94,12 @@ class PlotArea:
     def level(self, value: float, text: str) -> Iterator[str]:
         """Yield a bound that what is above it keeps."""
         y = self.y(value)
-        yield element("line", x1=self.left, x2=self.left + self.width, y1=y, y2=y, **_BOUND)
+        yield element("line", x1=self.left, x2=self.left + self.width, y1=y, y2=y, **BOUND)
         yield words(text, self.left + self.width - 4, y - 5, text_anchor="end", font_size=11)
 
     def wall(self, value: float, text: str) -> Iterator[str]:
         """Yield a bound that what is left of it keeps."""
         x, near = self.x(value), self.across.part(value) > 0.5
-        yield element("line", x1=x, x2=x, y1=self.top, y2=self.top + self.height, **_BOUND)
+        yield element("line", x1=x, x2=x, y1=self.top, y2=self.top + self.height, **BOUND)
         anchor, shift = ("end", -5) if near else ("start", 5)
         yield words(text, x + shift, self.top + 12, text_anchor=anchor, font_size=11)
-
-
-_BOUND = {"class_": "slo", "stroke": "#b3579a", "stroke_width": 1.5, "stroke_dasharray": "6 4"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from circinus.api.drawing.plot import Axis, linear
+from circinus.api.drawing.plot import BOUND, RULE, Axis, linear
 from circinus.api.drawing.svg import drawing, element, fitted, of_tier, title, words
 from circinus.api.schemas.explanation import ExplanationView
 from circinus.api.schemas.plans import PlanView
@@ -79,14 +79,11 @@ def _x(axis: Axis, seconds: float) -> float:
     return _LEFT + _SPAN * axis.part(seconds)
 
 
-_RULE = {"class_": "rule", "stroke": "currentColor", "stroke_opacity": 0.16}
-
-
 def _ticks(axis: Axis, bottom: float) -> Iterator[str]:
     unit, per_second = ("ms", 1000.0) if axis.high <= 1 else ("s", 1.0)
     for value, _ in axis.ticks:
         x = _x(axis, value)
-        yield element("line", x1=x, x2=x, y1=_TOP - 4, y2=bottom, **_RULE)
+        yield element("line", x1=x, x2=x, y1=_TOP - 4, y2=bottom, **RULE)
         yield words(f"{value * per_second:.6g}", x, bottom + 15, text_anchor="middle")
     description = {"text_anchor": "end", "font_weight": 600}
     yield words(f"{unit} after the request", _LEFT + _SPAN, bottom + 34, **description)
@@ -98,16 +95,15 @@ def _tiers(bars: Iterable[_Bar]) -> Iterator[str]:
         rows[bar.part.tier] = min(bar.row, rows.get(bar.part.tier, bar.row))
     for tier, row in rows.items():
         y = _TOP + row * _ROW
-        yield element("line", x1=0, x2=_WIDTH, y1=y - 7, y2=y - 7, **_RULE)
+        yield element("line", x1=0, x2=_WIDTH, y1=y - 7, y2=y - 7, **RULE)
         yield words(fitted(tier, _LEFT - 12, 13), 2, y + 18, font_size=13, font_weight=600)
 
 
 def _bound(axis: Axis, bound_s: float | None, bottom: float) -> Iterator[str]:
     if bound_s is None:
         return
-    x, line = _x(axis, bound_s), {"stroke": "#b3579a", "stroke_width": 1.5}
-    dashes = {"class_": "slo", "stroke_dasharray": "6 4"}
-    yield element("line", x1=x, x2=x, y1=_TOP - 8, y2=bottom, **line, **dashes)
+    x = _x(axis, bound_s)
+    yield element("line", x1=x, x2=x, y1=_TOP - 8, y2=bottom, **BOUND)
     yield words(f"latency ≤ {formats.seconds(bound_s)}", x, _TOP - 14, text_anchor="end")
 
 
