@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from circinus.api.operator.definition import GROUP, KIND, VERSION
 from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, ClusterRefused, Object
-from circinus.deploy.kubernetes.ownership import RELEASE, check_release, queries_path
+from circinus.deploy.kubernetes.ownership import (
+    API_VERSION,
+    GROUP,
+    KIND,
+    RELEASE,
+    check_release,
+    queries_path,
+    query_path,
+)
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 
@@ -57,7 +64,7 @@ class Claims:
     def _taken(self, metadata: Mapping[str, Any]) -> bool:
         known = ("name", "namespace", "resourceVersion")  # another of the name has another version
         body = {
-            "apiVersion": f"{GROUP}/{VERSION}",
+            "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {
                 **{field: metadata[field] for field in known},
@@ -109,12 +116,13 @@ class Retirement:
         while objects := [each for each in self._listed() if _is_ours_to_end(each)]:
             for each in objects:  # also what was made meanwhile
                 if not _is_ending(each):
-                    self.cluster.delete(_path(each))
+                    self.cluster.delete(query_path(each))
             if fewest is None or len(objects) < fewest:
                 since, fewest = self.clock.now(), len(objects)
                 self.tell(f"{fewest} PipelineQuery objects are being released")
             if self.clock.now() - since >= self.patience_s:
-                self.tell(f"nobody releases {', '.join(_names(objects))}: they are let go")
+                names = ", ".join(each["metadata"]["name"] for each in objects)
+                self.tell(f"nobody releases {names}: they are let go")
                 for each in filter(_is_ours_to_end, self._listed()):
                     self._let_go(each)
             self.clock.sleep(_POLL_S)
@@ -122,33 +130,25 @@ class Retirement:
 
     def _listed(self) -> list[Object]:
         chosen = f"{RELEASE}={self.release}"
-        objects: list[Object] = []
+        paths = map(queries_path, self.namespaces)
         try:
-            for namespace in self.namespaces:
-                objects += self.cluster.listed(queries_path(namespace), labelSelector=chosen)[
-                    "items"
-                ]
+            pages = [self.cluster.listed(path, labelSelector=chosen) for path in paths]
         except Absent:  # the definition is gone, and all objects with it
             return []
-        return objects
+        return [each for page in pages for each in page["items"]]
 
     def _let_go(self, objects: Object) -> None:
         left = [name for name in _finalizers(objects) if name != FINALIZER]
         body = {
             **objects,
-            "apiVersion": f"{GROUP}/{VERSION}",  # lists may leave it out
+            "apiVersion": API_VERSION,  # lists may leave it out
             "kind": KIND,
             "metadata": {**objects["metadata"], "finalizers": left},
         }
         try:
-            self.cluster.replace(_path(objects), body)
+            self.cluster.replace(query_path(objects), body)
         except (Clash, Absent):  # somebody was faster: the next look tells
             return
-
-
-def _path(objects: Object) -> str:
-    metadata = objects["metadata"]
-    return f"{queries_path(metadata['namespace'])}/{metadata['name']}"
 
 
 def _is_ours_to_end(objects: Object) -> bool:
@@ -162,7 +162,3 @@ def _is_ending(objects: Object) -> bool:
 
 def _finalizers(objects: Object) -> list[str]:
     return objects["metadata"].get("finalizers") or []
-
-
-def _names(objects: list[Object]) -> list[str]:
-    return [each["metadata"]["name"] for each in objects]

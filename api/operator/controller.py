@@ -18,10 +18,11 @@ from circinus.api.client import Client
 from circinus.api.event_log import Outage, trouble
 from circinus.api.operator.claims import FINALIZER
 from circinus.api.operator.following import QueryObject, Status, transition
-from circinus.api.operator.objects import WatchedObjects, path_of_object, path_of_objects
+from circinus.api.operator.objects import WatchedObjects
 from circinus.api.operator.queries import QueryBook
 from circinus.api.operator.reconciling import EventPublisher, ObjectReconciler, Ours, everything
 from circinus.deploy.kubernetes.api import Cluster, ClusterRefused, Object
+from circinus.deploy.kubernetes.ownership import queries_path, query_path
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError
@@ -279,7 +280,7 @@ class Elsewhere:
         """Mark every object that nobody follows; return how many. Raises as `Cluster` does."""
         alone = [
             obj
-            for obj in self.cluster.listed_whole(path_of_objects(None))["items"]
+            for obj in self.cluster.listed_whole(queries_path(None))["items"]
             if self._is_alone(obj)
         ]
         still = [obj for obj in alone if obj["metadata"]["uid"] in self._alone]
@@ -303,7 +304,7 @@ class Elsewhere:
         version = {"resourceVersion": metadata["resourceVersion"]}
         change = {"metadata": version, "status": document}
         try:
-            self.cluster.merge(f"{path_of_object(obj)}/status", change)
+            self.cluster.merge(f"{query_path(obj)}/status", change)
         except ClusterRefused as error:  # it changed, or went; or rights end here
             trouble(_LOG, "operator.elsewhere_not_told", uid=metadata["uid"], reason=str(error))
             return False

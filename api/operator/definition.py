@@ -15,6 +15,7 @@ from circinus.api.operator.observed import observed_schema
 from circinus.api.operator.scaling import SCALE, replicas_schema, scale_schema
 from circinus.api.query_file import query_schema
 from circinus.api.schemas.query import LARGEST_SEED
+from circinus.deploy.kubernetes.ownership import API_VERSION, GROUP, KIND, PLURAL
 
 _NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 _NAMED = "a letter, then at most 62 letters, digits, '_', '.', '-'"
@@ -114,10 +115,6 @@ def _part(schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     return schema
 
 
-GROUP = "circinus.io"
-VERSION = "v1alpha1"
-KIND = "PipelineQuery"
-PLURAL = "pipelinequeries"
 _DESCRIPTION = "A pipeline on some data with objectives, planned and served by Circinus."
 
 _UNKNOWN_TO_KUBERNETES = frozenset(
@@ -141,7 +138,7 @@ def definition() -> dict[str, Any]:
     parts = ("name", "type", "jsonPath", "priority")
     columns = [dict(zip(parts, column, strict=True)) for column in _COLUMNS]
     version = {
-        "name": VERSION,
+        "name": API_VERSION.partition("/")[2],
         "served": True,
         "storage": True,
         "subresources": {"status": {}, "scale": dict(SCALE)},

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from circinus.api.client import Client
@@ -27,6 +26,7 @@ from circinus.api.operator.queries import KnownQuery, QueryBook
 from circinus.api.operator.scaling import PlannedFor, rescale, scale_facts
 from circinus.api.phases import LIVE, QueryPhase
 from circinus.api.query_file import query_of
+from circinus.deploy.kubernetes.diagnosis import iso_time
 from circinus.pipelines.errors import InvalidInput
 
 NO_DEPLOYMENT = "none"
@@ -233,12 +233,13 @@ class Status:
         return cls(generation=generation, facts=facts, conditions=no)
 
     @classmethod
-    def unreachable(cls, generation: int, before: Mapping[str, Any], message: str) -> Status:
+    def unreachable(cls, target: QueryObject, message: str) -> Status:
         """Return the status while the service does not answer: what was known, and why no more."""
         reason = "ServiceUnavailable"
         unknown = Condition(type=READY, status="Unknown", reason=reason, message=message)
-        facts = {**before, "phase": before.get("phase") or _UNKNOWN, "message": message}
-        return cls(generation=generation, facts=facts, conditions=(unknown,))
+        phase = target.status.get("phase") or _UNKNOWN
+        facts = {**target.status, "phase": phase, "message": message}
+        return cls(generation=target.generation, facts=facts, conditions=(unknown,))
 
     @classmethod
     def unwatched(cls, generation: int, message: str) -> Status:
@@ -254,13 +255,13 @@ class Status:
         does not keeps its time stamps: of an unchanged query nothing is written to the cluster.
         """
         known = {each["type"]: dict(each) for each in before.get("conditions") or ()}
-        now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for condition in self.conditions:
             old = known.get(condition.type, {})
             same = old.get("status") == condition.status
+            since = old.get("lastTransitionTime") if same else None
             known[condition.type] = {
                 **asdict(condition),
-                "lastTransitionTime": (old.get("lastTransitionTime") if same else None) or now,
+                "lastTransitionTime": since or iso_time(at),
                 "observedGeneration": self.generation,
             }
         conditions = list(known.values())

@@ -12,23 +12,12 @@ from functools import partial
 from threading import Event, Lock
 
 from circinus.api.event_log import Outage
-from circinus.api.operator.definition import GROUP, PLURAL, VERSION
 from circinus.deploy.kubernetes.api import Cluster, Object
 from circinus.deploy.kubernetes.mirror import Reflector
+from circinus.deploy.kubernetes.ownership import queries_path
 from circinus.pipelines.clock import Clock
 
 _LOG = logging.getLogger(__name__)
-
-
-def path_of_objects(namespace: str | None, name: str = "") -> str:
-    """Return the path of the objects of a namespace, None: of all, or of one of them."""
-    where = "" if namespace is None else f"/namespaces/{namespace}"
-    return f"/apis/{GROUP}/{VERSION}{where}/{PLURAL}{'/' if name else ''}{name}"
-
-
-def path_of_object(obj: Object) -> str:
-    """Return the path of an object."""
-    return path_of_objects(obj["metadata"]["namespace"], obj["metadata"]["name"])
 
 
 def key_of_object(obj: Object) -> str:
@@ -74,7 +63,7 @@ class WatchedObjects:
         outage = Outage(_LOG, "operator.watch_interrupted", self.clock)
         Reflector(
             cluster=self.cluster,
-            path=path_of_objects(namespace),
+            path=queries_path(namespace),
             listed=partial(self._ingest_all, namespace),
             changed=self._ingest,
             failed=lambda error: outage.lasts(cause=f"{type(error).__name__}: {error}"),

@@ -16,7 +16,6 @@ from zlib import crc32
 from circinus.api.client import Refused
 from circinus.api.event_log import trouble
 from circinus.api.operator.claims import FINALIZER
-from circinus.api.operator.definition import GROUP, KIND, VERSION
 from circinus.api.operator.following import (
     REFUSED,
     Event,
@@ -26,10 +25,11 @@ from circinus.api.operator.following import (
     release,
     transition,
 )
-from circinus.api.operator.objects import WatchedObjects, path_of_object
+from circinus.api.operator.objects import WatchedObjects
 from circinus.api.operator.queries import QueryBook
 from circinus.deploy.kubernetes.api import Absent, Clash, Cluster, Object
 from circinus.deploy.kubernetes.diagnosis import EventReporter
+from circinus.deploy.kubernetes.ownership import API_VERSION, KIND, query_path
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
@@ -48,7 +48,7 @@ class EventPublisher:
     def publish(self, obj: Object, events: Iterable[Event]) -> None:
         """Publish events of an object; what the cluster does not take is only logged."""
         reporter = EventReporter(component=_COMPONENT, instance=self.identity)
-        of = {**obj, "apiVersion": f"{GROUP}/{VERSION}", "kind": KIND}  # lists leave them out
+        of = {**obj, "apiVersion": API_VERSION, "kind": KIND}  # lists leave them out
         for event in events:
             try:
                 namespace = obj["metadata"]["namespace"]
@@ -138,23 +138,14 @@ class ObjectReconciler:
     def _ask_service(self, target: QueryObject) -> tuple[Status, list[Event], Backoff | None]:
         """Return the status, what to tell, and when to ask again if not at rest."""
         if self.outage is not None:
-            return (
-                Status.unreachable(target.generation, target.status, self.outage),
-                [],
-                _UNHEARD,
-            )
+            return Status.unreachable(target, self.outage), [], _UNHEARD
         try:
             status, events = follow(target, self.book)
         except Unavailable as error:
-            unreachable = Status.unreachable(target.generation, target.status, str(error))
-            return unreachable, [], _no_answer(error)
+            return Status.unreachable(target, str(error)), [], _no_answer(error)
         except Refused as error:  # such as a token that the service does not know
             trouble(_LOG, "operator.refused", uid=target.uid, reason=str(error))
-            return (
-                Status.unreachable(target.generation, target.status, str(error)),
-                [],
-                _SAID_NO,
-            )
+            return Status.unreachable(target, str(error)), [], _SAID_NO
         refused = status.facts["phase"] == REFUSED
         return status, events, _REFUSED_SPEC if refused else None
 
@@ -173,7 +164,7 @@ class ObjectReconciler:
         """Merge a change into an object; Clash if it was changed, or made anew, meanwhile."""
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         whole = {**change, "metadata": {**change.get("metadata", {}), **version}}
-        written = self.cluster.merge(f"{path_of_object(obj)}{part}", whole)
+        written = self.cluster.merge(f"{query_path(obj)}{part}", whole)
         self.objects.wrote(written)
         return written
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -12,11 +11,13 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from socketserver import TCPServer
 from threading import Thread
-from typing import ClassVar
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from circinus.api.client import Client
 from circinus.api.operator.claims import Claims, Whose, whose
@@ -30,7 +31,7 @@ from circinus.deploy.kubernetes.access import (
     lacking,
     require_access,
 )
-from circinus.deploy.kubernetes.api import Cluster, Object, connect, own_namespace
+from circinus.deploy.kubernetes.api import Cluster, Object, own_namespace
 from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, ObjectOwner, check_release
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
@@ -188,19 +189,10 @@ class OperatorProcess:
         return not lacking(self.cluster, "", SEEING_ALL)
 
 
-def operator_of(
-    service: Client, kubeconfig: Path | None, settings: OperatorSettings
-) -> OperatorProcess:
-    """Return an operator; InvalidInput without a way to the cluster or for a bad figure."""
-    cluster = Cluster(connect(kubeconfig))
-    return OperatorProcess(service=service, cluster=cluster, settings=settings)
-
-
 Ailing = Callable[[], Sequence[str]]
 """Returns what is wrong, in words; nothing: all is well. Called from any thread."""
 
 _LARGEST_PORT = 65535
-_NOT_FOUND, _UNAVAILABLE, _OK = 404, 503, 200
 
 
 @contextmanager
@@ -210,54 +202,28 @@ def answering(port: int, paths: Mapping[str, Ailing]) -> Iterator[int]:
     `port` 0: any that is free. InvalidInput if it cannot be had.
     """
     checks.require(0 <= port <= _LARGEST_PORT, "health", "must be in [0, 65535]", port)
-    handler = type("Answering", (_Handler,), {"paths": paths})
     try:
-        server = _Server(("", port), handler)
+        listener = socket.create_server(("", port))
     except OSError as error:
         rule = f"must be a port that is free ({error.strerror})"
         raise InvalidInput.of("health", rule, port) from error
-    thread = Thread(target=server.serve_forever, name="health", daemon=True)
+
+    def answer(request: Request) -> JSONResponse:
+        if (ailing := paths.get(request.url.path)) is None:
+            return JSONResponse({"status": "no such path", "paths": sorted(paths)}, 404)
+        if wrong := list(ailing()):
+            return JSONResponse({"status": "unavailable", "wrong": wrong}, 503)
+        return JSONResponse({"status": "ok"})
+
+    app = Starlette(routes=[Route("/{path:path}", answer)])
+    # In silence: probes come every few seconds.
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    # Of its own: probes are answered also while the loop of the operator hangs.
+    thread = Thread(target=server.run, args=[[listener]], name="health", daemon=True)
     thread.start()
     try:
-        yield server.server_port
+        yield listener.getsockname()[1]
     finally:
-        server.shutdown()
-        server.server_close()
+        server.should_exit = True
         thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind without asking for this machine's name, which may take seconds."""
-        TCPServer.server_bind(self)
-        self.server_port = self.server_address[1]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    paths: ClassVar[Mapping[str, Ailing]] = {}
-    timeout = 10.0  # of a client that says nothing
-
-    def do_GET(self) -> None:
-        """Answer one request."""
-        ailing = self.paths.get(self.path.partition("?")[0])
-        if ailing is None:
-            self._answer(_NOT_FOUND, {"status": "no such path", "paths": sorted(self.paths)})
-            return
-        wrong = list(ailing())
-        if wrong:
-            self._answer(_UNAVAILABLE, {"status": "unavailable", "wrong": wrong})
-        else:
-            self._answer(_OK, {"status": "ok"})
-
-    def _answer(self, status: int, document: Mapping[str, object]) -> None:
-        text = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing: probes come every few seconds."""
+        listener.close()

@@ -127,12 +127,7 @@ DEPLOYER = (
         ("create", "patch", "list", "delete"),
         "to let nodes be drained one worker of a tier at a time",
     ),
-    Permission(
-        "discovery.k8s.io",
-        "endpointslices",
-        ("list", "watch"),
-        "to find the workers that are ready",
-    ),
+    *DISPATCHER,
     Permission("", "pods", ("list",), "to say why one does not start"),
     Permission(
         _GROUP, "pipelinequeries", ("list",), "to let workers go with their query's object"
@@ -156,8 +151,8 @@ def require_access(cluster: Cluster, namespace: str, needs: Iterable[Permission]
         group = f".{need.group}" if need.group else ""
         where = f" in namespace {namespace}" if namespace else " in all namespaces"
         where = "" if need.of_cluster else where
-        told = f"{need.resource}{group}{where} ({need.purpose})"
-        missing += [f"{verb} {told}" for verb in need.verbs]
+        objects = f"{need.resource}{group}{where} ({need.purpose})"
+        missing += [f"{verb} {objects}" for verb in need.verbs]
     if missing:
         raise NotAllowed(missing)
 
@@ -169,26 +164,25 @@ def lacking(
 
     ClusterRefused if it may not even ask, or Unavailable.
     """
-    found = ((need, _refused(cluster, namespace, need)) for need in needs)
-    return tuple(replace(need, verbs=verbs) for need, verbs in found if verbs)
+    verbs = (
+        (need, tuple(verb for verb in need.verbs if not _may(cluster, namespace, need, verb)))
+        for need in needs
+    )
+    return tuple(replace(need, verbs=refused) for need, refused in verbs if refused)
 
 
-def _refused(cluster: Cluster, namespace: str, need: Permission) -> tuple[str, ...]:
+def _may(cluster: Cluster, namespace: str, need: Permission, verb: str) -> bool:
     resource, _, subresource = need.resource.partition("/")
-    refused = []
-    for verb in need.verbs:
-        asked = {
-            "group": need.group,
-            "resource": resource,
-            "subresource": subresource,
-            "verb": verb,
-            "namespace": "" if need.of_cluster else namespace,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked},
-        }
-        if not cluster.create(_REVIEWS, review)["status"]["allowed"]:
-            refused.append(verb)
-    return tuple(refused)
+    attributes = {
+        "group": need.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": verb,
+        "namespace": "" if need.of_cluster else namespace,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return bool(cluster.create(_REVIEWS, review)["status"]["allowed"])

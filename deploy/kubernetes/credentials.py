@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import partial
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -175,10 +176,11 @@ def fill_in(cluster: Cluster, namespace: str, names: CredentialNames) -> tuple[s
     """
     found = _Secrets(cluster, namespace)
     if names.authority is not None:
-        signer = _pair(found.filled(names.authority, _authority))
+        data = found.filled(names.authority, _authority)
+        signer = Pair(certificate=data["tls.crt"], key=data["tls.key"])
         for name, role in ((names.workers, Role.WORKERS), (names.service, Role.SERVICE)):
             if name is not None:
-                found.filled(name, _Certificate(role=role, by=signer, days=names.days))
+                found.filled(name, partial(_certificate, role=role, by=signer, days=names.days))
     if names.token is not None:
         found.filled(names.token, _token)
     return tuple(found.written)
@@ -229,19 +231,9 @@ def _authority(data: Data) -> Data | None:
     return {"tls.crt": made.certificate, "tls.key": made.key}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Certificate:
-    role: Role
-    by: Pair
-    days: int
-
-    def __call__(self, data: Data) -> Data | None:
-        ours = data.get("ca.crt") == self.by.certificate and data.get("tls.key")
-        if ours and lasts(data.get("tls.crt", b""), self.days * _LEFT):
-            return None
-        made = signed(self.role, self.by, self.days)
-        return {"tls.crt": made.certificate, "tls.key": made.key, "ca.crt": self.by.certificate}
-
-
-def _pair(data: Data) -> Pair:
-    return Pair(certificate=data["tls.crt"], key=data["tls.key"])
+def _certificate(data: Data, *, role: Role, by: Pair, days: int) -> Data | None:
+    ours = data.get("ca.crt") == by.certificate and data.get("tls.key")
+    if ours and lasts(data.get("tls.crt", b""), days * _LEFT):
+        return None
+    made = signed(role, by, days)
+    return {"tls.crt": made.certificate, "tls.key": made.key, "ca.crt": by.certificate}

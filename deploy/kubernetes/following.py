@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.api import Cluster
-from circinus.deploy.kubernetes.launcher import ReadyWorkers
+from circinus.deploy.kubernetes.launcher import PodInstance, ReadyWorkers
 from circinus.deploy.kubernetes.pods import name_of
 from circinus.deploy.kubernetes.resources import enforcement_of
 from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
@@ -45,7 +45,7 @@ class FollowingLauncher:
         except TimeoutError as error:
             cause = f"no pod of {service} was ready within {self.patience_s:g} s"
             raise LaunchFailed(str(spec.key), cause, "(no log)") from error
-        return FollowedInstance(
+        return PodInstance(
             address=address,
             tls=self.tls,
             enforcement=enforcement_of(spec, cgroups=False),
@@ -59,20 +59,3 @@ class FollowingLauncher:
     def stop(self) -> None:
         """Listen no longer."""
         self.ready.stop()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class FollowedInstance(RunningInstance):
-    """A worker's pod that somebody else looks after: to stop it is to let go of it."""
-
-    service: str
-    pod: str
-    ready: ReadyWorkers
-
-    async def beside(self, known: frozenset[str]) -> frozenset[str]:
-        """Return the addresses of the other pods of its Deployment, which somebody scaled."""
-        return await self.ready.beside(self.service, self.pod, self.address, known)
-
-    async def ended(self) -> str:
-        """Wait until its address is gone; return how it ended."""
-        return await self.ready.lost(self.service, self.pod, self.address)

@@ -146,24 +146,35 @@ def ready_addresses(
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ClusterInstance(RunningInstance):
-    """A worker's pod. It keeps to its share by itself, but for warming up."""
+class PodInstance(RunningInstance):
+    """A pod of a worker, which keeps to its share by itself. To stop it is to let go of it."""
 
     service: str
     pod: str
+    ready: ReadyWorkers
+
+    async def beside(self, known: frozenset[str]) -> frozenset[str]:
+        """Return the addresses of the other pods of its Deployment, which somebody scaled."""
+        return await self.ready.beside(self.service, self.pod, self.address, known)
+
+    async def ended(self) -> str:
+        """Wait until its address is gone; return how it ended."""
+        return await self.ready.lost(self.service, self.pod, self.address)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ClusterInstance(PodInstance):
+    """A pod that the launcher made."""
+
     number: int  # of its start
     launcher: ClusterLauncher
     _gone: bool = field(default=False, init=False)
 
     async def ended(self) -> str:
         """Wait until its address is gone; return how it ended."""
-        cause = await self.launcher.ready.lost(self.service, self.pod, self.address)
+        cause = await PodInstance.ended(self)
         self._gone = True
         return cause
-
-    async def beside(self, known: frozenset[str]) -> frozenset[str]:
-        """Return the addresses of the other pods of its Deployment, which somebody scaled."""
-        return await self.launcher.ready.beside(self.service, self.pod, self.address, known)
 
     async def stop(self) -> None:
         """Remove its objects. One that ended keeps its Deployment: a new pod comes of it."""
@@ -234,6 +245,7 @@ class ClusterLauncher:
             message_bytes=self.shape.message_bytes,
             service=service,
             pod=pod,
+            ready=self.ready,
             number=number,
             launcher=self,
         )

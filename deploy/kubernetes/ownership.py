@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from circinus.deploy.kubernetes.api import Absent, Cluster, Object, collection_of
-from circinus.deploy.kubernetes.names import COMPONENT, selector_of
+from circinus.deploy.kubernetes.names import (
+    COMPONENT,
+    FIELD_MANAGER,
+    NAME,
+    OF_QUERY,
+    PART_OF,
+    WORKER_APP,
+    selector_of,
+)
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 
@@ -23,7 +31,9 @@ Not `app.kubernetes.io/instance`, which says the same to people: tools that deli
 repository set that to a name of their own."""
 DEFAULT_RELEASE = "circinus"
 
-_QUERIES = ("circinus.io/v1alpha1", "PipelineQuery", "pipelinequeries")
+GROUP, KIND, PLURAL = "circinus.io", "PipelineQuery", "pipelinequeries"
+"""Of the custom resource, which the operator follows."""
+API_VERSION = f"{GROUP}/v1alpha1"
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RELEASE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,51}[a-z0-9])?")
 _WORKER = "worker"
@@ -41,12 +51,8 @@ class ObjectOwner:
     @property
     def reference(self) -> Object:
         """Return what an object that it owns has in `metadata.ownerReferences`."""
-        return {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "name": self.name,
-            "uid": self.uid,
-        }
+        known = {"kind": self.kind, "name": self.name, "uid": self.uid}
+        return {"apiVersion": self.api_version, **known}
 
 
 def check_release(release: str) -> None:
@@ -60,12 +66,7 @@ def labels_of_release(release: str) -> dict[str, str]:
 
     The name is not that of the service: policies let the service in by it.
     """
-    return {
-        "app.kubernetes.io/name": "circinus-worker",
-        "app.kubernetes.io/instance": release,
-        "app.kubernetes.io/part-of": "circinus",
-        RELEASE: release,
-    }
+    return {NAME: WORKER_APP, OF_QUERY: release, PART_OF: FIELD_MANAGER, RELEASE: release}
 
 
 def selector_of_workers(release: str) -> str:
@@ -102,9 +103,13 @@ def belonging(document: Object, release: str, owner: ObjectOwner | None) -> Obje
 
 def queries_path(namespace: str | None) -> str:
     """Return the path of the PipelineQuery objects of a namespace; None: of all."""
-    version, _, plural = _QUERIES
     where = "" if namespace is None else f"/namespaces/{namespace}"
-    return f"/apis/{version}{where}/{plural}"
+    return f"/apis/{API_VERSION}{where}/{PLURAL}"
+
+
+def query_path(obj: Object) -> str:
+    """Return the path of a PipelineQuery object."""
+    return f"{queries_path(obj['metadata']['namespace'])}/{obj['metadata']['name']}"
 
 
 def deployment_named(cluster: Cluster, namespace: str, name: str) -> ObjectOwner:
@@ -113,8 +118,12 @@ def deployment_named(cluster: Cluster, namespace: str, name: str) -> ObjectOwner
     found = cluster.listed(path, fieldSelector=f"metadata.name={name}")["items"]
     if not found:
         raise InvalidInput.of("owner", f"must be a Deployment of namespace {namespace}", name)
-    uid = found[0]["metadata"]["uid"]
-    return ObjectOwner(api_version="apps/v1", kind="Deployment", name=name, uid=uid)
+    return _owner("apps/v1", "Deployment", found[0]["metadata"])
+
+
+def _owner(api_version: str, kind: str, metadata: Object) -> ObjectOwner:
+    name, uid = metadata["name"], metadata["uid"]
+    return ObjectOwner(api_version=api_version, kind=kind, name=name, uid=uid)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -143,15 +152,10 @@ class WorkerOwners:
         return self._known.get(uid, self.service)
 
     def _listed(self) -> dict[str, ObjectOwner]:
-        version, kind, _ = _QUERIES
         chosen = f"{RELEASE}={self.release}"
         try:
             found = self.cluster.listed(queries_path(self.namespace), labelSelector=chosen)
         except Absent:  # a cluster without the custom resource
             return {}
-        return {
-            each["uid"]: ObjectOwner(
-                api_version=version, kind=kind, name=each["name"], uid=each["uid"]
-            )
-            for each in (item["metadata"] for item in found["items"])
-        }
+        owners = (_owner(API_VERSION, KIND, item["metadata"]) for item in found["items"])
+        return {owner.uid: owner for owner in owners}

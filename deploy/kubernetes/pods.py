@@ -158,12 +158,12 @@ def tier_budget(spec: InstanceSpec, settings: RenderSettings) -> Object:
 def _nodes(group: WorkerGroup) -> dict[str, str]:
     """Return the labels of the nodes that they may run on: of tier, type and machine."""
     spec = group.spec
-    found = {names.TIER: names.label_value(spec.tier.name)}
-    if spec.machine_type is not None:
-        found[names.MACHINE_TYPE] = names.label_value(spec.machine_type)
-    if group.machine is not None:
-        found[names.MACHINE] = str(group.machine)
-    return found
+    kind, machine = spec.machine_type, group.machine
+    return {
+        names.TIER: names.label_value(spec.tier.name),
+        **({} if kind is None else {names.MACHINE_TYPE: names.label_value(kind)}),
+        **({} if machine is None else {names.MACHINE: str(machine)}),
+    }
 
 
 def _pod(group: WorkerGroup, settings: RenderSettings) -> Object:
@@ -227,4 +227,7 @@ def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
         most = max(asked, min(2 * asked, shape.mebibytes(1.0)))
         resources["requests"]["memory"] = f"{asked}Mi"
         resources["limits"]["memory"] = f"{most}Mi"
-    return device_resources(spec.tier, spec.share).added_to({"resources": resources})
+    devices = device_resources(spec.tier, spec.share)
+    both = {of: {**amounts, **devices.requests} for of, amounts in resources.items()}
+    env = [{"name": name, "value": value} for name, value in devices.env.items()]
+    return {"resources": both, **({"env": env} if env else {})}

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
-from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.runtime.instances import InstanceSpec
 from circinus.deploy.workers.shares import Enforcement, enforcement_for
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.infrastructure import Infrastructure
-from circinus.pipelines.model.shares import SHARE_STEP, Gpus, GpuSharing
+from circinus.pipelines.model.shares import SHARE_STEP, GpuSharing
 from circinus.pipelines.model.tiers import Tier
 
 _FORM = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?")
@@ -86,25 +85,11 @@ def _exact(figure: float) -> Decimal:
     return Decimal(str(figure))
 
 
-_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-
-
 class DeviceResources(NamedTuple):
     """What a worker's container is given because of its GPUs; nothing where it uses none."""
 
     requests: Mapping[str, str]  # resource -> how many, as requests and as limits
     env: Mapping[str, str]  # variables of the container
-
-    def added_to(self, container: Object) -> Object:
-        """Return a container that also asks for them."""
-        if not self.requests:
-            return container
-        resources = container["resources"]
-        both = {of: {**resources[of], **self.requests} for of in ("requests", "limits")}
-        env = [{"name": name, "value": value} for name, value in self.env.items()]
-        own = container.get("env") or []
-        variables = {"env": [*own, *env]} if own or env else {}
-        return {**container, "resources": {**resources, **both}, **variables}
 
 
 def device_resources(tier: Tier, share: float) -> DeviceResources:
@@ -124,7 +109,12 @@ def device_resources(tier: Tier, share: float) -> DeviceResources:
     checks.require(gpus.grants(share), where, rule, share)
     if gpus.kind is GpuSharing.WHOLE:
         return DeviceResources({gpus.resource: f"{round(share * gpus.count)}"}, {})
-    return DeviceResources({gpus.resource: "1"}, _limits(gpus, share))
+    if gpus.kind is not GpuSharing.MPS:
+        return DeviceResources({gpus.resource: "1"}, {})
+    # The plug-in gives an MPS client 100 / parts percent of the threads, rounded down; its own
+    # figure can only be less, and of a share in steps it is a whole one.
+    threads = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{round(share * gpus.count * 100)}"}
+    return DeviceResources({gpus.resource: "1"}, threads)
 
 
 def pool_requirements(infrastructure: Infrastructure) -> dict[str, dict[str, str]]:
@@ -132,18 +122,15 @@ def pool_requirements(infrastructure: Infrastructure) -> dict[str, dict[str, str
 
     Resource -> quantity; what is not amounts of a tier is left out.
     """
-    pools = [pool for tier in infrastructure.tiers for pool in tier.pools.items()]
+    pools = (pool for tier in infrastructure.tiers for pool in tier.pools.items())
     return {name: _requirements(pool) for name, pool in pools}
 
 
 def _requirements(tier: Tier) -> dict[str, str]:
     shape = MachineShape().of(tier)
-    amounts = {
-        "cpu": None if tier.cores is None else shape.cpu,
-        "memory": None if tier.memory_gib is None else shape.memory,
-    }
-    gpus = {} if tier.gpus is None else {tier.gpus.resource: f"{tier.gpus.places}"}
-    return {name: amount for name, amount in amounts.items() if amount is not None} | gpus
+    amounts = {} if tier.cores is None else {"cpu": shape.cpu}
+    amounts |= {} if tier.memory_gib is None else {"memory": shape.memory}
+    return amounts | ({} if tier.gpus is None else {tier.gpus.resource: f"{tier.gpus.places}"})
 
 
 def enforcement_of(spec: InstanceSpec, *, cgroups: bool) -> Enforcement:
@@ -151,14 +138,3 @@ def enforcement_of(spec: InstanceSpec, *, cgroups: bool) -> Enforcement:
     gpus = spec.tier.gpus
     enforced = gpus is not None and gpus.enforced
     return enforcement_for(spec.operators, spec.share, cgroups=cgroups, devices=enforced)
-
-
-def _limits(gpus: Gpus, share: float) -> dict[str, str]:
-    """Return the variables that hold a worker in its part to its share.
-
-    The plug-in gives an MPS client 100 / parts percent of the threads, rounded down; its own
-    figure can only be less, and of a share in steps it is a whole one.
-    """
-    if gpus.kind is not GpuSharing.MPS:
-        return {}
-    return {_THREADS: f"{round(share * gpus.count * 100)}"}

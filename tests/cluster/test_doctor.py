@@ -21,8 +21,9 @@ from circinus.deploy.kubernetes.fitness.api_server import (
     INSTALLER_OF_DEFINITION,
     INSTALLER_OF_DISCOVERY,
 )
+from circinus.deploy.kubernetes.fitness.check import Check
 from circinus.deploy.kubernetes.fitness.cluster import look
-from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
+from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds
 from tests.api.cli.commands import invoke
 from tests.cluster import simulated
 from tests.cluster.accounts import grant, grant_everywhere, stranger
@@ -45,7 +46,7 @@ def doctor(kubeconfig: Path, *more: str) -> tuple[int, dict[str, dict[str, str]]
     return result.exit_code, {check["name"]: check for check in found["checks"]}
 
 
-def looked(cluster: Cluster, needs: ClusterNeeds, wanted: Mapping[str, Any]) -> list[ClusterCheck]:
+def looked(cluster: Cluster, needs: ClusterNeeds, wanted: Mapping[str, Any]) -> list[Check]:
     return [*look(ApiServer(connect(cluster.kubeconfig)), needs, dict(wanted))]
 
 
@@ -216,7 +217,7 @@ def test_the_definition_of_another_release_fails_and_ones_own_does_not(cluster: 
         cluster.api.delete(f"{_DEFINITIONS}/{name}")
 
 
-def of_kind(cluster: Cluster, wanted: Mapping[str, Any], **needs: bool) -> ClusterCheck:
+def of_kind(cluster: Cluster, wanted: Mapping[str, Any], **needs: bool) -> Check:
     """Return what is found of a definition."""
     found = looked(cluster, ClusterNeeds(**needs), wanted)  # type: ignore[arg-type]  # truths
     return next(one for one in found if one.name.startswith("PipelineQuery"))
@@ -246,7 +247,7 @@ def test_a_namespace_that_is_being_deleted_fails(cluster: Cluster) -> None:
 
 
 def test_a_claim_or_a_class_that_is_not_there_is_named(cluster: Cluster, namespace: str) -> None:
-    def storage(**needs: Any) -> ClusterCheck:  # noqa: ANN401 - fields
+    def storage(**needs: Any) -> Check:  # noqa: ANN401 - fields
         given = ClusterNeeds(namespace=namespace, **needs)
         return next(one for one in looked(cluster, given, definition()) if one.name == "storage")
 

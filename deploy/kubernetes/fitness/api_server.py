@@ -15,7 +15,8 @@ from circinus.deploy.kubernetes.access import (
     lacking,
 )
 from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object
-from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
+from circinus.deploy.kubernetes.fitness.check import Check
+from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds
 
 OLDEST = (1, 29)
 """Version of Kubernetes: the chart asks for the same."""
@@ -62,7 +63,7 @@ _RELEASED = "meta.helm.sh/release-namespace"
 _SPACES = Permission("", "namespaces", ("create",), "", of_cluster=True)
 
 
-def version(cluster: Cluster) -> ClusterCheck:
+def version(cluster: Cluster) -> Check:
     """Check that it answers and is new enough; Unavailable or ClusterRefused if it does not."""
     found = cluster.listed("/version")
     told = str(found.get("gitVersion") or f"{found.get('major')}.{found.get('minor')}")
@@ -71,10 +72,10 @@ def version(cluster: Cluster) -> ClusterCheck:
     fits = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST
     host = cluster.client.configuration.host
     remedy = "" if fits else f"take a cluster of {OLDEST[0]}.{OLDEST[1]} or newer"
-    return ClusterCheck("API server", "ok" if fits else "fail", f"{told} at {host}", remedy)
+    return Check("API server", "ok" if fits else "fail", f"{told} at {host}", remedy)
 
 
-def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check the namespace; installing may make it."""
     name = needs.namespace
     found = cluster.get(f"/api/v1/namespaces/{name}")
@@ -84,15 +85,15 @@ def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
         words = f"{name} is not there"
         if not makes:
             words += ", and this account may not make it"
-        yield ClusterCheck("namespace", "note" if makes else "fail", words, remedy)
+        yield Check("namespace", "note" if makes else "fail", words, remedy)
     elif found["metadata"].get("deletionTimestamp"):
         remedy = "wait until it is gone, or take another"
-        yield ClusterCheck("namespace", "fail", f"{name} is being deleted", remedy)
+        yield Check("namespace", "fail", f"{name} is being deleted", remedy)
     else:
-        yield ClusterCheck("namespace", "ok", name)
+        yield Check("namespace", "ok", name)
 
 
-def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check what the account may do: install, and what it grants to the accounts that run.
 
     One that runs is the service's or an operator's: of its parts one has to be whole.
@@ -117,10 +118,10 @@ def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
 
 def _right(
     doing: str, cluster: Cluster, needs: ClusterNeeds, permissions: Iterable[Permission]
-) -> ClusterCheck:
+) -> Check:
     name, missing = f"rights to {doing}", lacking(cluster, needs.namespace, permissions)
     if not missing:
-        return ClusterCheck(name, "ok", "this account has them")
+        return Check(name, "ok", "this account has them")
     told = "; ".join(
         f"{', '.join(one.verbs)} {one.resource}{f'.{one.group}' if one.group else ''}"
         f"{' of the cluster' if one.of_cluster else ''} ({one.purpose})"
@@ -132,10 +133,10 @@ def _right(
         if needs.installs
         else "the chart's roles grant them (docs/kubernetes.md)"
     )
-    return ClusterCheck(name, "fail", f"it may not {told}", remedy)
+    return Check(name, "fail", f"it may not {told}", remedy)
 
 
-def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[ClusterCheck]:
+def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Check]:
     """Check the definition of PipelineQuery: `wanted` is that of this release."""
     if not needs.operates:
         return
@@ -146,25 +147,25 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
     if cluster.get(f"/apis/{group}/{version}") is None:
         words = f"{told} is not defined"
         if brings:
-            yield ClusterCheck(name, "note", words, "helm install does it")
+            yield Check(name, "note", words, "helm install does it")
         else:
-            yield ClusterCheck(name, "fail", words, f"let an administrator: {_DEFINE}")
+            yield Check(name, "fail", words, f"let an administrator: {_DEFINE}")
         return
     try:
         live = cluster.get(f"/apis/apiextensions.k8s.io/v1/{_DEFINITIONS}/{told}")
     except Forbidden:
-        yield ClusterCheck(name, "ok", "is served; this account may not look at its fields")
+        yield Check(name, "ok", "is served; this account may not look at its fields")
         return
     fields = [] if live is None else [*_differences(_as_stored(wanted), live, "")]
     if not fields:
-        yield ClusterCheck(name, "ok", "is that of this release")
+        yield Check(name, "ok", "is that of this release")
         return
     words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
     notes = (live or {})["metadata"].get("annotations") or {}
     if brings and notes.get(_RELEASED) == needs.namespace:
-        yield ClusterCheck(name, "note", words, "helm upgrade brings it up to date")
+        yield Check(name, "note", words, "helm upgrade brings it up to date")
     else:
-        yield ClusterCheck(name, "fail", words, _DEFINE)
+        yield Check(name, "fail", words, _DEFINE)
 
 
 def _differences(wanted: object, live: object, path: str) -> Iterator[str]:

@@ -9,16 +9,17 @@ from functools import partial
 
 from circinus.deploy.kubernetes.api import Cluster, Forbidden, Object, collection_of
 from circinus.deploy.kubernetes.fitness.api_server import definition, namespace, rights, version
-from circinus.deploy.kubernetes.fitness.needs import TOLERATIONS, ClusterCheck, ClusterNeeds, State
+from circinus.deploy.kubernetes.fitness.check import Check, State
+from circinus.deploy.kubernetes.fitness.needs import TOLERATIONS, ClusterNeeds
 from circinus.deploy.kubernetes.names import TIER
 from circinus.deploy.kubernetes.nodes import NODES, pool_of, why_no_machine
 from circinus.deploy.kubernetes.resources import quantity
 from circinus.pipelines.errors import CircinusError
 
-Look = Callable[[Cluster, ClusterNeeds], Iterator[ClusterCheck]]
+Look = Callable[[Cluster, ClusterNeeds], Iterator[Check]]
 
 
-def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[ClusterCheck]:
+def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Check]:
     """Yield what was found of each need; a server that does not answer is the only finding then.
 
     `wanted` is the definition of PipelineQuery of this release. Reads only.
@@ -27,7 +28,7 @@ def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Clus
         yield version(cluster)
     except CircinusError as error:
         remedy = "see to the way there: --kubeconfig, KUBECONFIG, the network, the credentials"
-        yield ClusterCheck("API server", "fail", str(error), remedy)
+        yield Check("API server", "fail", str(error), remedy)
         return
     looks: dict[str, Look] = {
         "namespace": namespace,
@@ -41,9 +42,9 @@ def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Clus
         try:
             yield from each(cluster, needs)
         except Forbidden as error:
-            yield ClusterCheck(name, "note", f"this account may not look: {error}")
+            yield Check(name, "note", f"this account may not look: {error}")
         except CircinusError as error:
-            yield ClusterCheck(name, "fail", str(error), "try again")
+            yield Check(name, "fail", str(error), "try again")
 
 
 _SHOWN = 5
@@ -53,19 +54,19 @@ _SIGNS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present
 _LABEL = f"kubectl label node NAME {TIER}="
 
 
-def machines(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+def machines(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check that each tier has nodes that our pods can run on, and tell of GPUs."""
     return checks_of(cluster.listed_whole(NODES)["items"], needs)
 
 
-def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[Check]:
     """Yield the same of nodes. Pure."""
     stated = needs.tiers
     if stated is None:
         stated = dict.fromkeys(sorted({tier for node in nodes if (tier := _tier(node))}), 1)
         if not stated:
             told = f"none of the {len(nodes)} nodes carries the label {TIER}"
-            yield ClusterCheck("tiers", "fail" if needs.deploys else "note", told, f"{_LABEL}TIER")
+            yield Check("tiers", "fail" if needs.deploys else "note", told, f"{_LABEL}TIER")
     of_pools: dict[str | None, list[Object]] = defaultdict(list)
     for node in nodes:
         of_pools[pool_of(node, stated)].append(node)
@@ -73,11 +74,11 @@ def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[ClusterC
         yield _pool(pool, count, of_pools[pool], needs)
     if others := of_pools[None]:
         told = f"{len(others)} are of no tier: {_listed(map(_name, others))}"
-        yield ClusterCheck("other nodes", "note", told, f"to use one: {_LABEL}TIER")
+        yield Check("other nodes", "note", told, f"to use one: {_LABEL}TIER")
     yield _gpus(nodes)
 
 
-def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) -> ClusterCheck:
+def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) -> Check:
     least = {**needs.least, **needs.own.get(pool, {})}
     why = {_name(node): why_no_machine(node, least, needs.tolerations) for node in nodes}
     good = [name for name, reason in why.items() if not reason]
@@ -93,14 +94,14 @@ def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) 
         tier, _, kind = pool.partition("/")
         label = f"{_LABEL}{tier}" + (f" circinus.io/machine-type={kind}" if kind else "")
         tolerated = f"tolerate its taint with {TOLERATIONS}" if "taint" in told else "see to one"
-        return ClusterCheck(name, state, told, f"{tolerated}, or: {label}" if bad else label)
+        return Check(name, state, told, f"{tolerated}, or: {label}" if bad else label)
     if len(good) < stated and not needs.discovers:
         told += f"; the infrastructure says {stated}"
-        return ClusterCheck(name, "note", told, "discovery.enabled=true counts those there are")
-    return ClusterCheck(name, "ok", told)
+        return Check(name, "note", told, "discovery.enabled=true counts those there are")
+    return Check(name, "ok", told)
 
 
-def _gpus(nodes: Iterable[Object]) -> ClusterCheck:
+def _gpus(nodes: Iterable[Object]) -> Check:
     offered: dict[str, Decimal] = defaultdict(Decimal)
     without = []
     for node in nodes:
@@ -114,8 +115,8 @@ def _gpus(nodes: Iterable[Object]) -> ClusterCheck:
     told = ", ".join(f"{amount:f} {name}" for name, amount in sorted(offered.items()) if amount)
     if without:
         told = f"{told or 'none offered'}; {_listed(without)} has some that pods cannot ask for"
-        return ClusterCheck("GPUs", "note", told, "install the vendor's device plug-in there")
-    return ClusterCheck("GPUs", "ok", told or "none: plans use CPUs")
+        return Check("GPUs", "note", told, "install the vendor's device plug-in there")
+    return Check("GPUs", "ok", told or "none: plans use CPUs")
 
 
 def _name(node: Object) -> str:
@@ -142,7 +143,7 @@ _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
-def dns(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+def dns(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check that names of Services are resolved, by which the operator finds the service.
 
     A cluster may resolve names by something that cannot be seen from here: a note, then.
@@ -154,38 +155,38 @@ def dns(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
     slices = [each for items in found for each in items]
     remedy = "" if needs.has_url else "if there is none, set operator.serviceUrl"
     if not slices:
-        yield ClusterCheck("cluster DNS", "note", "none is seen under the usual names", remedy)
+        yield Check("cluster DNS", "note", "none is seen under the usual names", remedy)
         return
     ends = [end for each in slices for end in each.get("endpoints") or []]
     ready = sum((end.get("conditions") or {}).get("ready") is not False for end in ends)
     told = f"{ready} of {len(ends)} of its pods are ready"
     if ready:
-        yield ClusterCheck("cluster DNS", "ok", told)
+        yield Check("cluster DNS", "ok", told)
     else:
         remedy = "kubectl -n kube-system describe pods -l k8s-app=kube-dns"
-        yield ClusterCheck("cluster DNS", "note" if needs.has_url else "fail", told, remedy)
+        yield Check("cluster DNS", "note" if needs.has_url else "fail", told, remedy)
 
 
-def storage(cluster: Cluster, needs: ClusterNeeds) -> Iterator[ClusterCheck]:
+def storage(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check that the volume of the state can be had."""
     if needs.claims and needs.installs:
         yield _claim(cluster, needs) if needs.existing_claim else _class(cluster, needs)
 
 
-def _claim(cluster: Cluster, needs: ClusterNeeds) -> ClusterCheck:
+def _claim(cluster: Cluster, needs: ClusterNeeds) -> Check:
     name = needs.existing_claim
     path = f"/api/v1/namespaces/{needs.namespace}/persistentvolumeclaims/{name}"
     found = cluster.get(path)
     if found is None:
         words = f"there is no claim {name} in namespace {needs.namespace}"
-        return ClusterCheck("storage", "fail", words, "make it, or leave out existingClaim")
-    return ClusterCheck("storage", "ok", f"claim {name}, {found['status'].get('phase', 'new')}")
+        return Check("storage", "fail", words, "make it, or leave out existingClaim")
+    return Check("storage", "ok", f"claim {name}, {found['status'].get('phase', 'new')}")
 
 
-def _class(cluster: Cluster, needs: ClusterNeeds) -> ClusterCheck:
+def _class(cluster: Cluster, needs: ClusterNeeds) -> Check:
     wanted = needs.storage_class
     if wanted == "-":
-        return ClusterCheck("storage", "ok", "a volume made by hand is asked for")
+        return Check("storage", "ok", "a volume made by hand is asked for")
     found = cluster.listed(_CLASSES)["items"]
     names = [each["metadata"]["name"] for each in found]
     default = [
@@ -194,8 +195,8 @@ def _class(cluster: Cluster, needs: ClusterNeeds) -> ClusterCheck:
         if (each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"
     ]
     if wanted in names or (default and not wanted):
-        return ClusterCheck("storage", "ok", f"storage class {wanted or default[0]}")
+        return Check("storage", "ok", f"storage class {wanted or default[0]}")
     what = f"no storage class {wanted}" if wanted else "no default storage class"
     remedy = "set persistence.storageClass or existingClaim, or persistence.enabled=false"
     told = f"there is {what} (those there are: {', '.join(names) or 'none'})"
-    return ClusterCheck("storage", "fail", told, remedy)
+    return Check("storage", "fail", told, remedy)

@@ -1,4 +1,4 @@
-"""What an installation asks of its cluster, as the chart's values say, and a check of one need.
+"""What an installation asks of its cluster, as the chart's values say.
 
 A check fails only where something is surely missing; what installing makes, and what this account
 may not look at, is a note.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME
 
@@ -22,7 +22,6 @@ from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.infrastructure import Infrastructure
 
-State = Literal["ok", "note", "fail"]
 Values = Mapping[str, Any]
 """Values of the chart."""
 TOLERATIONS = "deployment.podTemplate.spec.tolerations"
@@ -35,16 +34,6 @@ _WORDS = {
     list: "a list",
     dict: "a mapping",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterCheck:
-    """What was found of one need, in words."""
-
-    name: str
-    state: State  # `fail`: something needed is missing
-    detail: str
-    remedy: str = ""  # what to do; empty: nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,7 +164,7 @@ def test_a_query_that_ended_is_asked_for_by_itself_and_stays_the_objects_own() -
 def test_a_new_spec_is_submitted_though_the_service_was_away_when_it_came() -> None:
     service = FakeService()
     seen = replace(serving(service, NEW), generation=2, spec=OTHER)
-    away = Status.unreachable(2, seen.status, "no service answers")
+    away = Status.unreachable(seen, "no service answers")
     # The status now names the query of the spec before, beside the present generation.
     seen = replace(seen, status={**seen.status, **away.document(seen.status, at=1.0)})
     seen, _ = looked(seen, service)
@@ -249,7 +249,7 @@ def test_release_stops_every_query_and_names_what_still_runs() -> None:
 
 def test_what_is_unreachable_keeps_what_was_known() -> None:
     seen = serving(FakeService(), NEW)
-    status = Status.unreachable(1, seen.status, "no service answers")
+    status = Status.unreachable(seen, "no service answers")
     document = status.document(seen.status, at=5.0)
     assert (document["phase"], document["queryId"]) == ("serving", "q-1")
     ready = next(c for c in document["conditions"] if c["type"] == "Ready")

@@ -122,6 +122,7 @@ def test_every_other_ready_pod_is_beside_an_instance_by_one_address_each() -> No
                 enforcement=Enforcement.NONE,
                 service=NAME,
                 pod="old",
+                ready=launcher.ready,
                 number=0,
                 launcher=launcher,
             )

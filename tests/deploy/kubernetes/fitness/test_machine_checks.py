@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from circinus.deploy.kubernetes.api import Object
+from circinus.deploy.kubernetes.fitness.check import Check
 from circinus.deploy.kubernetes.fitness.cluster import checks_of
-from circinus.deploy.kubernetes.fitness.needs import ClusterCheck, ClusterNeeds
+from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds
 from circinus.deploy.kubernetes.names import MACHINE_TYPE, TIER
 
 
@@ -29,7 +30,7 @@ def node(
     }
 
 
-def looked(nodes: Sequence[Object], needs: ClusterNeeds) -> dict[str, ClusterCheck]:
+def looked(nodes: Sequence[Object], needs: ClusterNeeds) -> dict[str, Check]:
     return {one.name: one for one in checks_of(nodes, needs)}
 
 
@@ -113,7 +114,7 @@ def test_gpus_are_told_by_their_resources() -> None:
         node("c", there={"nvidia.com/gpu": "1"}),
     ]
 
-    assert looked(nodes, ClusterNeeds())["GPUs"] == ClusterCheck(
+    assert looked(nodes, ClusterNeeds())["GPUs"] == Check(
         "GPUs", "ok", "1 nvidia.com/gpu, 20 nvidia.com/gpu.shared"
     )
     assert looked([node("a")], ClusterNeeds())["GPUs"].detail == "none: plans use CPUs"
