@@ -32,7 +32,7 @@ def non_negative(field: str, value: float | None) -> None:
     require(value is None or 0 <= value < inf, field, "must be finite and >= 0", value)
 
 
-def at_least(field: str, value: int | None, least: int) -> None:
+def at_least(field: str, value: float | None, least: float) -> None:
     """Raise InvalidInput unless `value >= least`; None, a value left out, is good."""
     require(value is None or value >= least, field, f"must be >= {least}", value)
 

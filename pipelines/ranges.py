@@ -1,13 +1,18 @@
 """The ranges of the numbers that people hand over: in queries, bodies, infrastructure files.
 
 Wide enough for whatever is meant, and narrow enough that nothing which is computed from such
-numbers overflows. The one rule: schemas state them, and whoever reads a file checks them; values
-that are worked out from others (a tier as it was observed, say) need only be finite.
+numbers overflows. A field names its range in its type, and that is the one place: schemas and
+whoever reads a file take it from there. Values that are worked out from others (a tier as it was
+observed, say) need only be finite and of the same sign, which `check_fields` sees to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Union, cast, get_args, get_origin, get_type_hints
 
 from circinus.pipelines import checks
 
@@ -18,6 +23,7 @@ class Range:
 
     least: float
     most: float
+    whole: bool = False  # whether it counts something
 
     @property
     def rule(self) -> str:
@@ -32,6 +38,39 @@ class Range:
         """Raise InvalidInput unless a value is within."""
         checks.require(self.holds(value), field, self.rule, value)
 
+    def check_worked_out(self, field: str, value: float | None) -> None:
+        """Raise InvalidInput unless a value that may be worked out is finite, and of its sign."""
+        if self.whole or self.least >= 1:
+            checks.at_least(field, value, self.least)
+        elif self.least > 0:
+            checks.positive(field, value)
+        else:
+            checks.non_negative(field, value)
+
+
+def check_fields(prefix: str, value: object) -> None:
+    """Raise InvalidInput for the first field of a dataclass value that its range forbids.
+
+    It may have been worked out from others, see `Range.check_worked_out`.
+    """
+    for name, within in ranges_of(cast("Hashable", type(value))).items():
+        within.check_worked_out(f"{prefix}{name}", getattr(value, name))
+
+
+@cache
+def ranges_of(kind: Hashable) -> Mapping[str, Range]:
+    """Return the ranges that the types of a dataclass's fields name, by field."""
+    types = get_type_hints(kind, include_extras=True)
+    return {name: within for name, hint in types.items() for within in _ranges_in(hint)}
+
+
+def _ranges_in(hint: object) -> list[Range]:
+    parts = get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return [within for part in parts for within in _ranges_in(part)]
+    is_annotated = get_origin(hint) is Annotated
+    return [part for part in parts if is_annotated and isinstance(part, Range)]
+
 
 WEIGHT = Range(0.001, 1000)
 RATE_PER_S = Range(1e-6, 1e6)
@@ -44,7 +83,9 @@ DURATION_S = Range(0.001, 1e9)
 LIMIT_S = Range(0.001, 1e6)
 """Of what planning may spend; 1e6: eleven days."""
 LIMIT_USD = Range(0, 1e6)
-MACHINES = Range(0, 100_000)
+CONFIGURATIONS = Range(1, 2**31 - 1, whole=True)
+"""That are measured."""
+MACHINES = Range(0, 100_000, whole=True)
 """Of a tier: more is a slip of the hand."""
 CORES = Range(0.001, 10_000)
 """Of one machine, as those below."""

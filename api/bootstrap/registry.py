@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from circinus.api.query_file import read_document
-from circinus.api.schemas.violations import violations_of
+from circinus.api.schemas.violations import validated
 from circinus.api.settings import Settings
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
@@ -73,10 +71,7 @@ class RegisteredPipelines:
 def settings_with(**options: Any) -> Settings:  # noqa: ANN401 - checked by Settings
     """Return the settings, None: from the environment; InvalidInput if an option breaks a rule."""
     values = {name: value for name, value in options.items() if value is not None}
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        raise InvalidInput(violations_of(error, model=Settings)) from error
+    return validated(lambda named: Settings(**named), values, Settings)
 
 
 def reference_here(name: str) -> str:

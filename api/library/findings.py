@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from circinus.api.bootstrap.planning import installed_version
 from circinus.api.schemas.base import Input
 from circinus.api.schemas.progress import TrialView
 from circinus.api.schemas.query import QueryRequest
-from circinus.api.schemas.violations import checked, violations_of
+from circinus.api.schemas.violations import checked, validated
 from circinus.api.store.interrupted import Measurement, MeasurementDocument
 from circinus.api.store.records import from_document, to_document
 from circinus.api.use_cases.knowledge import Knowledge
@@ -113,10 +113,7 @@ def read_findings(path: Path) -> PlannedFindings:
     """Return the findings of a file; InvalidInput if it is none, or its parts do not fit."""
     content = read_file(path, _FIELD, _LARGEST_BYTES)
     _require_form(content)
-    try:
-        saved = _Saved.model_validate_json(content)
-    except ValidationError as error:
-        raise InvalidInput(violations_of(error, model=_Saved)) from error
+    saved = validated(_Saved.model_validate_json, content, _Saved)
     graph = from_document(PipelineGraph, saved.pipeline)
     query = from_document(Query, saved.query)
     same, rule = query.pipeline == graph.name, f"must be {graph.name}"

@@ -57,14 +57,11 @@ class FollowedView(View):
 def served_view(served: ServedDeployment) -> ServedView:
     """Return a plan that serves as dispatchers are told of it."""
     desired = served.desired
-    return ServedView(
+    return ServedView.of(
+        desired,
         pipeline=desired.pipeline_reference,
         plan=unjudged_plan_view(desired.plan),
-        deadline_s=desired.deadline_s,
-        machine_types=list(desired.machine_types),
-        extras=[ReplicaView.of(each) for each in desired.extras],
-        pool=[ReplicaView.of(each) for each in desired.pool],
-        addresses=dict(served.addresses),
+        addresses=served.addresses,
     )
 
 

@@ -54,19 +54,13 @@ class ServedBillView(View):
     """The same as the plan predicted it; none if the plan is no longer one of the query's."""
 
 
-def usage_view(used: Usage) -> UsageView:
-    """Return what was used as it is shown."""
-    return UsageView(**used._asdict())
-
-
 def served_bill_view(bill: ServedBill, plan: Plan | None) -> ServedBillView:
     """Return a bill as it is shown, beside what its plan predicted; None: it is not known."""
     calls = None if plan is None else plan.calls
     return ServedBillView.of(
         bill,
-        total=usage_view(bill.total),
         called=[
-            CalledView(operator=operator, endpoint=endpoint, **used._asdict())
+            CalledView.of(used, operator=operator, endpoint=endpoint)
             for operator, by_endpoint in sorted(bill.used.items())
             for endpoint, used in sorted(by_endpoint.items())
         ],
@@ -190,7 +184,7 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
 
 def unjudged_plan_view(plan: Plan) -> PlanView:
     """Return a plan as it is to anybody: `to_plan` gives it back."""
-    deployment, ahead = plan.deployment, plan.future
+    deployment = plan.deployment
     return PlanView.of(
         plan,
         configuration=plan.configuration.as_dict(),
@@ -199,10 +193,7 @@ def unjudged_plan_view(plan: Plan) -> PlanView:
         replicas=deployment.replicas,
         remote=sorted(deployment.remote),
         cost_usd_per_1000_requests=plan.cost_usd_per_1000_requests or None,
-        calls=_calls_view(plan.calls),
         states={},
-        future=None if ahead is None else OutlookView.of(ahead, states={}),
-        emulated=[],
     )
 
 
@@ -229,16 +220,6 @@ def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
         cost_usd_per_1000_requests=view.cost_usd_per_1000_requests or 0.0,
         requests_per_s=view.requests_per_s,
         memory_bytes=view.memory_bytes,
-    )
-
-
-def _calls_view(calls: PlanCalls | None) -> PlanCallsView | None:
-    if calls is None:
-        return None
-    return PlanCallsView(
-        per_request={name: UsageView.of(used) for name, used in calls.per_request.items()},
-        usd_per_request=EstimateView.of(calls.usd_per_request),
-        most_per_s=calls.most_per_s,
     )
 
 

@@ -14,8 +14,6 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StrictStr,
-    TypeAdapter,
-    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -36,13 +34,15 @@ from circinus.api.schemas.base import (
     Rate,
     Speed,
     Weight,
+    bounds,
     having,
     left_out,
 )
 from circinus.api.schemas.labels import MOST_LABELS, GoldLabel
 from circinus.api.schemas.planning import PlanningRequest, to_planning
+from circinus.api.schemas.violations import value_of
 from circinus.deploy.methods import DEFAULT, Method
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.pipelines.model.query import HIGHEST_PRIORITY, OnFailure, PlanningLimits, Query
@@ -51,7 +51,6 @@ from circinus.pipelines.model.slo import ANY_LATENCY_S, HoldsFor, LatencyStatist
 
 LARGEST_SEED = 2**63 - 1
 """Seeds fit into a signed 64-bit column."""
-LARGEST_COUNT = 2**31 - 1
 LONGEST_TEXT = 4096
 
 _PIPELINE = rf"{checks.NAME}(:[A-Za-z_][A-Za-z0-9_.]{{0,126}})?"
@@ -157,7 +156,7 @@ class LimitsRequest(Input):
     response_s: LimitSeconds | None = PlanningLimits().response_s
     """Wall-clock seconds from when operators can run to the answer; null: any. What else planning
     does than run operators may take as long as `profiling_s`, too."""
-    configurations: Annotated[int, Field(ge=1, le=LARGEST_COUNT), WHOLE] | None = None
+    configurations: Annotated[int, bounds(ranges.CONFIGURATIONS), WHOLE] | None = None
     """Most configurations to measure; left out: any."""
 
 
@@ -353,10 +352,4 @@ def to_query(
     if device is not None and (rate := device.pop("bandwidth_mbit_per_s")) is not None:
         device["bandwidth_bytes_per_s"] = rate * BYTES_PER_MBIT
     told["planning"] = to_planning(request.planning, method)
-    try:
-        return _QUERY.validate_python(told)
-    except ValidationError as error:  # the schema has seen to all but the parts' own rules
-        raise error.errors()[0]["ctx"]["error"] from error
-
-
-_QUERY = TypeAdapter(Query)
+    return value_of(Query, told)

@@ -248,17 +248,8 @@ def infrastructure_view(infrastructure: Infrastructure) -> InfrastructureView:
 
 
 def _tier_view(tier: Tier) -> TierView:
-    types = [
-        MachineTypeView.of(e, calibration=_calibration_view(e), gpus=_gpus_view(e))
-        for e in tier.types
-    ]
-    return TierView.of(
-        tier, calibration=_calibration_view(tier), gpus=_gpus_view(tier), types=types
-    )
-
-
-def _gpus_view(of: Tier | MachineType) -> GpusView | None:
-    return None if of.gpus is None else GpusView.of(of.gpus)
+    types = [MachineTypeView.of(e, calibration=_calibration_view(e)) for e in tier.types]
+    return TierView.of(tier, calibration=_calibration_view(tier), types=types)
 
 
 def _calibration_view(of: Tier | MachineType) -> CalibrationView | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
 from itertools import chain, islice
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 
@@ -43,14 +44,47 @@ _RULES = {
 
 
 Model = TypeVar("Model", bound=BaseModel)
+Value = TypeVar("Value")
+Document = TypeVar("Document")
 
 
 def checked(model: type[Model], document: object) -> Model:
     """Return what a parsed document or options describe; InvalidInput with every broken rule."""
+    return validated(model.model_validate, document, model)
+
+
+def validated(
+    validate: Callable[[Document], Value], document: Document, model: type[BaseModel] | None = None
+) -> Value:
+    """Return what pydantic makes of a document; InvalidInput with every broken rule.
+
+    `model` names the known fields where an unknown one is found.
+    """
     try:
-        return model.model_validate(document)
+        return validate(document)
     except ValidationError as error:
         raise InvalidInput(violations_of(error, model=model)) from error
+
+
+def value_of(kind: type[Value], fields: Mapping[str, object]) -> Value:
+    """Return the dataclass value with the fields of a body that was checked; InvalidInput as it.
+
+    Parts that are mappings become values themselves.
+    """
+    try:
+        return adapter_of(kind).validate_python(fields)
+    except ValidationError as error:  # the schema has seen to all but the parts' own rules
+        raise error.errors()[0]["ctx"]["error"] from error
+
+
+def adapter_of(kind: type[Value]) -> TypeAdapter[Value]:
+    """Return what builds values of a class and checks them, made once."""
+    return cast("TypeAdapter[Value]", _adapter(cast("Hashable", kind)))
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[object]:
+    return TypeAdapter(cast("type[object]", kind))
 
 
 def violations_of(

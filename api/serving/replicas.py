@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -27,7 +27,7 @@ from circinus.api.schemas.following import (
     ServedView,
     served_view,
 )
-from circinus.api.schemas.violations import violations_of
+from circinus.api.schemas.violations import validated
 from circinus.api.serving.edge import ExactRoute, FunctionEndpoint
 from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.following import ServedDeployment
@@ -37,7 +37,7 @@ from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport, Lat
 from circinus.deploy.runtime.telemetry import ArrivalSample, ServiceSample, latest
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
-from circinus.pipelines.errors import InvalidInput, Unavailable
+from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.model.infrastructure import Infrastructure
 
@@ -104,10 +104,7 @@ def reports_to_json(reports: Mapping[str, ReplicaReport]) -> bytes:
 
 def reports_from_json(document: bytes) -> dict[str, ReplicaReport]:
     """Return reports of JSON; InvalidInput if they are none."""
-    try:
-        return _REPORTS.validate_json(document)
-    except ValidationError as error:
-        raise InvalidInput(violations_of(error)) from error
+    return validated(_REPORTS.validate_json, document)
 
 
 @dataclass(slots=True, eq=False)

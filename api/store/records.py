@@ -6,19 +6,20 @@ A query's documents are read once, when first asked for, and known by their type
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.base import STORED
 from circinus.api.schemas.events import EventKind
 from circinus.api.schemas.query import QueryRequest, to_query
+from circinus.api.schemas.violations import adapter_of
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable, Violation
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.plan import Plan
@@ -54,16 +55,11 @@ def _plain(value: object) -> object:
 def from_document(kind: type[Value], document: Mapping[str, object]) -> Value:
     """Return the value whose JSON form `to_document` made; InvalidInput if it breaks a rule."""
     try:
-        return cast("Value", _adapter(cast("Hashable", kind)).validate_python(document))
+        return adapter_of(kind).validate_python(document)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, (kind.__name__, *first["loc"])))
         raise InvalidInput.of(field, f"must be valid ({first['msg']})", first["input"]) from error
-
-
-@cache
-def _adapter(kind: Hashable) -> TypeAdapter[object]:
-    return TypeAdapter(cast("type[object]", kind))
 
 
 REPLANNED = "replanned: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.methods import DEFAULT
@@ -91,7 +91,7 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
 
 def choice_view(answer: PoolAnswer) -> PoolChoiceView:
     """Return an answer as it is shown."""
-    return PoolChoiceView.of(answer.choice, prices=[asdict(each) for each in answer.priced])
+    return PoolChoiceView.of(answer.choice, prices=answer.priced)
 
 
 def chosen_for(body: ChoosePoolBody) -> PoolChoiceView:

@@ -79,15 +79,12 @@ class QueryPoolQuestion:
         if choice.chosen is not None:
             counts = zip(choice.types, choice.chosen.pool, strict=True)
             slices = {self.tier.name: {kind: count for kind, count in counts if count}}
-        return QueryPoolView(
-            query_id=self.query_id,
+        return QueryPoolView.of(
+            self,
             tier=self.tier.name,
-            share=self.share,
             slices=slices,
             seen=self.sample,
-            rate_per_s=self.rate_per_s,
             qos_ms=1e3 * self.qos_s,
-            types=list(self.types),
             choice=choice,
         )
 

@@ -10,21 +10,17 @@ import yaml
 from circinus.api.schemas.routes import (
     BreakingPointView,
     DeploymentUnitInput,
-    LateStepView,
-    NodePoolInput,
     PoolLatencyView,
     RampStepView,
     RouteInput,
     RouteKubernetesInput,
     VerifiedUnitView,
 )
+from circinus.api.schemas.violations import value_of
 from circinus.deploy.kubernetes.routing.targets import (
     ClusterRoute,
     GatewayFront,
     IngressFront,
-    NodeClassReference,
-    PrometheusSource,
-    UnitNodePool,
     UnitTarget,
     service_url,
 )
@@ -57,17 +53,14 @@ def breaking_view(
     usd_per_1000 = None
     if unit is not None and point.per_s > 0:
         usd_per_1000 = unit.price_usd_per_hour / point.per_s / _HOUR_S * _THOUSAND
-    return BreakingPointView(
+    return BreakingPointView.of(
+        point,
         unit=name,
-        per_s=point.per_s,
-        low_per_s=point.low_per_s,
-        high_per_s=point.high_per_s,
-        reasons=list(point.reasons),
         at=None if point.there is None else _step(point.there),
         usd_per_1000=usd_per_1000,
         latency_s=latency_s,
         steps=[_step(step) for step in steps],
-        late=[LateStepView.of(each) for each in ramped.late],
+        late=ramped.late,
         failure=ramped.failure,
         pool=_pool_latencies(unit, point.there),
     )
@@ -96,8 +89,7 @@ def _fields(node: yaml.Node | None) -> dict[str, yaml.Node]:
 
 
 def _step(step: RampStep) -> RampStepView:
-    sure = step.surely_held if step.held else step.surely_broken
-    return RampStepView.of(step, broken_by=list(step.broken_by), sure=sure)
+    return RampStepView.of(step, sure=step.surely_held if step.held else step.surely_broken)
 
 
 def _pool_latencies(unit: DeploymentUnit | None, there: RampStep | None) -> list[PoolLatencyView]:
@@ -163,20 +155,18 @@ def cluster_route(route_file: RouteInput) -> ClusterRoute:
     place = route_file.kubernetes
     if place is None:
         raise InvalidInput.of("kubernetes", "must be given, to be in a cluster", None)
-    told = place.prometheus
-    return ClusterRoute(
-        route=route_file.route,
-        targets={
-            unit.name: target for unit in route_file.units if (target := _target(route_file, unit))
+    fields = place.model_dump(exclude={"gateway", "ingress"})
+    targets = {unit.name: _target(route_file.name, unit) for unit in route_file.units}
+    return value_of(
+        ClusterRoute,
+        fields
+        | {
+            "route": route_file.route,
+            "targets": {name: target for name, target in targets.items() if target},
+            "front": _front(place),
+            "method": route_file.method,
+            "regimes": route_file.regimes.settings,
         },
-        front=_front(place),
-        namespace=place.namespace,
-        hostnames=tuple(place.hostnames),
-        path=place.path,
-        prometheus=None if told is None else PrometheusSource(**told.model_dump()),
-        launch_s=place.launch_s,
-        method=route_file.method,
-        regimes=route_file.regimes.settings,
     )
 
 
@@ -186,26 +176,10 @@ def _front(place: RouteKubernetesInput) -> GatewayFront | IngressFront:
     return IngressFront() if place.ingress is None else IngressFront(**place.ingress.model_dump())
 
 
-def _target(route_file: RouteInput, unit: DeploymentUnitInput) -> UnitTarget | None:
-    at = unit.kubernetes
-    if at is None:
+def _target(route: str, unit: DeploymentUnitInput) -> UnitTarget | None:
+    if unit.kubernetes is None:
         return None
-    pool = at.node_pool
-    return UnitTarget(
-        service=at.service,
-        port=at.port,
-        deployment=at.deployment,
-        least=at.least,
-        metric=at.metric,
-        node_pool=None if pool is None else _pool(f"{route_file.name}-{unit.name}", pool),
-    )
-
-
-def _pool(name: str, pool: NodePoolInput) -> UnitNodePool:
-    by = pool.node_class
-    return UnitNodePool(
-        name=pool.name or name,
-        node_class=None if by is None else NodeClassReference(**by.model_dump()),
-        instance_types=tuple(pool.instance_types),
-        requirements=tuple(each.model_dump() for each in pool.requirements),
-    )
+    fields = unit.kubernetes.model_dump()
+    if (pool := fields["node_pool"]) is not None:
+        pool["name"] = pool["name"] or f"{route}-{unit.name}"
+    return value_of(UnitTarget, fields)

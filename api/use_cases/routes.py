@@ -9,23 +9,19 @@ from math import ceil
 
 from circinus.api.event_log import event
 from circinus.api.schemas.base import STORED
-from circinus.api.schemas.deployments import LatelyView
 from circinus.api.schemas.routes import (
-    ProofView,
     RegimeTrafficView,
     RouteInput,
     RouteList,
     RouteStatusView,
     RouteView,
     RouteWeightsView,
-    UnitStatusView,
     UnitTrafficView,
 )
 from circinus.api.use_cases.deployer import Deployer, DesiredRoute
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.routes.probing import Prober, ProbeSettings
 from circinus.deploy.routes.routed import RouteStatus
-from circinus.deploy.routes.units import UnitStatus
 from circinus.deploy.routes.workloads import UnitWorkload
 from circinus.deploy.runtime.instances import instances_of
 from circinus.pipelines import checks
@@ -61,9 +57,8 @@ def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> 
     state = stepped(RegimeState(), seen, RegimeSettings())
     why = state.why if state.regime is Regime.CAPACITY else "all that is wanted can be had"
     least = least_usd_per_hour(route)
-    return RouteWeightsView(
-        name=route.name,
-        demand_per_s=route.demand_per_s,
+    return RouteWeightsView.of(
+        route,
         regime=state.regime,
         why=why if route.quick else "no unit is within the latency",
         feasible=least is not None,
@@ -205,16 +200,11 @@ def _require_servable(parts: ServiceParts, terms: RouteInput) -> None:
 
 
 def _status_view(status: RouteStatus) -> RouteStatusView:
-    return RouteStatusView(
-        regime=status.state.regime,
-        why=status.state.why,
-        for_s=status.for_s,
-        failovers=status.state.failovers,
-        units=[_unit_view(unit) for unit in status.units],
-        lately=[LatelyView.of(each) for each in status.spans],
+    state = status.state
+    return RouteStatusView.of(
+        status,
+        regime=state.regime,
+        why=state.why,
+        failovers=state.failovers,
+        lately=status.spans,
     )
-
-
-def _unit_view(unit: UnitStatus) -> UnitStatusView:
-    proof = None if unit.proof is None else ProofView.of(unit.proof)
-    return UnitStatusView.of(unit, proof=proof)

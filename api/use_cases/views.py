@@ -8,7 +8,6 @@ from circinus.api.phases import QueryPhase
 from circinus.api.schemas.deployments import (
     DeploymentView,
     InstanceView,
-    LatelyView,
     ObjectivesView,
     ObjectiveView,
     ObservedView,
@@ -130,19 +129,17 @@ def deployment_view(
             query_id=record.id, phase="none", message=record.message or f"query is {record.phase}"
         )
     instances = [
-        InstanceView(
+        InstanceView.of(
+            each,
             tier=each.spec.tier.name,
             machine_type=each.spec.machine_type,
-            operators=list(each.spec.names),
+            operators=each.spec.names,
             pid=each.running.pid if each.running else None,
             address=each.running.address if each.running else "",
             share=each.spec.share,
             enforcement=each.running.enforcement.value if each.running else "",
             emulated=each.spec.tier.emulated,
             calls_at_once=each.spec.calls_at_once,
-            beside=list(each.beside),
-            restarts=each.restarts,
-            ended=each.ended,
         )
         for each in status.instances
     ]
@@ -162,7 +159,7 @@ def deployment_view(
             window=len(report.answers),
             **{f"{each.value}_s": value for each, value in latency.items()},
         ),
-        lately=[] if report is None else [LatelyView.of(each) for each in report.spans],
+        lately=() if report is None else report.spans,
         objectives=None if observed is None else objectives_view(record.id, observed),
     )
 

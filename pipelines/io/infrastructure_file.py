@@ -60,8 +60,8 @@ _WITHIN = 1.3
 @dataclass(frozen=True, kw_only=True)
 class _LinkDocument:
     between: Annotated[list[str], Field(min_length=2, max_length=2)]
-    bandwidth_mbit_per_s: float
-    delay_s: float = 0.0
+    bandwidth_mbit_per_s: Annotated[float, ranges.BANDWIDTH_MBIT_PER_S]
+    delay_s: Annotated[float, ranges.DELAY_S] = 0.0
     emulated: bool = False
 
 
@@ -107,34 +107,12 @@ _RULES = {
 }
 
 _RANGES = {
-    "machines": ranges.MACHINES,
-    "price_usd_per_hour": ranges.PRICE_USD_PER_HOUR,
-    "speed_factor": ranges.SPEED_FACTOR,
-    "call_s": ranges.CALL_S,
-    "call_s_per_byte": ranges.CALL_S_PER_BYTE,
-    "call_delay_s": ranges.DELAY_S,
-    "bandwidth_mbit_per_s": ranges.BANDWIDTH_MBIT_PER_S,
-    "delay_s": ranges.DELAY_S,
-    "tier_factor": ranges.SPEED_FACTOR,  # of a calibration, as those below
-    "factor": ranges.SPEED_FACTOR,
-    "low": ranges.SPEED_FACTOR,
-    "high": ranges.SPEED_FACTOR,
-    "within": ranges.TIMES,
-    "input_usd_per_million": ranges.USD_PER_MILLION,  # of an endpoint, as those below
-    "cached_usd_per_million": ranges.USD_PER_MILLION,
-    "output_usd_per_million": ranges.USD_PER_MILLION,
-    "call_usd": ranges.CALL_USD,
-    "usd_per_s": ranges.USD_PER_S,
-    "requests_per_minute": ranges.REQUESTS_PER_MINUTE,
-    "tokens_per_minute": ranges.TOKENS_PER_MINUTE,
-    "concurrent": ranges.CONCURRENT,
-    "most_input_tokens": ranges.TOKENS,
-    "most_output_tokens": ranges.TOKENS,
-    "timeout_s": ranges.TIMEOUT_S,
-    "cores": ranges.CORES,
-    "memory_gib": ranges.MEMORY_GIB,
-    "count": ranges.GPUS,
-    "parts": ranges.GPU_PARTS,
+    name: within
+    for kind in (
+        *(Tier, MachineType, Gpus, Calibration, ClassSpeed),
+        *(Endpoint, CallPrice, RateLimits, _LinkDocument),
+    )
+    for name, within in ranges.ranges_of(kind).items()
 }
 
 

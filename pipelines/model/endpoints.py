@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import email.utils
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.backoff import Backoff
 
 _MILLION = 1e6
@@ -54,17 +54,16 @@ NOTHING_USED = Usage()
 class CallPrice:
     """What calling costs, in US dollars; parts that are not charged are 0."""
 
-    input_usd_per_million: float = 0.0  # tokens read, `>= 0`
-    cached_usd_per_million: float | None = None  # of them, those cached, `>= 0`; None: as others
-    output_usd_per_million: float = 0.0  # tokens written, `>= 0`
-    call_usd: float = 0.0  # each call, `>= 0`
-    usd_per_s: float = 0.0  # each second that it takes, `>= 0`
+    input_usd_per_million: Annotated[float, ranges.USD_PER_MILLION] = 0.0  # tokens read
+    # of them, those cached; None: as others
+    cached_usd_per_million: Annotated[float, ranges.USD_PER_MILLION] | None = None
+    output_usd_per_million: Annotated[float, ranges.USD_PER_MILLION] = 0.0  # tokens written
+    call_usd: Annotated[float, ranges.CALL_USD] = 0.0  # each call
+    usd_per_s: Annotated[float, ranges.USD_PER_S] = 0.0  # each second that it takes
     source: str = ""  # where the price is from and of which day, in words
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if each.name != "source":
-                checks.non_negative(f"price.{each.name}", getattr(self, each.name))
+        ranges.check_fields("price.", self)
 
     @property
     def is_by_token(self) -> bool:
@@ -93,13 +92,14 @@ class CallPrice:
 class RateLimits:
     """How much of an endpoint may be used; None: any amount."""
 
-    requests_per_minute: int | None = None  # calls that begin in any 60 s, `>= 1`
-    tokens_per_minute: int | None = None  # read and written in any 60 s, `>= 1`
-    concurrent: int | None = None  # calls under way at once, `>= 1`
+    # calls that begin in any 60 s
+    requests_per_minute: Annotated[int, ranges.REQUESTS_PER_MINUTE] | None = None
+    # read and written in any 60 s
+    tokens_per_minute: Annotated[int, ranges.TOKENS_PER_MINUTE] | None = None
+    concurrent: Annotated[int, ranges.CONCURRENT] | None = None  # calls under way at once
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            checks.at_least(f"limits.{each.name}", getattr(self, each.name), 1)
+        ranges.check_fields("limits.", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,18 +109,16 @@ class Endpoint:
     name: str  # unique within the infrastructure; what an operator's `calls` names
     price: CallPrice = field(default_factory=CallPrice)
     limits: RateLimits = field(default_factory=RateLimits)
-    # Most tokens that one call may read and write, `>= 1`; None: not bounded, so the endpoint is
+    # Most tokens that one call may read and write; None: not bounded, so the endpoint is
     # refused where money is capped and such tokens cost some
-    most_input_tokens: int | None = None
-    most_output_tokens: int | None = None
-    timeout_s: float = LONGEST_CALL_S  # after which a call is given up, `> 0`
+    most_input_tokens: Annotated[int, ranges.TOKENS] | None = None
+    most_output_tokens: Annotated[int, ranges.TOKENS] | None = None
+    # after which a call is given up
+    timeout_s: Annotated[float, ranges.TIMEOUT_S] = LONGEST_CALL_S
 
     def __post_init__(self) -> None:
         checks.name("endpoint.name", self.name)
-        where = f"endpoint {self.name}"
-        checks.at_least(f"{where}.most_input_tokens", self.most_input_tokens, 1)
-        checks.at_least(f"{where}.most_output_tokens", self.most_output_tokens, 1)
-        checks.positive(f"{where}.timeout_s", self.timeout_s)
+        ranges.check_fields(f"endpoint {self.name}.", self)
 
     @property
     def largest(self) -> Usage:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.endpoints import Endpoint
 from circinus.pipelines.model.tiers import Tier
@@ -26,7 +27,7 @@ class Link:
 
     between: tuple[str, str]  # the two tiers
     bandwidth_bytes_per_s: float  # `> 0`
-    delay_s: float = 0.0  # seconds until the first byte arrives, `>= 0`
+    delay_s: Annotated[float, ranges.DELAY_S] = 0.0  # seconds until the first byte arrives
     emulated: bool = False  # whether the time is put on by waiting, not the network's own
 
     def __post_init__(self) -> None:
@@ -34,7 +35,7 @@ class Link:
         where = f"link {a}-{b}"
         checks.require(a != b, f"{where}.between", "must name two tiers", list(self.between))
         checks.positive(f"{where}.bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
-        checks.non_negative(f"{where}.delay_s", self.delay_s)
+        ranges.check_fields(f"{where}.", self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +148,14 @@ class Infrastructure:
 class DeviceProfile:
     """What a query's device is like; what is None is as the infrastructure says."""
 
-    speed_factor: float | None = None  # how many times as fast as the reference machine, `> 0`
+    # how many times as fast as the reference machine
+    speed_factor: Annotated[float, ranges.SPEED_FACTOR] | None = None
     bandwidth_bytes_per_s: float | None = None  # of its links, `> 0`
-    delay_s: float | None = None  # of its links, `>= 0`
+    delay_s: Annotated[float, ranges.DELAY_S] | None = None  # of its links
 
     def __post_init__(self) -> None:
-        checks.positive("device.speed_factor", self.speed_factor)
         checks.positive("device.bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
-        checks.non_negative("device.delay_s", self.delay_s)
+        ranges.check_fields("device.", self)
 
 
 def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) -> Infrastructure:

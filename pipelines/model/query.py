@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.model.draws import drawing_as
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.infrastructure import DeviceProfile, Infrastructure, with_device
@@ -70,20 +71,19 @@ class PlanningMethod:
 class PlanningLimits:
     """How much planning may spend. Every limit is hard."""
 
-    profiling_s: float = 30.0  # operator seconds on the reference machine, `> 0`
-    profiling_usd: float | None = None  # dollars, at the reference tier's price, `>= 0`; None: any
-    # Wall-clock seconds from when operators can run to the answer, `> 0`; None: any
-    response_s: float | None = 120.0
-    # Of these, seconds in which no operator runs, `> 0`; None: any
-    own_s: float | None = None
-    configurations: int | None = None  # most configurations to measure, `>= 1`; None: any
+    # operator seconds on the reference machine
+    profiling_s: Annotated[float, ranges.LIMIT_S] = 30.0
+    # dollars, at the reference tier's price; None: any
+    profiling_usd: Annotated[float, ranges.LIMIT_USD] | None = None
+    # Wall-clock seconds from when operators can run to the answer; None: any
+    response_s: Annotated[float, ranges.LIMIT_S] | None = 120.0
+    # Of these, seconds in which no operator runs; None: any
+    own_s: Annotated[float, ranges.LIMIT_S] | None = None
+    # most configurations to measure; None: any
+    configurations: Annotated[int, ranges.CONFIGURATIONS] | None = None
 
     def __post_init__(self) -> None:
-        checks.positive("limits.profiling_s", self.profiling_s)
-        checks.non_negative("limits.profiling_usd", self.profiling_usd)
-        checks.positive("limits.response_s", self.response_s)
-        checks.positive("limits.own_s", self.own_s)
-        checks.at_least("limits.configurations", self.configurations, 1)
+        ranges.check_fields("limits.", self)
 
 
 class OnFailure(StrEnum):
@@ -105,13 +105,15 @@ class Query:
 
     pipeline: str  # name of the pipeline
     slo: Slo  # what must hold
-    request_rate_per_s: float | None = None  # expected, `> 0`; None: one request at a time
-    weight: float = 1.0  # benefit of serving the query, `> 0`
+    # expected; None: one request at a time
+    request_rate_per_s: Annotated[float, ranges.RATE_PER_S] | None = None
+    weight: Annotated[float, ranges.WEIGHT] = 1.0  # benefit of serving the query
     # from 0 to `HIGHEST_PRIORITY`: a query is worth more than all queries of lower priority
     # together, and takes their place
     priority: int = 0
     tenant: str = ""  # whose query it is, a name; what quotas count by. Empty: nobody's
-    duration_s: float | None = None  # how long to serve it, `> 0`; None: until undeployed
+    # how long to serve it; None: until undeployed
+    duration_s: Annotated[float, ranges.DURATION_S] | None = None
     limits: PlanningLimits = field(default_factory=PlanningLimits)  # what planning may spend
     seed: int = 0  # of every random choice on the query's way, `>= 0`
     restrictions: Restrictions = field(default_factory=Restrictions)  # what holds in every plan
@@ -122,18 +124,16 @@ class Query:
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)
-        checks.positive("weight", self.weight)
+        ranges.check_fields("", self)
         fits = 0 <= self.priority <= HIGHEST_PRIORITY
         rule = f"must be from 0 to {HIGHEST_PRIORITY}"
         checks.require(fits, "priority", rule, self.priority)
         if self.tenant:
             checks.name("tenant", self.tenant)
         checks.at_least("seed", self.seed, 0)
-        checks.positive("request_rate_per_s", self.request_rate_per_s)
         free = self.request_rate_per_s is None or self.slo.throughput_per_s is None
         rule = "must be left out with slo.throughput_per_s"
         checks.require(free, "request_rate_per_s", rule, self.request_rate_per_s)
-        checks.positive("duration_s", self.duration_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 
 SHARE_STEP = 0.05
 """From one step to a whole machine."""
@@ -53,8 +54,10 @@ class Gpus:
     """The GPUs of one machine."""
 
     kind: GpuSharing  # how workers share them
-    count: int = 1  # how many there are, `>= 1`; with MIG, how many of its devices
-    parts: int = 1  # of each of them: `replicas` of the plug-in, `>= 2`; 1 with whole and mig
+    # how many there are; with MIG, how many of its devices
+    count: Annotated[int, ranges.GPUS] = 1
+    # of each of them: `replicas` of the plug-in, `>= 2`; 1 with whole and mig
+    parts: Annotated[int, ranges.GPU_PARTS] = 1
     profile: str | None = None  # of MIG devices, such as `1g.10gb`; None: not told, or not MIG
     # what nodes offer them as; made up from kind and profile where it is left out
     resource: str = ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.model.profile import FloatArray
 
 ANY_LATENCY_S = 86_400.0
@@ -66,24 +67,22 @@ class Slo:
     """What a query asks for. Bounds are inclusive."""
 
     accuracy: float  # least mean score over the data, in [0, 1]
-    latency_s: float  # most seconds per request, `> 0`
+    latency_s: Annotated[float, ranges.LATENCY_S]  # most seconds per request
     latency_statistic: LatencyStatistic = LatencyStatistic.MEAN  # which figure `latency_s` bounds
-    cost_usd_per_hour: float | None = None  # at most, for the deployed plan, `>= 0`; None: any
-    # US dollars of machines and calls together for 1,000 requests at the query's rate, at most,
-    # `>= 0`; None: any
-    cost_usd_per_1000_requests: float | None = None
-    # least requests per second that the plan finishes when it always has some to do, `> 0`;
-    # None: any. For batch work (Circinus 6.1, throughput-critical): requests queue, so
-    # `latency_s` bounds a request from its start, without waits
-    throughput_per_s: float | None = None
+    # at most, for the deployed plan; None: any
+    cost_usd_per_hour: Annotated[float, ranges.COST_USD_PER_HOUR] | None = None
+    # US dollars of machines and calls together for 1,000 requests at the query's rate, at most;
+    # None: any
+    cost_usd_per_1000_requests: Annotated[float, ranges.COST_USD_PER_1000_REQUESTS] | None = None
+    # least requests per second that the plan finishes when it always has some to do; None: any.
+    # For batch work (Circinus 6.1, throughput-critical): requests queue, so `latency_s` bounds a
+    # request from its start, without waits
+    throughput_per_s: Annotated[float, ranges.RATE_PER_S] | None = None
     holds_for: HoldsFor = HoldsFor.EXAMPLES  # which accuracy and latency bind
 
     def __post_init__(self) -> None:
         checks.probability("slo.accuracy", self.accuracy)
-        checks.positive("slo.latency_s", self.latency_s)
-        checks.non_negative("slo.cost_usd_per_hour", self.cost_usd_per_hour)
-        checks.non_negative("slo.cost_usd_per_1000_requests", self.cost_usd_per_1000_requests)
-        checks.positive("slo.throughput_per_s", self.throughput_per_s)
+        ranges.check_fields("slo.", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
-from circinus.pipelines import checks
+from circinus.pipelines import checks, ranges
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.endpoints import Endpoint
 from circinus.pipelines.model.shares import Gpus
@@ -17,13 +17,14 @@ from circinus.pipelines.model.shares import Gpus
 class ClassSpeed:
     """The speed factor of a tier for one class of operators, as `circinus calibrate` found it."""
 
-    factor: float  # how many times as fast as profiled on the reference machine, `> 0`
-    low: float  # the least that parts of the repetitions gave, `> 0`
-    high: float  # the largest of those
+    # how many times as fast as profiled on the reference machine
+    factor: Annotated[float, ranges.SPEED_FACTOR]
+    low: Annotated[float, ranges.SPEED_FACTOR]  # the least that parts of the repetitions gave
+    high: Annotated[float, ranges.SPEED_FACTOR]  # the largest of those
     repetitions: int  # how often it was measured, `>= 1`
 
     def __post_init__(self) -> None:
-        checks.positive("speed.low", self.low)
+        ranges.check_fields("speed.", self)
         ordered = self.low <= self.factor <= self.high
         spread = (self.low, self.factor, self.high)
         checks.require(ordered, "speed", "must have low <= factor <= high", spread)
@@ -42,11 +43,12 @@ class Calibration:
 
     date: str  # when, as `YYYY-MM-DD`
     share: float  # of a machine that the workers had, in (0, 1]
-    tier_factor: float  # the tier's own then, `> 0`: if doubled later, so is that of every class
+    # the tier's own then: if doubled later, so is that of every class
+    tier_factor: Annotated[float, ranges.SPEED_FACTOR]
     speeds: Mapping[str, ClassSpeed]  # class of operators -> its speed factor
     # what a request takes in settings that were not measured is, in 95 of 100 of them, at most so
-    # many times as long, or as short, as predicted, `>= 1`. 1: not measured
-    within: float = 1.0
+    # many times as long, or as short, as predicted. 1: not measured
+    within: Annotated[float, ranges.TIMES] = 1.0
 
     def __post_init__(self) -> None:
         try:
@@ -54,8 +56,7 @@ class Calibration:
         except ValueError as error:
             raise InvalidInput.of("calibration.date", "must be YYYY-MM-DD", self.date) from error
         checks.share("calibration.share", self.share)
-        checks.positive("calibration.tier_factor", self.tier_factor)
-        checks.require(self.within >= 1, "calibration.within", "must be >= 1", self.within)
+        ranges.check_fields("calibration.", self)
 
     def speed_of(self, operator_class: str, tier_factor: float) -> float:
         """Return the speed for a class of a tier with this factor, which it has without one."""
@@ -75,22 +76,19 @@ class MachineType:
     """Machines of a shared tier that are alike, where it holds unlike ones."""
 
     name: str  # unique within the tier
-    machines: int = 1  # how many there are, `>= 0`
-    price_usd_per_hour: float = 0.0  # of one whole machine, `>= 0`
-    speed_factor: float = 1.0  # times as fast as the reference machine, `> 0`: divides seconds
+    machines: Annotated[int, ranges.MACHINES] = 1  # how many there are
+    price_usd_per_hour: Annotated[float, ranges.PRICE_USD_PER_HOUR] = 0.0  # of one whole machine
+    # times as fast as the reference machine: divides seconds
+    speed_factor: Annotated[float, ranges.SPEED_FACTOR] = 1.0
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
     gpus: Gpus | None = None  # of one machine; None: workers use none
-    cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
-    memory_gib: float | None = None  # likewise
+    # of one machine; None: as of every machine elsewhere
+    cores: Annotated[float, ranges.CORES] | None = None
+    memory_gib: Annotated[float, ranges.MEMORY_GIB] | None = None  # likewise
 
     def __post_init__(self) -> None:
         checks.name("type.name", self.name)
-        where = f"type {self.name}"
-        checks.positive(f"{where}.cores", self.cores)
-        checks.positive(f"{where}.memory_gib", self.memory_gib)
-        checks.at_least(f"{where}.machines", self.machines, 0)
-        checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
-        checks.positive(f"{where}.speed_factor", self.speed_factor)
+        ranges.check_fields(f"type {self.name}.", self)
 
     def speed_of(self, operator_class: str) -> float:
         """Return the speed factor for a class of operators: measured, or the type's own."""
@@ -109,25 +107,29 @@ class Tier:
     """
 
     name: str  # unique within the infrastructure
-    machines: int = 1  # how many there are, `>= 0`; for a dedicated tier, how many each query has
-    price_usd_per_hour: float = 0.0  # of one whole machine, `>= 0`
-    speed_factor: float = 1.0  # times as fast as the reference machine, `> 0`: divides seconds
+    # how many there are; for a dedicated tier, how many each query has
+    machines: Annotated[int, ranges.MACHINES] = 1
+    price_usd_per_hour: Annotated[float, ranges.PRICE_USD_PER_HOUR] = 0.0  # of one whole machine
+    # times as fast as the reference machine: divides seconds
+    speed_factor: Annotated[float, ranges.SPEED_FACTOR] = 1.0
     dedicated: bool = False  # whether every query has machines of its own (the user's device)
     emulated: bool = False  # whether the speed is put on by waiting, not the machine's own
     # seconds that calling an instance here costs it besides its operators, on the reference
-    # machine with all of it, `>= 0`: receiving, decoding, answering
-    call_s: float = 0.0
-    call_s_per_byte: float = 0.0  # the same for each byte that a call hands over: copying, `>= 0`
+    # machine with all of it: receiving, decoding, answering
+    call_s: Annotated[float, ranges.CALL_S] = 0.0
+    # the same for each byte that a call hands over: copying
+    call_s_per_byte: Annotated[float, ranges.CALL_S_PER_BYTE] = 0.0
     # seconds that a call waits besides on its way to an instance and back, whatever the share of
-    # that, `>= 0`: the network to it, and all that a share kept by waiting does not stretch
-    call_delay_s: float = 0.0
+    # that: the network to it, and all that a share kept by waiting does not stretch
+    call_delay_s: Annotated[float, ranges.DELAY_S] = 0.0
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
     # what a request takes here while nothing was calibrated is at most so many times as long, or
-    # as short, as predicted, `>= 1`
-    within: float = 1.0
+    # as short, as predicted
+    within: Annotated[float, ranges.TIMES] = 1.0
     gpus: Gpus | None = None  # of one machine; None: workers use none, or its types are unlike
-    cores: float | None = None  # of one machine, `> 0`; None: as of every machine elsewhere
-    memory_gib: float | None = None  # likewise
+    # of one machine; None: as of every machine elsewhere
+    cores: Annotated[float, ranges.CORES] | None = None
+    memory_gib: Annotated[float, ranges.MEMORY_GIB] | None = None  # likewise
     # of a shared tier, in the order of its machines' numbers, which is made the cheapest first;
     # none: its machines are alike
     types: tuple[MachineType, ...] = ()
@@ -142,15 +144,7 @@ class Tier:
             self._have_no_machines(where)
         if self.types:
             self._follow_types(where)
-        checks.at_least(f"{where}.machines", self.machines, 0)
-        checks.non_negative(f"{where}.price_usd_per_hour", self.price_usd_per_hour)
-        checks.positive(f"{where}.speed_factor", self.speed_factor)
-        checks.positive(f"{where}.cores", self.cores)
-        checks.positive(f"{where}.memory_gib", self.memory_gib)
-        checks.non_negative(f"{where}.call_s", self.call_s)
-        checks.non_negative(f"{where}.call_s_per_byte", self.call_s_per_byte)
-        checks.non_negative(f"{where}.call_delay_s", self.call_delay_s)
-        checks.require(self.within >= 1, f"{where}.within", "must be >= 1", self.within)
+        ranges.check_fields(f"{where}.", self)
 
     @property
     def remote(self) -> bool:
