@@ -23,7 +23,6 @@ LINES_OF_A_FILE, LINES_OF_A_CLASS, LINES_OF_A_FUNCTION, FILES_OF_A_ROOM = 400, 2
 EXCEPTIONS = {
     "api/bootstrap/planning.py:plan_query": "opens what a search needs, in the order of closing",
     "api/store/store.py:Store": "the statements on queries share one transaction discipline",
-    "deploy/routes/routed.py:RoutedEndpoint": "the controller of a route, until its step is pure",
     "deploy/runtime/tier_queue.py:TierQueue": "waiting requests and places change together",
 }
 """What may be larger, at most five, each with its reason."""

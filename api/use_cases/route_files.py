@@ -30,9 +30,7 @@ from circinus.deploy.routes.ramping import Ramped
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.scheduler.routing.breaking_point import RampStep
-from circinus.scheduler.routing.units import DeploymentUnit
-
-_HOUR_S, _THOUSAND = 3600.0, 1000.0
+from circinus.scheduler.routing.units import DeploymentUnit, usd_per_1000
 
 
 class SendsTooLate(CircinusError):
@@ -50,14 +48,14 @@ def breaking_view(
     if point is None:
         late_s = max(each.late_s for each in ramped.late)
         raise SendsTooLate(f"{name}: requests were sent {late_s * 1e3:.0f} ms late: none counts")
-    usd_per_1000 = None
+    usd = None
     if unit is not None and point.per_s > 0:
-        usd_per_1000 = unit.price_usd_per_hour / point.per_s / _HOUR_S * _THOUSAND
+        usd = usd_per_1000(unit.price_usd_per_hour, point.per_s)
     return BreakingPointView.of(
         point,
         unit=name,
         at=None if point.there is None else _step(point.there),
-        usd_per_1000=usd_per_1000,
+        usd_per_1000=usd,
         latency_s=latency_s,
         steps=[_step(step) for step in steps],
         late=ramped.late,

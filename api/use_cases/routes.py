@@ -44,9 +44,7 @@ from circinus.scheduler.routing.traffic import (
     spread_traffic,
     supply_per_s,
 )
-from circinus.scheduler.routing.units import EndpointRoute
-
-_HOUR_S, _THOUSAND = 3600.0, 1000.0
+from circinus.scheduler.routing.units import EndpointRoute, usd_per_1000
 
 
 def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> RouteWeightsView:
@@ -91,7 +89,7 @@ def _regime_traffic(route: EndpointRoute, traffic: RouteTraffic) -> RegimeTraffi
         supply_per_s=supply_per_s(route.units, numbers),
         served_per_s=served,
         usd_per_hour=usd_per_hour,
-        usd_per_1000=usd_per_hour / served / _HOUR_S * _THOUSAND if served else None,
+        usd_per_1000=usd_per_1000(usd_per_hour, served) if served else None,
         latency_s=mean_latency_s(route.units, weights) if weights else None,
     )
 

@@ -1,4 +1,4 @@
-"""An endpoint over deployment units that run here: numbers and traffic as its router says.
+"""An endpoint over deployment units that run here: workers and traffic as its controller says.
 
 Every unit has an orchestrator of its own, which starts its workers, and starts again what ends.
 How many of a unit can be had is what its provider states, less those that ended or did not start.
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from circinus.deploy.routes.probing import Prober, ProbeSettings
 from circinus.deploy.routes.units import RoutedUnit, UnitStatus
@@ -27,10 +26,16 @@ from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.payload import Payload
+from circinus.scheduler.routing.controller import (
+    RequestSharing,
+    RouteActions,
+    RouteController,
+    RouteObservation,
+)
 from circinus.scheduler.routing.regimes import RegimeSettings, RegimeState
-from circinus.scheduler.routing.routers import RegimeRouter, with_room
-from circinus.scheduler.routing.traffic import RouteMethod, RouteTraffic
-from circinus.scheduler.routing.turns import UnitTurns, parts_now
+from circinus.scheduler.routing.routers import RegimeRouter
+from circinus.scheduler.routing.sharing import UnitTurns
+from circinus.scheduler.routing.traffic import RouteMethod
 from circinus.scheduler.routing.units import EndpointRoute
 
 _LOOK_S = 0.2  # between two looks at the workers
@@ -62,12 +67,10 @@ class RoutedEndpoint:
     settings: RegimeSettings = field(default_factory=RegimeSettings)
     probes: ProbeSettings = field(default_factory=ProbeSettings)
     _units: dict[str, RoutedUnit] = field(init=False)
-    _router: RegimeRouter = field(init=False)
+    _controller: RouteController = field(init=False)
     _prober: Prober = field(init=False)
-    _traffic: RouteTraffic | None = field(default=None, init=False)
-    _parts: dict[str, float] = field(default_factory=dict, init=False)
-    _available: Mapping[str, int | None] | None = field(default=None, init=False)
-    _again_s: float = field(default=inf, init=False)
+    _actions: RouteActions = field(init=False)  # of the last look
+    _state: RegimeState = field(default_factory=RegimeState, init=False)
     _turns: UnitTurns = field(default_factory=UnitTurns, init=False)
     _requests: Traffic = field(init=False)
     _began: float = field(init=False)
@@ -83,10 +86,15 @@ class RoutedEndpoint:
             each.unit.name: RoutedUnit(each, self.start(each), self.pipeline)
             for each in self.workloads
         }
-        self._router = self._routing(RegimeState())
         self._prober = Prober(self.pipeline, self.probes)
+        self._controller = RouteController(
+            router=self._router(),
+            sharing=RequestSharing.TURNS,
+            verifies=self._prober.wanted,
+        )
         self._began, self._zero = self.clock.now(), self.clock.timestamp() - self.clock.now()
         self._requests = Traffic(self._began)
+        self._actions = self._step()
 
     def open(self) -> None:
         """Begin to start workers; requests wait until some run."""
@@ -96,7 +104,7 @@ class RoutedEndpoint:
     @property
     def serves(self) -> bool:
         """Whether requests are answered at this moment, rather than wait."""
-        return bool(self._parts)
+        return bool(self._actions.weights)
 
     def change(self, route: EndpointRoute, settings: RegimeSettings, method: RouteMethod) -> None:
         """Go on with another demand, latency, or figures of the same units."""
@@ -104,18 +112,13 @@ class RoutedEndpoint:
         for unit in route.units:
             own = self._units[unit.name]
             own.workload = replace(own.workload, unit=unit)
-        self._route_anew()
+        self._controller.router = self._router()
         self._look()
 
-    def _route_anew(self) -> None:
-        """Decide anew, over units whose outputs were not found not to agree."""
-        self._router = self._routing(self._router.state)
-        self._available = None
-
-    def _routing(self, state: RegimeState) -> RegimeRouter:
-        refused = frozenset(name for name, unit in self._units.items() if unit.refused)
-        route = replace(self.route, left_out=refused)
-        return RegimeRouter(route=route, method=self.method, settings=self.settings, state=state)
+    def _router(self) -> RegimeRouter:
+        return RegimeRouter(
+            route=self.route, method=self.method, settings=self.settings, state=self._state
+        )
 
     async def request(self, input: Payload, terms: RequestTerms) -> tuple[str, RequestResult]:
         """Return the unit that answered, and its answer; errors as `Dispatcher.request`."""
@@ -163,18 +166,19 @@ class RoutedEndpoint:
 
     async def _next(self, ends: float, timeout_s: float) -> RoutedUnit:
         """Return the next unit, once one runs; DeadlineExceeded if none runs in time."""
-        while not self._parts:
+        while not self._actions.weights:
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(ends - self.clock.now(), 0.0)):
                     await self._changed.wait()
             except TimeoutError as error:
                 raise DeadlineExceeded(timeout_s, "no unit ran") from error
-        return self._units[self._turns.next(self._parts)]
+        return self._units[self._turns.next(self._actions.weights)]
 
     def status(self) -> RouteStatus:
         """Return how it fares."""
-        now, traffic, state = self.clock.now(), self._traffic, self._router.state
+        now, actions, state = self.clock.now(), self._actions, self._state
+        traffic = actions.traffic
         return RouteStatus(
             state=state,
             for_s=now - max(state.since_s - self._zero, self._began),
@@ -182,9 +186,9 @@ class RoutedEndpoint:
             units=[
                 UnitStatus(
                     name=unit.name,
-                    traffic_weight=traffic.weights.get(unit.name, 0.0) if traffic else 0.0,
-                    part=self._parts.get(unit.name, 0.0),
-                    wanted=traffic.numbers.get(unit.name, 0) if traffic else 0,
+                    traffic_weight=traffic.weights.get(unit.name, 0.0),
+                    part=actions.weights.get(unit.name, 0.0),
+                    wanted=traffic.numbers.get(unit.name, 0),
                     running=unit.running,
                     available=unit.available,
                     why=unit.why,
@@ -211,72 +215,41 @@ class RoutedEndpoint:
                 _log.exception("route_look_failed route=%s", self.route.name)
 
     def _look(self) -> None:
-        now, units = self.clock.now(), self._units
-        for unit in units.values():
-            unit.refresh()
-        available = {name: unit.available for name, unit in units.items()}
-        if available != self._available or now >= self._again_s or self._traffic is None:
-            self._available = available
-            self._decide(now, available)
-        wanted, changing = self._wanted(), self._changing()
-        for name, unit in units.items():
+        self._actions = actions = self._step()
+        now = self.clock.now()
+        for name, unit in self._units.items():
+            count = actions.counts[name]
             # new before old: nothing ends while what takes traffic does not run yet
-            unit.scale(max(wanted[name], unit.wanted) if changing else wanted[name], now)
+            unit.scale(max(count, unit.wanted) if actions.keep else count, now)
             if unit.wanted and not unit.running:  # lost: others answer what it had
                 for task in tuple(unit.in_hand):
                     task.cancel()
-        self._share(changing)
+        if actions.weights:
+            self._changed.set()
         self._verify()
 
-    def _decide(self, now: float, available: Mapping[str, int | None]) -> None:
-        before = self._router.state.regime
-        demand = with_room(self.route).demand_per_s
-        self._traffic, again_s = self._router.decided(now + self._zero, demand, available)
-        self._again_s, state = again_s - self._zero, self._router.state
-        if state.regime is not before:
-            fields = (self.route.name, state.regime, state.why)
-            _log.info("route_regime_changed route=%s regime=%s why=%s", *fields)
-
-    def _wanted(self) -> dict[str, int]:
-        """Return how many workers of each unit should run."""
-        traffic, cheapest = self._traffic, self._router.cheapest
-        startable = {}
-        for name, unit in self._units.items():
-            count = traffic.numbers.get(name, 0) if traffic else 0
-            if (unit.ended or unit.failed) and cheapest is not None:
-                count = max(count, cheapest.numbers.get(name, 0))
-            if (
-                self._prober.wanted
-                and unit.proof is None
-                and unit.workload.unit in self.route.quick
-            ):
-                count = max(count, 1)
-            most = unit.workload.unit.available
-            startable[name] = 0 if unit.refused else count if most is None else min(count, most)
-        return startable
-
-    def _changing(self) -> bool:
-        """Whether something that is to take traffic does not run yet."""
-        numbers = self._traffic.numbers if self._traffic else {}
-        return any(
-            self._units[name].running < count or not self._takes(self._units[name])
-            for name, count in numbers.items()
-            if count
+    def _step(self) -> RouteActions:
+        for unit in self._units.values():
+            unit.refresh()
+        actions = self._controller.step(
+            RouteObservation(
+                at_s=self.clock.now() + self._zero,
+                demand_per_s=self.route.demand_per_s,
+                units={
+                    name: unit.observation(fewest=int(self._has_to_verify(unit)))
+                    for name, unit in self._units.items()
+                },
+            )
         )
+        before, self._state = self._state, actions.state
+        if self._state.regime is not before.regime:
+            fields = (self.route.name, self._state.regime, self._state.why)
+            _log.info("route_regime_changed route=%s regime=%s why=%s", *fields)
+        return actions
 
-    def _takes(self, unit: RoutedUnit) -> bool:
-        """Whether a unit may take traffic, as far as its outputs say."""
-        return not self._prober.wanted or (unit.proof is not None and unit.proof.agrees)
-
-    def _share(self, changing: bool) -> None:
-        weights = self._traffic.weights if self._traffic else {}
-        can = {
-            name: unit.running * unit.workload.unit.most_per_s if self._takes(unit) else 0.0
-            for name, unit in self._units.items()
-        }
-        self._parts = parts_now(weights, can, changing=changing)
-        if self._parts:
-            self._changed.set()
+    def _has_to_verify(self, unit: RoutedUnit) -> bool:
+        quick = unit.workload.unit in self.route.quick
+        return self._prober.wanted and quick and unit.proof is None
 
     def _verify(self) -> None:
         """Verify what runs and was not verified; the first unit that can run is the reference."""
@@ -296,8 +269,6 @@ class RoutedEndpoint:
 
         try:
             unit.proof = await self._prober.prove(unit.name, run)
-            if unit.refused:
-                self._route_anew()
         except CircinusError as error:  # it went away, say
             _log.warning("probes_failed unit=%s cause=%s", unit.name, error)
         else:

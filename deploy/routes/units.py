@@ -13,6 +13,7 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.walk import RequestResult
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.execution.pipeline import Pipeline
+from circinus.scheduler.routing.controller import UnitObservation
 
 _AGAIN_S = 2.0  # after which what did not start is tried again
 
@@ -83,6 +84,17 @@ class RoutedUnit:
         if self.failed:
             return self.failed
         return f"{self.ended} ended, and are started again" if self.ended else ""
+
+    def observation(self, *, fewest: int) -> UnitObservation:
+        """Return what is known of it; `fewest` workers run whatever is wanted."""
+        return UnitObservation(
+            ready=self.running,
+            available=self.available,
+            limit=self.workload.unit.available,
+            fewest=fewest,
+            is_retried=bool(self.ended or self.failed),
+            agrees=None if self.proof is None else self.proof.agrees,
+        )
 
     def refresh(self) -> None:
         """Count the workers that run, as they are now."""

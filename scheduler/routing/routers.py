@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol
+from typing import Protocol, Self
 
 from circinus.scheduler.routing.regimes import (
     CapacityObservation,
@@ -40,17 +40,34 @@ def with_room(route: EndpointRoute) -> EndpointRoute:
     return replace(route, demand_per_s=HEADROOM * route.demand_per_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteDecision:
+    """What a router decides at a moment."""
+
+    traffic: RouteTraffic
+    cheapest: Mapping[str, int] = field(default_factory=dict)  # unit -> how many cost mode wants
+    state: RegimeState = field(default_factory=RegimeState)
+    again_s: float = inf  # when to ask again if nothing happens; inf: never
+
+
 class Router(Protocol):
     """Decides numbers and weights of a route's units."""
+
+    @property
+    def route(self) -> EndpointRoute:
+        """The route that is decided over; its demand does not count."""
 
     @property
     def polls_s(self) -> float | None:
         """Seconds between two looks at capacity; None: it is told of every change."""
 
+    def over(self, route: EndpointRoute) -> Self:
+        """Return a router that goes on from here with another route of the same units."""
+
     def decided(
         self, at_s: float, demand_per_s: float, available: AvailableUnits
-    ) -> tuple[RouteTraffic, float]:
-        """Return the wanted units, and when to ask again if nothing happens; inf: never."""
+    ) -> RouteDecision:
+        """Decide at a time, never before that of the last decision."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,23 +79,29 @@ class RegimeRouter:
     settings: RegimeSettings = field(default_factory=RegimeSettings)
     polls_s: float | None = None  # `POLLED_S`: as published
     state: RegimeState = field(default_factory=RegimeState)
-    cheapest: RouteTraffic | None = field(default=None, init=False)  # in cost mode, lately
     _known: list[tuple[float, float, RouteTraffic]] = field(default_factory=list, init=False)
+
+    def over(self, route: EndpointRoute) -> Self:
+        """See `Router`."""
+        return replace(self, route=route)
 
     def decided(
         self, at_s: float, demand_per_s: float, available: AvailableUnits
-    ) -> tuple[RouteTraffic, float]:
+    ) -> RouteDecision:
         """See `Router`."""
         route = replace(self.route, demand_per_s=demand_per_s)
-        there = all_counts(route, available)
-        cheapest = self.cheapest = self._cheapest(route)
+        there, cheapest = all_counts(route, available), self._cheapest(route)
         seen = CapacityObservation(at_s=at_s, wanted=cheapest.numbers, available=there)
         self.state = stepped(self.state, seen, self.settings)
-        again_s = self.state.look_at_s(self.settings)
-        if self.state.regime is Regime.COST:
-            return replace(cheapest, why=self.state.why), again_s
-        spread = spread_traffic(route, self.method, there)
-        return replace(spread, why=self.state.why), again_s
+        traffic = cheapest
+        if self.state.regime is Regime.CAPACITY:
+            traffic = spread_traffic(route, self.method, there)
+        return RouteDecision(
+            traffic=replace(traffic, why=self.state.why),
+            cheapest=cheapest.numbers,
+            state=self.state,
+            again_s=self.state.look_at_s(self.settings),
+        )
 
     def _cheapest(self, route: EndpointRoute) -> RouteTraffic:
         """Return cost mode; what is cheapest for a demand is so for all up to what it can take."""
@@ -88,9 +111,10 @@ class RegimeRouter:
         for least, most, traffic in self._known:
             if least <= demand <= most:
                 return traffic
-        found = cheapest_traffic(route, self.method)
-        self._known.append((demand, supply_per_s(route.units, found.numbers), found))
-        return found
+        traffic = cheapest_traffic(route, self.method)
+        supply = supply_per_s(route.units, traffic.numbers)
+        self._known.append((demand, max(demand, supply), traffic))  # less: no unit is quick enough
+        return traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +124,19 @@ class EvenRouter:
     route: EndpointRoute
     polls_s: float | None = None
 
+    def over(self, route: EndpointRoute) -> Self:
+        """See `Router`."""
+        return replace(self, route=route)
+
     def decided(
         self, at_s: float, demand_per_s: float, available: AvailableUnits
-    ) -> tuple[RouteTraffic, float]:
+    ) -> RouteDecision:
         """See `Router`."""
         route = replace(self.route, demand_per_s=demand_per_s)
         weights = {unit.name: 1 / len(route.quick) for unit in route.quick}
         numbers = counts_for(route, weights, adjusted_per_s(route.units))
-        return RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights), inf
+        traffic = RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights)
+        return RouteDecision(traffic=traffic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +146,13 @@ class StaticRouter:
     route: EndpointRoute
     polls_s: float | None = None
 
+    def over(self, route: EndpointRoute) -> Self:
+        """See `Router`."""
+        return replace(self, route=route)
+
     def decided(
         self, at_s: float, demand_per_s: float, available: AvailableUnits
-    ) -> tuple[RouteTraffic, float]:
+    ) -> RouteDecision:
         """See `Router`."""
         route = replace(self.route, demand_per_s=demand_per_s)
-        return cheapest_traffic(route, RouteMethod.CARRIED), inf
+        return RouteDecision(traffic=cheapest_traffic(route, RouteMethod.CARRIED))

@@ -1,18 +1,18 @@
 """A route in simulation: requests over deployment units whose capacity comes and goes.
 
 Requests come at random at a rate that follows a cosine. Each goes to a kind of unit in turns, as
-where a route is served (`turns`): by traffic weight among the kinds that run; while units start,
-by what those that run can do. There it waits for one of `T L` places (a unit serves as many at
-once, so that it takes T a second), and is served in L. Units take a while to start; what is no
-longer wanted ends when all that is wanted runs: new before old. What a unit that is lost had in
-hand is sent again. While nothing runs, requests wait.
+where a route is served, and by the same `controller`: by traffic weight among the kinds that run;
+while units start, by what those that run can do. There it waits for one of `T L` places (a unit
+serves as many at once, so that it takes T a second), and is served in L. Units take a while to
+start; what is no longer wanted ends when all that is wanted runs: new before old. What a unit that
+is lost had in hand is sent again. While nothing runs, requests wait.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import ceil, cos, inf, pi
@@ -20,9 +20,16 @@ from math import ceil, cos, inf, pi
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.scheduler.routing.routers import HEADROOM, Router
+from circinus.scheduler.routing.controller import (
+    RequestSharing,
+    RouteActions,
+    RouteController,
+    RouteObservation,
+    UnitObservation,
+)
+from circinus.scheduler.routing.routers import Router
 from circinus.scheduler.routing.series import RouteRecorder, SimulatedUnits
-from circinus.scheduler.routing.turns import UnitTurns, parts_now
+from circinus.scheduler.routing.sharing import UnitTurns
 from circinus.scheduler.routing.units import EndpointRoute
 
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
@@ -103,7 +110,7 @@ class _Simulation:
     now: float = 0.0
     kinds: dict[str, SimulatedUnits] = field(default_factory=dict)
     available: dict[str, int | None] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
+    actions: RouteActions = field(init=False)  # what is to be done at this moment
     turns: UnitTurns = field(default_factory=UnitTurns)
     arrived: list[float] = field(default_factory=list)
     done: dict[int, float] = field(default_factory=dict)
@@ -113,6 +120,10 @@ class _Simulation:
     switch_s: float = 0.0
     _events: list[tuple[float, int, str, object]] = field(default_factory=list)
     _order: Iterator[int] = field(default_factory=count)
+    _controller: RouteController = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._controller = RouteController(router=self.router, sharing=RequestSharing.TURNS)
 
     def run(self) -> RoutedRun:
         scenario = self.scenario
@@ -126,6 +137,7 @@ class _Simulation:
         self._look()
         for kind in self.kinds.values():  # what is wanted first runs already
             kind.running, kind.starting = len(kind.starting), []
+        self._adapt()
         self._push(self._next_arrival(), "arrival", None)
         while self._events:
             at_s, _, what, told = heapq.heappop(self._events)
@@ -168,19 +180,13 @@ class _Simulation:
 
     def _send(self, request: int, *, first: bool = False) -> None:
         """Send a request to a kind by weight; `first`: before those that wait there."""
-        can = {name: kind.running * kind.unit.most_per_s for name, kind in self.kinds.items()}
-        parts = parts_now(self.weights, can, changing=self._changing)
-        if not parts:
+        if not self.actions.weights:
             self.held.append(request)
             return
-        name = self.turns.next(parts)
+        name = self.turns.next(self.actions.weights)
         kind = self.kinds[name]
         kind.waiting.appendleft(request) if first else kind.waiting.append(request)
         self._serve(kind)
-
-    @property
-    def _changing(self) -> bool:
-        return any(kind.starting for kind in self.kinds.values())
 
     def _serve(self, kind: SimulatedUnits) -> None:
         while kind.waiting and len(kind.in_hand) < kind.places:
@@ -197,7 +203,7 @@ class _Simulation:
         if self.recorder is not None:
             self.recorder.served(told[0], self.arrived[request], self.now)
         self._serve(kind)
-        if kind.running > kind.wanted and not self._changing:
+        if kind.running > kind.wanted and not self.actions.keep:
             self._drain(kind)
 
     def _change(self, change: CapacityChange) -> None:
@@ -207,8 +213,10 @@ class _Simulation:
             self.lost_at.setdefault(change.unit, self.now)
             self._end(kind, change.available)
             del kind.starting[:]
+            self._adapt()
         elif change.available is not None:
             del kind.starting[max(change.available - kind.running, 0) :]
+            self._adapt()
         elif change.unit in self.lost_at:  # there again before anybody saw that it was gone
             self.switch_s = max(self.switch_s, self.now - self.lost_at.pop(change.unit))
         if self.router.polls_s is None:
@@ -217,6 +225,7 @@ class _Simulation:
     def _end(self, kind: SimulatedUnits, left: int) -> None:
         """Let units end but so many; what they had in hand is sent again."""
         kind.running = left
+        self._adapt()
         again = list(kind.in_hand)[kind.places :]
         for request in again:
             del kind.in_hand[request]
@@ -226,25 +235,41 @@ class _Simulation:
         for request in again:
             self._send(request, first=True)
 
+    def _observed(self) -> RouteObservation:
+        return RouteObservation(
+            at_s=self.now,
+            demand_per_s=self.scenario.demand_per_s(self.now),
+            units={
+                name: UnitObservation(
+                    ready=kind.running,
+                    starting=len(kind.starting),
+                    available=self.available[name],
+                    limit=self.available[name],
+                )
+                for name, kind in self.kinds.items()
+            },
+        )
+
+    def _adapt(self) -> None:
+        """Share requests among what runs by now."""
+        self.actions = self._controller.adapt(self._observed())
+
     def _look(self) -> None:
-        demand = HEADROOM * self.scenario.demand_per_s(self.now)
-        traffic, again_s = self.router.decided(self.now, demand, dict(self.available))
-        if self.router.polls_s is None and self.now < again_s < inf:
-            self._push(again_s, "look", None)
+        actions = self._controller.step(self._observed())
+        if self.router.polls_s is None and self.now < actions.again_s < inf:
+            self._push(actions.again_s, "look", None)
         if self.recorder is not None:
-            self.recorder.decided(self.now, traffic)
-        self.weights = traffic.weights
+            self.recorder.decided(self.now, actions.traffic)
         for name, at_s in list(self.lost_at.items()):
-            if not self.weights.get(name):
+            if not actions.traffic.weights.get(name):
                 self.switch_s = max(self.switch_s, self.now - at_s)
                 del self.lost_at[name]
         for name, kind in self.kinds.items():
-            kind.wanted = traffic.numbers.get(name, 0)
-            most = self.available[name]
-            there = kind.wanted if most is None else min(kind.wanted, most)
-            for _ in range(there - kind.running - len(kind.starting)):
+            kind.wanted = actions.counts[name]
+            for _ in range(kind.wanted - kind.running - len(kind.starting)):
                 kind.starting.append(self.now + self.scenario.starts_s)
                 self._push(kind.starting[-1], "started", name)
+        self._adapt()
         self._end_unwanted()
 
     def _started(self, name: str) -> None:
@@ -253,6 +278,7 @@ class _Simulation:
             return
         kind.starting.remove(self.now)
         kind.running += 1
+        self._adapt()
         self._end_unwanted()
         held, self.held = self.held, deque()
         for request in held:
@@ -261,7 +287,7 @@ class _Simulation:
 
     def _end_unwanted(self) -> None:
         """End units that are not wanted, once all that is wanted runs, as they have less to do."""
-        if self._changing:
+        if self.actions.keep:
             return
         for kind in self.kinds.values():
             if kind.running > kind.wanted:
@@ -269,7 +295,10 @@ class _Simulation:
 
     def _drain(self, kind: SimulatedUnits) -> None:
         needed = ceil((len(kind.in_hand) + len(kind.waiting)) / kind.per_unit)
-        kind.running = max(kind.wanted, min(needed, kind.running))
+        left = max(kind.wanted, min(needed, kind.running))
+        if left != kind.running:
+            kind.running = left
+            self._adapt()
 
     def _run_result(self) -> RoutedRun:
         took = np.array([at_s - self.arrived[request] for request, at_s in self.done.items()])

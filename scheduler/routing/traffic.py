@@ -193,7 +193,7 @@ def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:
 def spread_traffic(
     route: EndpointRoute, method: RouteMethod, there: Mapping[str, int]
 ) -> RouteTraffic:
-    """Return capacity mode with so many of each unit (`unit_counts.all_counts`)."""
+    """Return capacity mode with so many of each unit (`all_counts`)."""
     per_s = {unit.name: unit.most_per_s for unit in route.units}
     if method is RouteMethod.PUBLISHED:
         weights, per_s = capacity_weights(route.quick, there), adjusted_per_s(route.units)

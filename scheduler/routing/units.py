@@ -26,6 +26,11 @@ from circinus.pipelines import checks
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
 
 
+def usd_per_1000(usd_per_hour: float, per_s: float) -> float:
+    """Return the US dollars of a thousand requests at so many a second, `> 0`."""
+    return usd_per_hour / per_s / _HOUR_S * _THOUSAND
+
+
 class ExecutionMode(StrEnum):
     """How a framework runs a model (4.2)."""
 
@@ -58,7 +63,7 @@ class DeploymentUnit:
     @property
     def usd_per_1000(self) -> float:
         """US dollars of a thousand requests, when as many come as it can take."""
-        return self.price_usd_per_hour / self.most_per_s / _HOUR_S * _THOUSAND
+        return usd_per_1000(self.price_usd_per_hour, self.most_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

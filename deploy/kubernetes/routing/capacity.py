@@ -1,23 +1,22 @@
-"""How many of each unit a cluster gives, and how traffic follows what is ready. Pure.
+"""Observes how many of each unit a cluster gives and how many answer. Pure.
 
 It goes by conditions of objects, which can be read at any time, and by one event: Karpenter
 deletes a NodeClaim that it got no machine for. A pod without a node is not had, unless Karpenter
 makes one for it, nor one whose node is gone or silent, of which the cluster takes a minute to say
-so. Traffic goes to pods that answer: nothing is sent to models that load.
+so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.diagnosis import replica_failure
 from circinus.deploy.kubernetes.routing.targets import ClusterRoute, UnitNodePool
-from circinus.scheduler.routing.traffic import RouteTraffic, carried_weights
-from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
+from circinus.scheduler.routing.units import DeploymentUnit
 
 POOL_LABEL = "karpenter.sh/nodepool"
 REFUSED = "InsufficientCapacityError"
@@ -196,50 +195,3 @@ def _condition(thing: Object, kind: str) -> Object | None:
 
 def _labels(thing: Object) -> Mapping[str, str]:
     return thing["metadata"].get("labels") or {}
-
-
-_ROUNDING = 1e-9  # of the demand
-
-
-def steered(
-    route: EndpointRoute, traffic: RouteTraffic, ready: Mapping[str, int]
-) -> dict[str, float]:
-    """Return traffic weights that sum to 1, those of the regime where all that it wants is ready.
-
-    Where all that is ready is too little, they are by what it can take; where nothing is, those
-    of the regime: whatever comes up first is to be found. Empty: no unit at all could serve.
-    """
-    by_ready = carried_weights(route.quick, ready)
-    if not by_ready:
-        return dict(traffic.weights)
-    demand = route.demand_per_s
-    most = {unit.name: ready.get(unit.name, 0) * unit.most_per_s for unit in route.quick}
-    taken = {name: min(traffic.weights.get(name, 0.0) * demand, can) for name, can in most.items()}
-    left, spare = demand - sum(taken.values()), sum(most.values()) - sum(taken.values())
-    if left > _ROUNDING * demand:
-        part = min(left / spare, 1.0) if spare > 0 else 0.0
-        taken = {name: taken[name] + part * (can - taken[name]) for name, can in most.items()}
-    total = sum(taken.values())
-    if total == 0:
-        return by_ready
-    return {name: rate / total for name, rate in taken.items() if rate > 0}
-
-
-def verified_weights(
-    route: EndpointRoute,
-    traffic: RouteTraffic,
-    ready: Mapping[str, int],
-    agree: Collection[str],
-    before: Mapping[str, float],
-) -> dict[str, float]:
-    """Return traffic weights where only units whose outputs agree may take any; they sum to 1.
-
-    Where none of these is ready, they are as before, but of units that the route leaves out: what
-    is back is not kept from answering by probes, if nobody else can. Empty: no unit may take any.
-    """
-    may = {unit.name: ready.get(unit.name, 0) for unit in route.quick if unit.name in agree}
-    if any(may.values()):
-        return steered(route, traffic, may)
-    kept = {name: weight for name, weight in before.items() if name not in route.left_out}
-    total = sum(kept.values())
-    return {name: weight / total for name, weight in kept.items()} if total > 0 else {}

@@ -1,8 +1,8 @@
 """Follows a route's capacity and moves its traffic: one loop, woken by what happens.
 
 Watches tell of Deployments, pods, nodes, NodeClaims and refusals (`mirror`: it goes on after
-breaks and expired versions). At each change, and at the time that the router names, the router is
-asked, and what is other than before is written at once. The paper's checker looks every five
+breaks and expired versions). At each change, and at the time that the route's controller names, it
+is asked, and what is other than before is written at once. The paper's checker looks every five
 minutes.
 
 All is made of what is there, so a follower that is started again goes on, but for how long ago
@@ -32,9 +32,7 @@ from circinus.deploy.kubernetes.routing.capacity import (
     REFUSED,
     ClusterState,
     UnitState,
-    steered,
     unit_states,
-    verified_weights,
     waiting_pods,
 )
 from circinus.deploy.kubernetes.routing.objects import RouteDirection, objects_of
@@ -44,10 +42,14 @@ from circinus.deploy.routes.probing import EndpointProbes
 from circinus.pipelines.backoff import Backoff
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import CircinusError, Unavailable
+from circinus.scheduler.routing.controller import (
+    RouteActions,
+    RouteController,
+    RouteObservation,
+    UnitObservation,
+)
 from circinus.scheduler.routing.regimes import Regime
-from circinus.scheduler.routing.routers import RegimeRouter, with_room
-from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
-from circinus.scheduler.routing.units import EndpointRoute
+from circinus.scheduler.routing.traffic import RouteTraffic
 
 _RESYNC_S = 60.0  # after which all is written again, so that what somebody undid is done again
 _PAUSES = Backoff(0.5, 10.0)  # after a failure
@@ -91,9 +93,7 @@ class RouteFollower:
     _changed_s: float | None = field(default=None, init=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, init=False)
     _epoch_s: float = field(init=False)  # of the clock's zero: cycles begin at whole ones of it
-    _router: RegimeRouter = field(init=False)
-    _wanted: EndpointRoute = field(init=False)
-    _cheapest: RouteTraffic = field(init=False)
+    _controller: RouteController = field(init=False)
     _direction: RouteDirection | None = field(default=None, init=False)
     _written: dict[str, Object] = field(default_factory=dict, init=False)
     _known: str | None = field(default=None, init=False)  # regime that was reported last
@@ -102,13 +102,11 @@ class RouteFollower:
 
     def __post_init__(self) -> None:
         self._epoch_s = self.clock.timestamp() - self.clock.now()
-        self._router = self.route.router
-        self._wanted = with_room(self.route.route)
-        self._cheapest = cheapest_traffic(self._wanted, self.route.method)
+        self._controller = self.route.controller(verifies=self.probes is not None)
         if self.probes is not None:
             urls = self.route.urls if self.urls is None else self.urls
             self._verifier = UnitVerifier(
-                urls={unit.name: urls[unit.name] for unit in self._wanted.quick},
+                urls={unit.name: urls[unit.name] for unit in self.route.route.quick},
                 probes=self.probes,
                 clock=self.clock,
                 on_change=self.wake,
@@ -198,17 +196,14 @@ class RouteFollower:
             objects, changed_s, self._changed_s = dict(self._collections), self._changed_s, None
         now, units = self.clock.now(), self._units(objects)
         verdicts = self._verified(units)
-        available = {name: unit.available for name, unit in units.items()}
-        traffic, again_s = self._router.decided(
-            self._epoch_s + now, self._wanted.demand_per_s, available
-        )
-        direction = self._directed(traffic, units, verdicts)
-        documents = objects_of(self.route, direction, traffic, self._cheapest)
+        actions = self._controller.step(self._observed(now, units, verdicts))
+        direction = self._directed(actions, units)
+        documents = objects_of(self.route, direction, actions.counts)
         written, failure = self._write(documents, direction, held=self._held(verdicts))
         reaction_s = None if changed_s is None else self.clock.now() - changed_s
         found = RouteSteered(
             direction=direction,
-            traffic=traffic,
+            traffic=actions.traffic,
             units=units,
             written=written,
             reaction_s=reaction_s,
@@ -219,7 +214,7 @@ class RouteFollower:
             self.on_steered(found)
         if failure is not None:
             raise failure
-        due_s = min(again_s - self._epoch_s, *(unit.again_s for unit in units.values()))
+        due_s = min(actions.again_s - self._epoch_s, *(unit.again_s for unit in units.values()))
         return found, due_s if verdicts is None else min(due_s, verdicts.again_s)
 
     def _units(self, objects: Mapping[str, Mapping[str, Object]]) -> dict[str, UnitState]:
@@ -227,22 +222,34 @@ class RouteFollower:
         return unit_states(self.route, self._state(objects, now), now)
 
     def _verified(self, units: Mapping[str, UnitState]) -> UnitVerdicts | None:
-        """Return the checks of units' outputs; units that disagree leave the route."""
+        """Return what probes said of units' outputs; None: nobody sends any."""
         if self._verifier is None:
             return None
-        found = self._verifier.verify({name: unit.templates for name, unit in units.items()})
-        if found.refused != self._wanted.left_out:
-            self._wanted = replace(self._wanted, left_out=found.refused)
-            without = replace(self.route.route, left_out=found.refused)
-            self._router = replace(self._router, route=without)
-            self._cheapest = cheapest_traffic(self._wanted, self.route.method)
-        return found
+        return self._verifier.verify({name: unit.templates for name, unit in units.items()})
+
+    def _observed(
+        self, now: float, units: Mapping[str, UnitState], verdicts: UnitVerdicts | None
+    ) -> RouteObservation:
+        agree = {} if verdicts is None else verdicts.by_unit
+        return RouteObservation(
+            at_s=self._epoch_s + now,
+            demand_per_s=self.route.route.demand_per_s,
+            units={
+                name: UnitObservation(
+                    ready=unit.ready,
+                    available=unit.available,
+                    is_retried=True,  # pods of a unit that is lost stay pending
+                    agrees=agree.get(name),
+                )
+                for name, unit in units.items()
+            },
+        )
 
     def _held(self, verdicts: UnitVerdicts | None) -> bool:
         """Whether requests go where they did before this follower: no unit was found to agree."""
         if verdicts is None or self._known is not None or verdicts.agree:
             return False
-        return bool(self._wanted.quick)
+        return bool(self._controller.router.route.quick)
 
     def _state(self, objects: Mapping[str, Mapping[str, Object]], now: float) -> ClusterState:
         pods = [*objects["pods"].values()]
@@ -257,29 +264,18 @@ class RouteFollower:
             waiting_since=self._waiting_since,
         )
 
-    def _directed(
-        self,
-        traffic: RouteTraffic,
-        units: Mapping[str, UnitState],
-        verdicts: UnitVerdicts | None,
-    ) -> RouteDirection:
+    def _directed(self, actions: RouteActions, units: Mapping[str, UnitState]) -> RouteDirection:
         """Return where requests go; the reason is that of the moment in which a regime began."""
-        ready = {name: unit.ready for name, unit in units.items()}
-        state, before = self._router.state, self._direction
-        kept = {} if before is None else before.weights
-        if verdicts is None:
-            weights = steered(self._wanted, traffic, ready) or kept
-        else:
-            weights = verified_weights(self._wanted, traffic, ready, verdicts.agree, kept)
-        if before is not None and before.regime is state.regime:
-            self._direction = replace(before, weights=weights)
+        before, regime = self._direction, actions.traffic.regime
+        if before is not None and before.regime is regime:
+            self._direction = replace(before, weights=actions.weights)
             return self._direction
         reasons = [f"{name}: {unit.why}" for name, unit in units.items() if unit.why]
         self._direction = RouteDirection(
-            regime=state.regime,
-            why="; ".join([state.why, *(reasons if state.regime is Regime.CAPACITY else [])]),
+            regime=regime,
+            why="; ".join([actions.traffic.why, *(reasons if regime is Regime.CAPACITY else [])]),
             since=iso_time(self.clock.timestamp()),
-            weights=weights,
+            weights=actions.weights,
         )
         return self._direction
 

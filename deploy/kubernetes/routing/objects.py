@@ -30,9 +30,9 @@ from circinus.deploy.kubernetes.routing.targets import (
     PrometheusSource,
     UnitTarget,
 )
+from circinus.scheduler.routing.controller import RouteObservation, UnitObservation
 from circinus.scheduler.routing.regimes import Regime
-from circinus.scheduler.routing.routers import HEADROOM, with_room
-from circinus.scheduler.routing.traffic import RouteTraffic, cheapest_traffic
+from circinus.scheduler.routing.routers import HEADROOM
 from circinus.scheduler.routing.units import DeploymentUnit
 
 MANAGER = "circinus-route"
@@ -176,7 +176,7 @@ _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
 def floors_of(route: ClusterRoute, *wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return unit -> the fewest pods: the most of what regimes want, within what can be had.
+    """Return unit -> the fewest pods: the most of what is wanted, within what can be had.
 
     Of a unit that is too slow for the route there are none, and nothing scales it.
     """
@@ -305,25 +305,29 @@ def _node_pool(route: ClusterRoute, unit: DeploymentUnit) -> Object | None:
 
 
 def objects_of(
-    route: ClusterRoute, direction: RouteDirection, *traffics: RouteTraffic
+    route: ClusterRoute, direction: RouteDirection, counts: Mapping[str, int]
 ) -> list[Object]:
-    """Return all objects of a route, that which sends requests first; pods for all `traffics`."""
-    floors = floors_of(route, *(traffic.numbers for traffic in traffics))
-    return [front_of(route, direction), *node_pools_of(route), *scalers_of(route, floors)]
+    """Return all objects of a route, that which sends requests first, for so many pods."""
+    scalers = scalers_of(route, floors_of(route, counts))
+    return [front_of(route, direction), *node_pools_of(route), *scalers]
 
 
 def planned(route: ClusterRoute, at_s: float) -> list[Object]:
-    """Return the objects of a route whose units all run as far as the route says; asks no cluster.
+    """Return the objects of a route while all that it says can be had; asks no cluster.
 
     `at_s` is in seconds since the epoch.
     """
-    available = {unit.name: unit.available for unit in route.route.units}
-    wanted, router = with_room(route.route), route.router
-    traffic, _ = router.decided(at_s, wanted.demand_per_s, available)
-    direction = RouteDirection(
-        regime=traffic.regime,
-        why=router.state.why,
-        since=iso_time(at_s),
-        weights=traffic.weights,
+    units = {
+        unit.name: UnitObservation(ready=0, available=unit.available, is_retried=True)
+        for unit in route.route.units
+    }
+    actions = route.controller().step(
+        RouteObservation(at_s=at_s, demand_per_s=route.route.demand_per_s, units=units)
     )
-    return objects_of(route, direction, traffic, cheapest_traffic(wanted, route.method))
+    direction = RouteDirection(
+        regime=actions.traffic.regime,
+        why=actions.traffic.why,
+        since=iso_time(at_s),
+        weights=actions.weights,
+    )
+    return objects_of(route, direction, actions.counts)

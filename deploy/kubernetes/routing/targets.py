@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from circinus.pipelines import checks
+from circinus.scheduler.routing.controller import RequestSharing, RouteController
 from circinus.scheduler.routing.regimes import RegimeSettings
 from circinus.scheduler.routing.routers import RegimeRouter
 from circinus.scheduler.routing.traffic import RouteMethod
@@ -116,10 +117,10 @@ class ClusterRoute:
         checks.unique("kubernetes.service of a unit", services)
         checks.non_negative("kubernetes.launch_s", self.launch_s)
 
-    @property
-    def router(self) -> RegimeRouter:
-        """Return what decides over it, at the beginning."""
-        return RegimeRouter(route=self.route, method=self.method, settings=self.regimes)
+    def controller(self, *, verifies: bool = False) -> RouteController:
+        """Return what controls it, at the beginning; see `RouteController.verifies`."""
+        router = RegimeRouter(route=self.route, method=self.method, settings=self.regimes)
+        return RouteController(router=router, sharing=RequestSharing.BALANCER, verifies=verifies)
 
     def object_name(self, unit: DeploymentUnit) -> str:
         """Return the name of the objects of a unit."""

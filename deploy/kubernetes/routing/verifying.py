@@ -39,6 +39,11 @@ class UnitVerdicts:
     words: Mapping[str, str] = field(default_factory=dict)
     again_s: float = inf  # when to look again although nothing happens
 
+    @property
+    def by_unit(self) -> dict[str, bool]:
+        """Return unit -> whether its outputs agree, of those that are verified."""
+        return dict.fromkeys(self.agree, True) | dict.fromkeys(self.refused, False)
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Check:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from circinus.deploy.kubernetes.routing.capacity import steered, verified_weights
 from circinus.scheduler.routing.regimes import Regime
+from circinus.scheduler.routing.sharing import steered, verified_weights
 from circinus.scheduler.routing.traffic import RouteMethod, RouteTraffic, cheapest_traffic
 from tests.deploy.kubernetes.routes_in_a_cluster import cluster_route, unit
 

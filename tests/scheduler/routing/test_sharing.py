@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.scheduler.routing.turns import UnitTurns, parts_now
+from circinus.scheduler.routing.sharing import UnitTurns, parts_now
 
 NAMES = ("a", "b", "c", "d")
 parts = st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 10), min_size=1).map(
