@@ -9,7 +9,7 @@ Where few inputs decide, as the few positive ones do of F1, these few may happen
 nothing varies. So the variance is at least that of a fraction of as many inputs as the figure
 rests on (Wilson, 1927), and an interval that takes it for a variance of n inputs is as wide as
 Student's for those. 95 % intervals of F1 with 5 % positives hold it in 94 to 98 % of samples of 64
-to 1,000 inputs, and in 79 to 95 % without (`tests/profiler/test_set_scores.py`).
+to 1,000 inputs, and in 79 to 95 % without (`tests/profiler/test_scoring.py`).
 
     symbol  meaning
     n       outputs that there are

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.errors import InvalidInput, Stopped
+from circinus.pipelines.execution.calling import Permit, all_of
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.operators import OperatorSpec
-from circinus.pipelines.model.plan import DemandItem, Deployment, Outlook, Plan, PlanCalls
+from circinus.pipelines.model.plan import (
+    DemandItem,
+    Deployment,
+    Outlook,
+    Plan,
+    PlanCalls,
+    with_known_memory,
+)
 from circinus.pipelines.model.slo import Estimate, HoldsFor, Slo, SloState
+from tests.deploy.scheduled_plans import chain, plan_of
 
 CHAIN = PipelineGraph(
     name="ask", operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",)))
@@ -162,3 +172,102 @@ def test_limits_of_endpoints_bound_what_a_plan_finishes() -> None:
 
 def test_dollars_of_machines_are_what_calls_leave() -> None:
     assert plan().machines_usd_per_hour == pytest.approx(3.6)
+
+
+GRAPH = chain("c", 3)
+
+
+def plan_memory_plan(configuration: int = 0, **memory_bytes: int) -> Plan:
+    """op0 and op2 on the edge, op1 in the cloud; knobs count the last operator's fastest."""
+    found = plan_of(GRAPH, ["edge", "cloud", "edge"], {}, {}, configuration)
+    return replace(found, memory_bytes=memory_bytes)
+
+
+def test_a_tier_with_an_operator_that_was_not_measured_has_no_figure() -> None:
+    assert plan_memory_plan(op0=5, op1=7).memory_on("edge") is None
+    assert plan_memory_plan().memory_on("edge") is None
+
+
+def test_a_tier_takes_what_the_largest_of_its_operators_takes() -> None:
+    found = plan_memory_plan(op0=5, op1=7, op2=6)
+
+    assert (found.memory_on("edge"), found.memory_on("cloud")) == (6, 7)
+
+
+def test_memory_is_no_part_of_what_a_plan_is() -> None:
+    assert plan_memory_plan(op0=5).id == plan_memory_plan().id
+
+
+def test_what_earlier_plans_know_is_kept_for_the_same_settings_alone() -> None:
+    # The second configuration sets op2 alone otherwise.
+    earlier = [plan_memory_plan(op0=5, op2=6), plan_memory_plan(op0=4, op1=3)]
+
+    same, other = with_known_memory([plan_memory_plan(op1=9), plan_memory_plan(1)], earlier)
+
+    assert same.memory_bytes == {"op0": 5, "op1": 9, "op2": 6}
+    assert other.memory_bytes == {"op0": 5, "op1": 3}
+
+
+MOST = {"large": Usage(1, 10, 0, 10, 0.5)}
+USED = {"large": Usage(1, 5, 0, 1, 0.1)}
+
+
+@dataclass
+class Noting:
+    """A gate that tells what it is asked, into a list shared with others."""
+
+    name: str
+    told: list[tuple[str, str, object]]
+    refuses: bool = False
+    fails: bool = False
+    open: set[str] = field(default_factory=set)
+
+    def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
+        if self.refuses:
+            raise Stopped(self.name)
+        self.told.append((self.name, "admit", most))
+        self.open.add(self.name)
+        return Permit(operator=operator, most=most, ticket=self.name)
+
+    def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
+        self.open.remove(permit.ticket)
+        self.told.append((self.name, "settle", used))
+        if self.fails:
+            raise Stopped(self.name)
+
+
+def test_what_a_later_gate_refuses_is_given_back_as_not_used() -> None:
+    told: list[tuple[str, str, object]] = []
+    gates = [Noting("rate", told), Noting("money", told), Noting("last", told, refuses=True)]
+    with pytest.raises(Stopped, match="last"):
+        all_of(gates).admit("reader", MOST)
+    assert told[2:] == [("money", "settle", {}), ("rate", "settle", {})]
+    assert not any(gate.open for gate in gates)
+
+
+def test_a_gate_that_fails_to_settle_keeps_no_other_from_it() -> None:
+    told: list[tuple[str, str, object]] = []
+    gates = [Noting("rate", told), Noting("money", told, fails=True)]
+    both = all_of(gates)
+    permit = both.admit("reader", MOST)
+    with pytest.raises(Stopped, match="money"):
+        both.settle(permit, USED)
+    assert not any(gate.open for gate in gates)
+
+
+def test_all_are_asked_in_order_and_told_what_was_used() -> None:
+    told: list[tuple[str, str, object]] = []
+    both = all_of([Noting("rate", told), Noting("money", told)])
+    permit = both.admit("reader", MOST)
+    both.settle(permit, USED)
+    assert told == [
+        ("rate", "admit", MOST),
+        ("money", "admit", MOST),
+        ("money", "settle", USED),
+        ("rate", "settle", USED),
+    ]
+
+
+def test_one_gate_is_itself() -> None:
+    alone = Noting("rate", [])
+    assert all_of([alone]) is alone

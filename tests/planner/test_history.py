@@ -1,11 +1,24 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.model.configuration import Configuration
+from circinus.pipelines.io.presets import PRESETS
+from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
-from circinus.planner.models.history import ConfigurationRecord, QueryRecord
+from circinus.pipelines.model.tiers import Tier
+from circinus.planner.models.history import ConfigurationRecord, QueryRecord, recalled
+from circinus.planner.search.loop import SearchSettings, search
+from circinus.planner.search.result import PlanningProgress, PlanningResult
+from circinus.planner.strategy.cmbo import FEWEST, Cmbo, CmboSettings, WarmStart, log_chance
+from circinus.planner.strategy.surrogate import Posterior
+from circinus.profiler.stopping import TTest
+from tests.oracles.synthetic import Formula, SyntheticEvaluator, additive, chain
 
 _CONFIGURATION = Configuration((("a", "k", 1),))
 
@@ -79,3 +92,291 @@ def test_one_input_has_no_deviation() -> None:
     record = ConfigurationRecord.of(_CONFIGURATION, np.array([1.0]), one)
     assert record.deviation == 0.0
     assert record.operator_deviation_s == (0.0,)
+
+
+GRAPH = chain(5, 6)
+SPACE = ConfigurationSpace(GRAPH)
+SLO = Slo(accuracy=0.7, latency_s=0.2)
+ACCURACY = additive([[0.1, 0.2, 0.3, 0.4, 0.5], [0.0, 0.05, 0.1, 0.2, 0.25, 0.3]])
+SECONDS = additive([[0.01, 0.02, 0.03, 0.04, 0.05], [0.0, 0.01, 0.02, 0.03, 0.04, 0.05]])
+
+
+def _configuration(
+    number: int, inputs: int, accuracy: float, seconds: float
+) -> ConfigurationRecord:
+    return ConfigurationRecord(
+        configuration=SPACE.configuration(number),
+        inputs=inputs,
+        accuracy=accuracy,
+        deviation=0.1,
+        operator_s=(seconds, 2 * seconds),
+        operator_deviation_s=(0.1 * seconds, 0.4 * seconds),
+        output_bytes=(10.0, 20.0),
+        input_bytes=100.0,
+    )
+
+
+def _recalling_query(name: str, *configurations: ConfigurationRecord) -> QueryRecord:
+    return QueryRecord(query=name, fingerprint="f", slo=SLO, configurations=configurations)
+
+
+class _UntilFound:
+    """An observer that ends a search with its first plan."""
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def progress(self, progress: PlanningProgress) -> None:
+        self._found = self._found or progress.plans > 0
+
+    def cancelled(self) -> bool:
+        return self._found
+
+
+def _planned(history: tuple[QueryRecord, ...], seed: int = 0) -> PlanningResult:
+    query = Query(pipeline=GRAPH.name, slo=SLO, seed=seed, limits=PlanningLimits(profiling_s=30))
+    evaluator = SyntheticEvaluator(GRAPH, ACCURACY, SECONDS)
+    until = _UntilFound()
+    return search(query, PRESETS["one-tier"], evaluator, TTest(), observer=until, history=history)
+
+
+def test_nothing_is_recalled_of_no_history() -> None:
+    assert recalled((), SPACE) == ()
+
+
+def test_a_single_input_is_not_worth_recalling() -> None:
+    assert recalled([_recalling_query("a", _configuration(3, 1, 1.0, 0.1))], SPACE) == ()
+
+
+def test_means_are_weighted_by_inputs() -> None:
+    history = [
+        _recalling_query("a", _configuration(3, 10, 0.5, 0.1)),
+        _recalling_query("b", _configuration(3, 30, 0.9, 0.3), _configuration(4, 60, 0.1, 0.1)),
+    ]
+    first, second = recalled(history, SPACE)
+    assert [SPACE.number(one.configuration) for one in (first, second)] == [4, 3]
+    assert second.inputs == 40
+    assert second.accuracy == pytest.approx(0.8)
+    assert second.operator_s == pytest.approx([0.25, 0.5])
+    assert second.output_bytes == pytest.approx([10.0, 20.0])
+    assert second.mean_work.input_bytes == pytest.approx([100.0])
+
+
+def test_the_best_known_are_recalled_when_there_are_too_many() -> None:
+    history = [_recalling_query("a", *(_configuration(n, n + 2, 0.5, 0.1) for n in range(20)))]
+    found = [SPACE.number(one.configuration) for one in recalled(history, SPACE, most=3)]
+    assert found == [19, 18, 17]
+
+
+def test_a_search_with_history_measures_less_and_is_right() -> None:
+    earlier = _planned((), seed=9)
+    history = (_recalling_query("earlier", *earlier.configurations),)
+    cold = [_planned((), seed) for seed in range(3)]
+    warm = [_planned(history, seed) for seed in range(3)]
+    assert sum(one.inputs for one in warm) < sum(one.inputs for one in cold)
+    for one in warm:
+        number = SPACE.number(one.plans[0].configuration)
+        knobs = SPACE.indices([number])[0]
+        assert ACCURACY(knobs) >= SLO.accuracy - 0.05
+
+
+def test_misleading_history_does_not_make_a_plan_untrue() -> None:
+    earlier = _planned((), seed=9)
+    wrong = tuple(
+        replace(one, accuracy=1.0 - one.accuracy, operator_s=tuple(s / 3 for s in one.operator_s))
+        for one in earlier.configurations
+    )
+    result = _planned((_recalling_query("earlier", *wrong),))
+    assert result.plans
+    for plan in result.plans:
+        knobs = SPACE.indices([SPACE.number(plan.configuration)])[0]
+        assert ACCURACY(knobs) >= SLO.accuracy - 0.05
+        assert plan.latency_s.value <= SLO.latency_s
+
+
+def test_what_a_huge_space_did_not_draw_is_still_recalled() -> None:
+    graph = chain(*[5] * 8)
+    space = ConfigurationSpace(graph)
+    best = space.size - 1
+    weights = [[0.0, 0.05, 0.09, 0.11, 0.1225]] * 8
+    evaluator = SyntheticEvaluator(
+        graph, additive(weights), additive([[0.001] * 5] * 8), population=40
+    )
+    record = ConfigurationRecord(
+        configuration=space.configuration(best),
+        inputs=40,
+        accuracy=0.99,
+        deviation=0.1,
+        operator_s=(0.001,) * 8,
+        operator_deviation_s=(0.0,) * 8,
+        output_bytes=(100.0,) * 8,
+        input_bytes=1000.0,
+    )
+    query = Query(
+        pipeline=graph.name,
+        slo=Slo(accuracy=0.9, latency_s=1.0),
+        limits=PlanningLimits(configurations=20),
+    )
+    history = (_recalling_query("earlier", record),)
+    until = _UntilFound()
+    found = search(query, PRESETS["one-tier"], evaluator, TTest(), observer=until, history=history)
+    assert best in [space.number(plan.configuration) for plan in found.plans]
+
+
+WARM_START_SLO = Slo(accuracy=0.7, latency_s=0.1)
+FAST, SLOW = np.log(0.01), np.log(1.0)
+ALL = np.arange(3)
+
+
+def _warm(
+    accuracy: list[list[float]], log_latency: list[list[float]], *, most: int = 10
+) -> WarmStart:
+    """Return the votes of queries whose models are sure of the values of three candidates."""
+    mean = np.stack([np.array(accuracy), np.array(log_latency)], axis=1)
+    return WarmStart(Posterior(mean=mean, deviation=np.full(mean.shape, 0.01)), most)
+
+
+def test_fewer_than_one_similar_query_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"warm_start.most must be >= 1, got 0."):
+        _warm([[0.5] * 3], [[FAST] * 3], most=0)
+    with pytest.raises(InvalidInput, match=r"cmbo.similar must be >= 0, got -1."):
+        CmboSettings(similar=-1)
+
+
+def test_before_anything_is_known_all_votes_weigh_the_same() -> None:
+    accuracy = [[0.9, 0.0, 0.9], [0.0, 0.9, 0.9], [0.0, 0.0, 0.0]]
+    warm = _warm(accuracy, [[FAST] * 3] * 3)
+    assert warm.voted(ALL, WARM_START_SLO) == 2
+    assert warm.voted(np.array([0]), WARM_START_SLO) == 0
+
+
+def test_who_predicted_better_weighs_more() -> None:
+    warm = _warm([[0.5, 0.9, 0.0], [0.5, 0.0, 0.9], [0.1, 0.9, 0.0]], [[FAST] * 3] * 3)
+    assert warm.voted(np.array([1, 2]), WARM_START_SLO) == 1  # two against one
+    models = _warm([[0.1, 0.9, 0.0], [0.5, 0.0, 0.9], [0.1, 0.9, 0.0]], [[FAST] * 3] * 3)
+    models.learn(0, (0.5, FAST), None)
+    assert models.voted(np.array([1, 2]), WARM_START_SLO) == 2
+
+
+def test_only_the_most_similar_vote() -> None:
+    accuracy = [[0.5, 0.0, 0.9], [0.4, 0.9, 0.0], [0.4, 0.9, 0.0], [0.4, 0.9, 0.0]]
+    for most, expected in ((1, 2), (4, 1)):
+        warm = _warm(accuracy, [[FAST] * 3] * 4, most=most)
+        for _ in range(3):
+            warm.learn(0, (0.48, FAST), None)
+        assert warm.voted(np.array([1, 2]), WARM_START_SLO) == expected
+
+
+def test_accuracy_may_follow_one_query_and_latency_another() -> None:
+    accuracy = [[0.5, 0.0, 0.9], [0.1, 0.9, 0.0]]
+    log_latency = [[SLOW, FAST, SLOW], [FAST, SLOW, FAST]]
+    warm = _warm(accuracy, log_latency, most=1)
+    warm.learn(0, (0.5, FAST), None)
+    assert warm.voted(np.array([1, 2]), WARM_START_SLO) == 2
+
+
+@pytest.mark.parametrize(
+    ("own", "mature"),
+    [
+        ((0.5, FAST), (True, True)),
+        ((0.5, SLOW), (True, False)),
+        ((0.1, FAST), (False, True)),
+        (None, (False, False)),
+    ],
+)
+def test_a_model_is_mature_once_it_predicts_better_than_those_of_similar_queries(
+    own: tuple[float, float] | None, mature: tuple[bool, bool]
+) -> None:
+    warm = _warm([[0.4] * 3, [0.0] * 3], [[FAST + 0.1] * 3, [SLOW] * 3], most=1)
+    for step in range(FEWEST):
+        assert not any(warm.mature), step
+        warm.learn(0, (0.5, FAST), own)
+    assert warm.mature == mature
+
+
+def test_a_mature_model_takes_the_place_of_its_votes() -> None:
+    warm = _warm([[0.0, 0.9, 0.9]], [[FAST, SLOW, FAST]])
+    assert warm.voted(ALL, WARM_START_SLO) == 2
+    assert warm.voted(ALL, WARM_START_SLO, (np.array([0.9, 0.1, 0.5]), None)) == 0
+    assert warm.voted(ALL, WARM_START_SLO, (None, np.array([0.9, 0.9, 0.1]))) == 1
+
+
+WARM_START_GRAPH = chain(4, 4, 4)
+WARM_START_SPACE = ConfigurationSpace(WARM_START_GRAPH)
+ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
+WARM_START_ACCURACY = additive(
+    [[0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.2, 0.3], [0.0, 0.1, 0.05, 0.15]]
+)
+WARM_START_SECONDS = additive(
+    [[0.02, 0.01, 0.03, 0.02], [0.0, 0.02, 0.01, 0.04], [0.03, 0.01, 0.02, 0.0]]
+)
+
+
+def _warm_start_planned(
+    accuracy: Formula, seed: int, *history: QueryRecord, goal: float = 0.75
+) -> PlanningResult:
+    evaluator = SyntheticEvaluator(WARM_START_GRAPH, accuracy, WARM_START_SECONDS, noise=0.02)
+    query = Query(
+        pipeline=WARM_START_GRAPH.name, slo=Slo(accuracy=goal, latency_s=0.07), seed=seed
+    )
+    settings = SearchSettings(strategy=Cmbo, patience=1)
+    return search(query, ONE, evaluator, TTest(), settings=settings, history=history)
+
+
+def _warm_start_record(accuracy: Formula, seed: int) -> QueryRecord:
+    result = _warm_start_planned(accuracy, seed, goal=0.6)
+    return QueryRecord(
+        query=f"earlier-{seed}",
+        fingerprint="f",
+        slo=WARM_START_SLO,
+        configurations=result.configurations,
+    )
+
+
+def test_queries_that_measured_next_to_nothing_change_nothing() -> None:
+    record = _warm_start_record(WARM_START_ACCURACY, 1)
+    few = QueryRecord(
+        query="few",
+        fingerprint="f",
+        slo=WARM_START_SLO,
+        configurations=record.configurations[: FEWEST - 1],
+    )
+    assert _warm_start_planned(WARM_START_ACCURACY, 0, few) == _warm_start_planned(
+        WARM_START_ACCURACY, 0
+    )
+
+
+def test_like_queries_shorten_the_search() -> None:
+    history = [_warm_start_record(WARM_START_ACCURACY, seed) for seed in range(10, 15)]
+    warm = [_warm_start_planned(WARM_START_ACCURACY, seed, *history) for seed in range(5)]
+    cold = [_warm_start_planned(WARM_START_ACCURACY, seed) for seed in range(5)]
+    assert all(result.plans for result in (*warm, *cold))
+    assert sum(r.measured for r in warm) < 0.8 * sum(r.measured for r in cold)
+
+
+def test_queries_that_mislead_are_outgrown() -> None:
+    upside_down = additive([[0.4, 0.3, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0], [0.15, 0.05, 0.1, 0.0]])
+    history = [_warm_start_record(upside_down, seed) for seed in range(10, 13)]
+    assert all(_warm_start_planned(WARM_START_ACCURACY, seed, *history).plans for seed in range(3))
+
+
+_ACCURACY = Posterior(mean=np.array([0.7, 0.9]), deviation=np.array([0.1, 0.05]))
+_LATENCY = Posterior(mean=np.log([0.5, 2.0]), deviation=np.array([0.3, 0.2]))
+
+
+def test_the_log_utility_equals_the_naive_product() -> None:
+    chance = log_chance(_ACCURACY, _LATENCY, Slo(accuracy=0.8, latency_s=1.0))
+    cost = np.array([0.1, 3.0])
+    naive = (
+        norm.sf(0.8, _ACCURACY.mean, _ACCURACY.deviation)
+        * norm.cdf(0.0, _LATENCY.mean, _LATENCY.deviation)
+        / cost
+    )
+    np.testing.assert_allclose(np.exp(chance - np.log(cost)), naive, rtol=1e-12)
+
+
+def test_hopeless_candidates_still_differ() -> None:
+    far = Posterior(mean=np.array([0.1, 0.2]), deviation=np.full(2, 0.01))
+    logs = far.log_at_least(0.9)  # both probabilities are 0 in floating point
+    assert np.isfinite(logs).all()
+    assert logs[1] > logs[0]
