@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from sqlalchemy import text
 
-from circinus.api.store.engine import connect, migrate
+from circinus.api.store.engine import connect, migrate, own_connection
 from circinus.api.store.tables import Base
 from tests.e2e.service_process import free_port
 
@@ -77,7 +78,8 @@ class PostgresServer:
         """Return the URL of a database of a name with empty tables; an earlier one is emptied."""
         if name in self._made:
             tables = ", ".join(table.name for table in Base.metadata.sorted_tables)
-            self.sql(f"TRUNCATE {tables} RESTART IDENTITY", name)
+            with own_connection(connect(self.url(name)), "emptying") as connection:
+                connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
         else:
             self.sql(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
             self._made.add(name)

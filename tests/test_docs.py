@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def blocks(language: str, *names: str) -> list[str]:
 # --- The command line ----------------------------------------------------------------
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Every command by its full name, such as `circinus study trace`."""
     from circinus.api.cli import app

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
-from circinus.api.store.engine import connect, migrate
 from circinus.api.store.records import NewQuery, PlanningEnding, to_document
 from circinus.api.store.store import Store
 from circinus.api.use_cases.deployer import DesiredRoute
@@ -34,6 +33,7 @@ from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.result import PlanningOutcome, PlanningResult, PlanningSummary
 from circinus.scheduler.policies.registry import Greedy
 from circinus.scheduler.rolling.scheduler import Upkeep
+from tests.contracts.databases import opened
 
 
 def _add(inputs: Payload, knobs: KnobSettings) -> Payload:
@@ -227,9 +227,7 @@ def result(*plans: Plan) -> PlanningResult:
 
 
 def sql_store(folder: Path) -> Store:
-    engine = connect(f"sqlite:///{folder / 'store.sqlite3'}")
-    migrate(engine)
-    return Store(engine)
+    return Store(opened(f"sqlite:///{folder / 'store.sqlite3'}"))
 
 
 def add_planned(

@@ -29,15 +29,7 @@ from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.execution.needs import package
 from circinus.pipelines.model.payload import Payload
 from circinus.scheduler.problem_form import problem_from_dict
-from tests.api.fakes import (
-    PIPELINE,
-    SPEC,
-    FakeCatalogue,
-    FakeDeployer,
-    add_planned,
-    parts,
-    plan,
-)
+from tests.api.fakes import PIPELINE, SPEC, FakeCatalogue, FakeDeployer, add_planned, parts, plan
 from tests.api.test_objectives import FREE, answers, seen
 
 LOOPBACK = "http://127.0.0.1:8350"

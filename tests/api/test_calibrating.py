@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from circinus.api.cli import app
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from tests.api.cli.commands import invoke
 
 TWO_TIERS = """
 name: two
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def calibrate(*arguments: str) -> Result:
     given = ["calibrate", "two.yaml", "--pipeline", "tests.api.fakes:PIPELINE", *arguments]
-    return CliRunner().invoke(app, given)
+    return invoke(*given)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused_before_anything_is_measured(
 
 def test_a_pipeline_without_examples_is_refused() -> None:
     given = ["calibrate", "two.yaml", "--pipeline", "tests.deploy.profiled_pipelines:chain"]
-    done = CliRunner().invoke(app, given)
+    done = invoke(*given)
     assert done.exit_code == 2, done.output
     assert "pipeline must bring examples, got 'chain'." in done.stderr
 

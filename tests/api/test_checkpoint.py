@@ -22,12 +22,7 @@ from circinus.api.store.queue import ClaimLost
 from circinus.api.store.records import NewQuery
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.pipelines.io.datasets import Dataset, Example
-from tests.api.fakes import (
-    PIPELINE,
-    SPEC,
-    FakeCatalogue,
-    planning_parts,
-)
+from tests.api.fakes import PIPELINE, SPEC, FakeCatalogue, planning_parts
 
 
 @pytest.fixture

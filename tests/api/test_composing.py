@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import logging
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from pydantic import SecretStr
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from circinus.api.cli import app
 from circinus.api.schemas.plans import PlanFile
 from circinus.api.schemas.violations import checked
-from circinus.api.serving.plan_server import serve
+from circinus.api.serving.plan_server import main, serve
 from circinus.api.settings import Settings
 from circinus.pipelines.errors import InvalidInput
+from tests.api.cli.commands import invoke
 from tests.api.malformed import query
 from tests.api.test_deploying import plan_document
 
@@ -29,7 +31,7 @@ SETTINGS = Settings(port=0, token=SecretStr("t"))
 
 def render(folder: Path, document: object, *words: str) -> Result:
     (folder / "plan.yaml").write_text(json.dumps(document))
-    return CliRunner().invoke(app, ["render", str(folder / "plan.yaml"), *words])
+    return invoke("render", str(folder / "plan.yaml"), *words)
 
 
 def plan_file(folder: Path, document: object | None = None) -> dict[str, Any]:
@@ -93,22 +95,34 @@ def test_addresses_are_those_of_the_plans_instances(tmp_path: Path) -> None:
         asyncio.run(serve(file, SETTINGS))
 
 
+@pytest.fixture
+def process_state() -> Iterator[None]:
+    """Restore what a program sets for the whole of its process."""
+    root, mask = logging.getLogger(), os.umask(0o077)
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    os.umask(mask)
+
+
+@pytest.mark.usefixtures("process_state")
 @pytest.mark.parametrize(
     ("content", "told"),
     [(None, "plan file"), ("{", "plan file must be"), ("{}", "query_id must be given")],
 )
 def test_a_plan_file_that_is_none_ends_in_2(
-    tmp_path: Path, content: str | None, told: str
+    tmp_path: Path,
+    content: str | None,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "plan.json"
     if content is not None:
         path.write_text(content)
-    ended = subprocess.run(
-        [sys.executable, "-m", "circinus.api.serving.plan_server", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert told in ended.stderr
+    monkeypatch.setattr(sys, "argv", ["plan_server", str(path)])
+    assert main() == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert told in printed.err

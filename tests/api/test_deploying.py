@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
 from circinus.api.cli.kubernetes.deploying import plan_in
 from circinus.pipelines.errors import InvalidInput
+from tests.api.cli.commands import invoke
 
 SHARES = {"device": 0.5, "edge": 0.25}
 
@@ -42,7 +41,7 @@ def plan_document() -> dict[str, Any]:
 
 
 def run(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["deploy", *words])
+    result = invoke("deploy", *words)
     return result.exit_code, result.output
 
 

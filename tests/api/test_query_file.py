@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from circinus.api.query_file import (
-    query_of,
-    query_schema,
-    read_document,
-    read_infrastructure,
-)
+from circinus.api.query_file import query_of, query_schema, read_document, read_infrastructure
 from circinus.api.schemas.query import to_query
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict

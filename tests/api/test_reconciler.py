@@ -18,14 +18,7 @@ from circinus.deploy.runtime.deployment import DeploymentPhase, DeploymentStatus
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.io.datasets import Dataset
-from tests.api.fakes import (
-    PIPELINE,
-    WITHOUT_DATA,
-    FakeCatalogue,
-    FakeDeployer,
-    add_planned,
-    plan,
-)
+from tests.api.fakes import PIPELINE, WITHOUT_DATA, FakeCatalogue, FakeDeployer, add_planned, plan
 from tests.api.loops import loops
 
 

@@ -14,13 +14,7 @@ from circinus.api.use_cases.queries import undeploy
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.planner.search.result import PlanningSummary
-from tests.api.fakes import (
-    FakeDeployer,
-    add_planned,
-    plan,
-    result,
-    sql_store,
-)
+from tests.api.fakes import FakeDeployer, add_planned, plan, result, sql_store
 from tests.api.loops import Loops, loops
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
 from circinus.api.cli.command import ExitCode
 from circinus.deploy.kubernetes.api import Cluster as ApiServer
 from circinus.deploy.kubernetes.api import connect
 from circinus.deploy.kubernetes.credentials import CredentialNames, fill_in, lasts
 from circinus.pipelines.errors import InvalidInput
+from tests.api.cli.commands import invoke
 from tests.cluster.accounts import grant, stranger
 from tests.cluster.chart import RELEASE, jobs, of_kind, rendered
 from tests.cluster.cluster import Cluster
@@ -75,9 +74,9 @@ def test_the_account_of_the_chart_fills_in_its_own_secrets_and_reads_no_others(
     cluster.api.create(f"/api/v1/namespaces/{release}/secrets", elsewhere)
     with stranger(cluster, tmp_path) as kubeconfig:
         way = ["--namespace", release, "--kubeconfig", str(kubeconfig)]
-        done = CliRunner().invoke(app, [*job_arguments(), *way])
+        done = invoke(*job_arguments(), *way)
         assert done.exit_code == ExitCode.OK, done.output
-        refused = CliRunner().invoke(app, ["credentials", "--token", "others", *way])
+        refused = invoke("credentials", "--token", "others", *way)
         assert refused.exit_code != ExitCode.OK
         assert "forbidden" in refused.output
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
+from tests.api.cli.commands import invoke
 from tests.api.test_deploying import plan_document
 from tests.cluster.cluster import Cluster
 from tests.programs import need
@@ -24,7 +23,7 @@ def test_a_plan_is_applied_changed_and_deleted(
 
     def run(*words: str) -> tuple[int, Any]:
         options = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, "--json"]
-        result = CliRunner().invoke(app, ["deploy", *words, *options])
+        result = invoke("deploy", *words, *options)
         return result.exit_code, json.loads(result.stdout)
 
     path = tmp_path / "plan.yaml"

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
 from circinus.api.client import Client, Refused
 from circinus.api.schemas.deployments import ExampleReference, Late, RequestBody
 from circinus.pipelines.errors import CircinusError
+from tests.api.cli.commands import invoke
 from tests.cluster import images
 from tests.cluster.api import eventually
 from tests.cluster.cluster import Cluster
@@ -89,7 +88,7 @@ def test_a_generated_job_verifies_the_plan_from_inside(
     options = ["--namespace", release.namespace, "--release", RELEASE, "--url", release.url]
     options += ["--image", IMAGE, "--pull-policy", "Never", "--requests", str(VERIFIED)]
     options += ["--environment", release.environment]
-    printed = CliRunner().invoke(app, ["verify", status["queryId"], "--job", *options])
+    printed = invoke("verify", status["queryId"], "--job", *options)
     assert printed.exit_code == 0, printed.output
     job = yaml.safe_load(printed.stdout)
     path = f"/apis/batch/v1/namespaces/{release.namespace}/jobs"

@@ -11,12 +11,7 @@ from circinus.deploy.kubernetes.api import collection_of, key_of, path_of
 from circinus.deploy.kubernetes.launcher import ClusterLauncher
 from circinus.deploy.kubernetes.names import PLAN
 from circinus.deploy.kubernetes.ownership import DEFAULT_RELEASE, belonging
-from circinus.deploy.kubernetes.pods import (
-    RenderSettings,
-    name_of,
-    tier_budget,
-    worker_objects,
-)
+from circinus.deploy.kubernetes.pods import RenderSettings, name_of, tier_budget, worker_objects
 from circinus.deploy.runtime.instances import InstanceKey, InstanceSpec
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.model.configuration import ConfigurationSpace

@@ -38,12 +38,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.definitions import OF_ROUTES, definition_of
 from tests.cluster.rollouts import connected
 from tests.cluster.strictly import violations
-from tests.deploy.kubernetes.routes_in_a_cluster import (
-    PROMETHEUS,
-    cluster_route,
-    pool,
-    target,
-)
+from tests.deploy.kubernetes.routes_in_a_cluster import PROMETHEUS, cluster_route, pool, target
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SECONDS = 5.0

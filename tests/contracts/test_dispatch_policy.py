@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from circinus.scheduler.dispatch.baselines import (
     Clockwork,
@@ -29,61 +28,52 @@ POLICIES: list[DispatchPolicy] = [
     Clockwork(),
     Clockwork(rejects=True),
 ]
-every_policy = pytest.mark.parametrize("policy", POLICIES, ids=repr)
+"""Each state is drawn once for all of them: drawing takes longer than deciding."""
 
 
-@every_policy
+@settings(deadline=None)
 @given(state=states())
-def test_only_idle_instances_start_and_nothing_is_doubled(
-    policy: DispatchPolicy, state: DispatchState
-) -> None:
-    decision = policy.decide(state)
-    instances = [start.instance for start in decision.starts]
-    assert all(state.idle[j] for j in instances)
-    assert len(set(instances)) == len(instances)
-    touched = [
-        *(start.request for start in decision.starts),
-        *decision.rejected,
-        *(plan.request for plan in decision.planned),
-    ]
-    assert len(set(touched)) == len(touched)
-    assert set(touched) <= set(range(len(state.waited_s)))
-    assert policy.rejects or not decision.rejected
+def test_only_idle_instances_start_and_nothing_is_doubled(state: DispatchState) -> None:
+    for policy in POLICIES:
+        decision = policy.decide(state)
+        instances = [start.instance for start in decision.starts]
+        assert all(state.idle[j] for j in instances), policy
+        assert len(set(instances)) == len(instances), policy
+        touched = [
+            *(start.request for start in decision.starts),
+            *decision.rejected,
+            *(plan.request for plan in decision.planned),
+        ]
+        assert len(set(touched)) == len(touched), policy
+        assert set(touched) <= set(range(len(state.waited_s))), policy
+        assert policy.rejects or not decision.rejected, policy
+        for request, instance in decision.starts:  # only where it can be served
+            assert np.isfinite(state.predicted_s[request, instance]), policy
 
 
-@every_policy
+@settings(deadline=None)
 @given(state=states())
-def test_a_request_never_starts_where_it_cannot_be_served(
-    policy: DispatchPolicy, state: DispatchState
-) -> None:
-    for request, instance in policy.decide(state).starts:
-        assert np.isfinite(state.predicted_s[request, instance])
-
-
-@every_policy
-@given(state=states())
-def test_equal_states_get_equal_decisions_and_nothing_is_changed(
-    policy: DispatchPolicy, state: DispatchState
-) -> None:
+def test_equal_states_get_equal_decisions_and_nothing_is_changed(state: DispatchState) -> None:
     arrays = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "fleet"}
     before = {name: array.copy() for name, array in arrays.items()}
-    assert policy.decide(state) == policy.decide(state)
-    assert all(np.array_equal(array, before[name]) for name, array in arrays.items())
+    for policy in POLICIES:
+        assert policy.decide(state) == policy.decide(state), policy
+        assert all(np.array_equal(array, before[name]) for name, array in arrays.items()), policy
 
 
-@every_policy
+@settings(deadline=None)
 @given(given_state=states())
-def test_every_request_is_served_or_turned_away_in_the_end(
-    policy: DispatchPolicy, given_state: DispatchState
-) -> None:
-    left = [i for i in range(len(given_state.waited_s)) if _can_be_served(given_state, i)]
-    done: list[int] = []
-    for _ in range(len(left)):  # each round at least one starts, and is done before the next
-        decision = policy.decide(_only(given_state, left))
-        done += [left[i] for i in (*(s.request for s in decision.starts), *decision.rejected)]
-        left = [i for i in left if i not in done]
-    assert left == []
-    assert len(done) == len(set(done))
+def test_every_request_is_served_or_turned_away_in_the_end(given_state: DispatchState) -> None:
+    can_be_served = [i for i in range(len(given_state.waited_s)) if _can_be_served(given_state, i)]
+    for policy in POLICIES:
+        left = can_be_served
+        done: list[int] = []
+        for _ in range(len(left)):  # each round at least one starts, and is done before the next
+            decision = policy.decide(_only(given_state, left))
+            done += [left[i] for i in (*(s.request for s in decision.starts), *decision.rejected)]
+            left = [i for i in left if i not in done]
+        assert left == [], policy
+        assert len(done) == len(set(done)), policy
 
 
 def _can_be_served(state: DispatchState, i: int) -> bool:

@@ -12,12 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from circinus.api.store.engine import connect, migrate
-from circinus.api.store.failures import (
-    DatabaseAway,
-    DatabaseFailed,
-    DatabaseFull,
-    DatabaseUnfit,
-)
+from circinus.api.store.failures import DatabaseAway, DatabaseFailed, DatabaseFull, DatabaseUnfit
 from circinus.api.store.store import Store
 from tests import postgres
 from tests.contracts.databases import opened

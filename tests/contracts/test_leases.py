@@ -23,12 +23,7 @@ from circinus.profiler.leases import (
     MemoryLeases,
 )
 from tests.contracts.databases import URLS, opened
-from tests.profiler.limited_calls import (
-    DrawnCall,
-    Schedule,
-    most_at_once,
-    most_in_a_window,
-)
+from tests.profiler.limited_calls import DrawnCall, Schedule, most_at_once, most_in_a_window
 
 TEN = RateLimits(requests_per_minute=10)
 TIMES = LeaseTimes()

@@ -13,12 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circinus.deploy.kubernetes.api import Object
-from circinus.deploy.kubernetes.manifests import (
-    SERVING,
-    ScheduledPlan,
-    helm_values,
-    render,
-)
+from circinus.deploy.kubernetes.manifests import SERVING, ScheduledPlan, helm_values, render
 from circinus.deploy.kubernetes.names import (
     CONTENT,
     MACHINE,

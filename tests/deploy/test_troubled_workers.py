@@ -20,15 +20,7 @@ from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import LONGEST_CAUSE, CircinusError, OperatorFailed
 from circinus.pipelines.model.payload import decode, encode
 from circinus.scheduler.dispatch.baselines import MinCostMatching
-from tests.deploy.serving import (
-    ONE_TIER,
-    desired,
-    is_alive,
-    launcher,
-    pipeline_of,
-    tiny,
-    within,
-)
+from tests.deploy.serving import ONE_TIER, desired, is_alive, launcher, pipeline_of, tiny, within
 
 
 @asynccontextmanager

@@ -14,14 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
-from tests.e2e.service_process import (
-    ON_ONE_TIER,
-    ROOT,
-    ServiceProcess,
-    free_port,
-    query,
-    serving,
-)
+from tests.e2e.service_process import ON_ONE_TIER, ROOT, ServiceProcess, free_port, query, serving
 
 DATABASE, BAD_INPUT = 9, 2
 SERVICE = ("-m", "circinus.api.serving.service")

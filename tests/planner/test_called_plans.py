@@ -27,12 +27,7 @@ from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.cmbo import Cmbo
 from circinus.planner.strategy.in_order import exhaustive_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
-from circinus.planner.strategy.protocol import (
-    Ending,
-    Measured,
-    SearchSetting,
-    StrategyFactory,
-)
+from circinus.planner.strategy.protocol import Ending, Measured, SearchSetting, StrategyFactory
 from circinus.profiler.stopping import TTest
 from tests.oracles.called_problems import (
     GRAPH,

@@ -1,25 +1,19 @@
 from __future__ import annotations
 
 import csv
-import json
-import sys
-from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
 from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
-from circinus.studies.dispatch.live import LiveStudy, run
 from circinus.studies.dispatch.study import (
     POLICIES,
     DispatchStudy,
@@ -27,163 +21,14 @@ from circinus.studies.dispatch.study import (
     picture,
     results,
 )
-from circinus.studies.dispatch.unlike import UnlikeRow, UnlikeStudy, lines_of
 from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import version
-
-
-def lines() -> list[str]:
-    """Two types: the base takes 20 ms + 0.2 ms per item, the other twice as long."""
-    return [
-        "model,instance,batch,mean_ms,std_ms",
-        *(
-            f"toy,{name},{batch},{factor * (20 + 0.2 * batch)},0.5"
-            for name, factor in (("base", 1), ("slow", 2))
-            for batch in range(10, 1001, 10)
-        ),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"qos_s": 0.0}, "qos_s must be"),
-        ({"steady_s": float("nan")}, "steady_s must be"),
-        ({"overload_s": -1.0}, "overload_s must be"),
-        ({"killing_s": 0.0}, "killing_s must be"),
-        ({"policy": "oracle"}, "policy must be among plan_ahead, kairos"),
-        ({"limit": 0}, "limit must be >= 1"),
-        ({"pool": (3,)}, "pool must be 2 counts"),
-        ({"pool": (1, 1)}, "pool must be 2 counts >= 0 of together >= 3"),
-    ],
-)
-def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
-    values = {"table": parse_latencies(lines(), "toy"), "qos_s": 0.5, "pool": (1, 3), **changed}
-    with pytest.raises(InvalidInput, match=message):
-        LiveStudy(**values)
-
-
-def test_the_policy_is_that_of_the_default_method_unless_told() -> None:
-    study = LiveStudy(table=parse_latencies(lines(), "toy"), qos_s=0.5, pool=(1, 3))
-    assert study.policy == DEFAULT.dispatch
-    assert replace(study, policy=PUBLISHED.dispatch).policy == "kairos"
-
-
-def test_a_pool_that_can_serve_nothing_in_time_is_refused() -> None:
-    # The slow type takes 40 ms for the smallest request.
-    study = LiveStudy(table=parse_latencies(lines(), "toy"), qos_s=0.03, pool=(0, 3))
-    with pytest.raises(InvalidInput, match="pool must have 99 % of some load in time with plan"):
-        run(study, lambda phase, figures: None)
-
-
-@pytest.mark.slow
-def test_workers_answer_as_simulated_and_no_request_is_lost_without_a_word(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "latency.csv").write_text("\n".join(lines()) + "\n")
-    words = ["--latency", str(tmp_path / "latency.csv"), "--model", "toy", "--qos-ms", "500"]
-    words += ["--pool", "2,4", "--seconds", "5", "--overload", "3", "--killing", "4"]
-    result = CliRunner().invoke(app, ["study", "live", *words, "--json"])
-    assert result.exit_code == 0, result.output
-    phases = json.loads(result.stdout)
-    assert phases["simulated"]["policy"] == DEFAULT.dispatch
-    # No bounds where the machine decides, which may be busy with something else: how fast
-    # and how much in time is for the study to say.
-    steady = phases["steady"]
-    assert steady["answered"] + sum(steady["errors"].values()) == steady["requests"]
-    assert steady["p50_ratio"] > 0.7  # nobody is faster than what is emulated
-    assert 0 < steady["simulated_in_time"] <= 1
-    assert phases["overload"]["of_allowable"] > 0
-    assert phases["overload"]["memory_grew_mb"] < 50
-    assert phases["killed"]["killed"] == 2
-    assert phases["killed"]["without_any_answer"] == 0
-
-
-def row(**changed: float) -> UnlikeRow:
-    values: dict[str, Any] = {
-        "policy": "plan_ahead",
-        "seed": 0,
-        "load": 1.0,
-        "rate_rps": 50.0,
-        "requests": 500,
-        "answered": 500,
-        "refused": 0,
-        "in_time": 1.0,
-        "goodput": 10.0,
-        "simulated_goodput": 10.0,
-        "small_in_time": 1.0,
-        "large_in_time": 1.0,
-        "simulated_small": 1.0,
-        "simulated_large": 1.0,
-        "lag_p99_ms": 1.0,
-        "load_average": 0.5,
-    }
-    return UnlikeRow(**{**values, **changed})
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"policies": ()}, "policies must not be empty"),
-        ({"policies": ("fcfs", "fcfs")}, "policies must"),
-        ({"policies": ("oracle",)}, "policies must be among plan_ahead"),
-        ({"seeds": 0}, "seeds must be >= 1"),
-        ({"first_seed": -1}, "first_seed must be >= 0"),
-        ({"seconds": 0.0}, r"seconds must be in \(0, 38\]"),
-        ({"seconds": 39.0}, r"seconds must be in \(0, 38\]"),
-    ],
-)
-def test_a_study_of_unlike_workers_that_makes_no_sense_is_refused(
-    changed: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        UnlikeStudy(**changed)
-
-
-def test_ratios_are_taken_seed_by_seed_and_the_worst_is_told() -> None:
-    # 9 of 10 and 12 of 20: 0.9 and 0.6; 21 of the simulator's 24
-    rows = [
-        row(seed=0, goodput=10.0),
-        row(seed=1, goodput=20.0),
-        row(seed=0, load=3.0, goodput=9.0, simulated_goodput=12.0),
-        row(seed=1, load=3.0, goodput=12.0, simulated_goodput=12.0),
-    ]
-    _, line = lines_of(rows)
-    assert (line.policy, line.load, line.of_100, line.least_of_100) == (
-        "plan_ahead",
-        3.0,
-        0.75,
-        0.6,
-    )
-    assert line.of_simulated == 0.875
-
-
-def test_without_goodput_there_is_no_ratio() -> None:
-    (line,) = lines_of([row(goodput=0.0, simulated_goodput=0.0)])
-    assert (line.of_100, line.least_of_100, line.of_simulated) == (None, None, None)
-
-
-def test_every_request_to_unlike_workers_is_answered_or_refused() -> None:
-    words = ["--policy", "plan_ahead", "--seeds", "1", "--seconds", "1.25", "--json"]
-    result = CliRunner().invoke(app, ["study", "unlike", *words])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    loads = [line["load"] for line in told["lines"]]
-    assert loads == [0.8, 1.0, 1.2, 3.0]
-    for name, phase in told["phases"].items():
-        if "load" in phase:
-            # No bounds where the machine decides, which may be busy with something else.
-            assert 0 < phase["answered"] <= phase["requests"], name
-            assert phase["answered"] + phase["refused"] == phase["requests"], name
-            assert 0 <= phase["goodput"] <= 13, name  # 4 slow and 2 fast ones do 12
-    ratios = [(line["load"], line["of_100"], line["of_simulated"]) for line in told["lines"]]
-    sys.stdout.write(f"load, goodput of that at load 1, of the simulated: {ratios}\n")
-
+from tests.api.cli.commands import invoke
 
 HEADER = "model,instance,batch,mean_ms,std_ms"
 
 
-def dispatch_lines() -> list[str]:
+def lines() -> list[str]:
     """Two types: the base takes 10 ms + 0.05 ms per item, the other four times as long."""
     return [
         HEADER,
@@ -196,7 +41,7 @@ def dispatch_lines() -> list[str]:
 
 
 def table() -> LatencyTable:
-    return parse_latencies(dispatch_lines(), "toy")
+    return parse_latencies(lines(), "toy")
 
 
 def study(**changed: Any) -> DispatchStudy:  # noqa: ANN401 - values of any field
@@ -226,9 +71,7 @@ def study(**changed: Any) -> DispatchStudy:  # noqa: ANN401 - values of any fiel
         ({"pools": dict.fromkeys(POLICIES, (0, 0))}, "pool of kairos must be 2 counts"),
     ],
 )
-def test_a_study_of_dispatch_that_makes_no_sense_is_refused(
-    changed: dict[str, Any], message: str
-) -> None:
+def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         study(**changed)
 
@@ -320,12 +163,12 @@ def test_the_report_names_every_policy() -> None:
 
 
 def test_the_command_writes_the_table(tmp_path: Path) -> None:
-    (tmp_path / "latency.csv").write_text("\n".join(dispatch_lines()) + "\n")
+    (tmp_path / "latency.csv").write_text("\n".join(lines()) + "\n")
     words = ["--latency", str(tmp_path / "latency.csv"), "--model", "toy", "--qos-ms", "150"]
     words += ["--pool", "1,3", "--pool", "fcfs=2,0", "--policies", "kairos,fcfs", "--seeds", "1"]
     words += ["--mix", "ribbon", "--arrivals", "bursty", "--seed", "3"]
     words += ["--requests", "500", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, ["study", "dispatch", *words])
+    result = invoke("study", "dispatch", *words)
     assert result.exit_code == 0, result.output
     with (tmp_path / "out" / "dispatch.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -342,7 +185,7 @@ def test_the_command_writes_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pool", ["1,x", "best=1,3", "1"])
 def test_the_command_refuses_pools_that_make_no_sense(tmp_path: Path, pool: str) -> None:
-    (tmp_path / "latency.csv").write_text("\n".join(dispatch_lines()) + "\n")
+    (tmp_path / "latency.csv").write_text("\n".join(lines()) + "\n")
     words = ["--latency", str(tmp_path / "latency.csv"), "--model", "toy", "--qos-ms", "150"]
     words += ["--pool", pool, "--out", str(tmp_path / "out")]
-    assert CliRunner().invoke(app, ["study", "dispatch", *words]).exit_code != 0
+    assert invoke("study", "dispatch", *words).exit_code != 0

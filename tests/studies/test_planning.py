@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.trace import Trace, load_trace, save_trace
 from circinus.pipelines.model.configuration import ConfigurationSpace
@@ -17,14 +15,9 @@ from circinus.profiler.drawing import Drawing
 from circinus.studies.planning.ground_truth import GroundTruth
 from circinus.studies.planning.methods import FixedSamples, names, study_method
 from circinus.studies.planning.report import Coverage, PlanningCell, coverage, summary
-from circinus.studies.planning.study import (
-    ONE_TIER,
-    PlanningStudy,
-    StudyProgress,
-    halves,
-    run,
-)
+from circinus.studies.planning.study import ONE_TIER, PlanningStudy, StudyProgress, halves, run
 from circinus.studies.report.tables import markdown
+from tests.api.cli.commands import invoke
 from tests.oracles.synthetic import chain
 from tests.studies.planning_rows import ROW
 
@@ -215,7 +208,7 @@ def test_the_command_tells_what_nobody_measured_as_null(tmp_path: Path) -> None:
     (folder,) = _study(tmp_path).traces
     words = ["--trace", str(folder), "--out", str(tmp_path / "out"), "--methods", "default"]
     words += ["--slo", "easy", "--seeds", "1", "--points", "2", "--first-only", "--json"]
-    result = CliRunner().invoke(app, ["study", "planning", *words])
+    result = invoke("study", "planning", *words)
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["cells"][0]["cost_20s"] is None  # a run that ends early has no cost after 20 s

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from circinus.api.cli import app
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import FcfsDispatch
@@ -29,7 +27,8 @@ from circinus.studies.dispatch.pool_change import (
 )
 from circinus.studies.dispatch.study import draws_of
 from circinus.studies.report.charts import svg
-from tests.studies.test_dispatch import dispatch_lines, study, table
+from tests.api.cli.commands import invoke
+from tests.studies.test_dispatch import lines, study, table
 
 PRICES = (1.0, 0.2)  # of `base` and `slow`, which is four times as slow
 
@@ -122,13 +121,13 @@ def test_what_is_best_in_the_simulator_is_best() -> None:
 
 def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:
     latency, prices = tmp_path / "latency.csv", tmp_path / "prices.csv"
-    latency.write_text("\n".join(dispatch_lines()))
+    latency.write_text("\n".join(lines()))
     prices.write_text("instance,usd_per_hour\nbase,1\nslow,0.2\n")
     out = tmp_path / "out"
     words = ["study", "pool-change", "--latency", str(latency), "--prices", str(prices)]
     words += ["--model", "toy", "--qos-ms", "150", "--budget", "2", "--seeds", "1"]
     words += ["--requests", "1000", "--evaluations", "2", "--out", str(out)]
-    told = CliRunner().invoke(app, words)
+    told = invoke(*words)
     assert told.exit_code == 0, told.output
     with (out / "pool-change.csv").open() as file:
         header = csv.DictReader(file).fieldnames
@@ -147,11 +146,11 @@ def test_the_command_writes_rows_and_a_picture(tmp_path: Path) -> None:
 )
 def test_prices_that_cannot_be_read_are_refused(tmp_path: Path, text: str, message: str) -> None:
     latency, prices = tmp_path / "latency.csv", tmp_path / "prices.csv"
-    latency.write_text("\n".join(dispatch_lines()))
+    latency.write_text("\n".join(lines()))
     prices.write_text(text)
     words = ["study", "pool-change", "--latency", str(latency), "--prices", str(prices)]
     words += ["--model", "toy", "--qos-ms", "150", "--out", str(tmp_path)]
-    told = CliRunner().invoke(app, words)
+    told = invoke(*words)
     assert told.exit_code == 2
     assert message in " ".join(told.output.split())
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
+import pytest
+import typer.testing
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from circinus.api.cli import app
@@ -13,9 +17,17 @@ from tests.api.malformed import Wrong, as_yaml, query
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
 
-def invoke(*arguments: str) -> Result:
-    """Run a command on a terminal that is wide enough for every table, whatever it lists."""
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
+def invoke(*arguments: str, columns: int = 200) -> Result:
+    """Run a command, by default with room enough for every table, whatever it lists."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", _command)
+        return CliRunner(env={"COLUMNS": str(columns)}).invoke(app, list(arguments))
+
+
+@cache
+def _command(application: typer.Typer) -> object:
+    """Return the command of an application, made once: it takes 0.1 s."""
+    return get_command(application)
 
 
 def files(folder: Path) -> set[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.malformed import as_yaml, query
+from tests.contracts.databases import opened
 
 PIPELINES = """
 from circinus.pipelines.io.datasets import Dataset, Example
@@ -54,6 +55,7 @@ def folder(
         monkeypatch.delenv(name, raising=False)
     database = tmp_path_factory.mktemp("database") / "circinus.sqlite3"
     monkeypatch.setenv("CIRCINUS_DATABASE_URL", f"sqlite:///{database}")
+    opened(f"sqlite:///{database}").dispose()
     (tmp_path / "my_pipelines.py").write_text(PIPELINES)
     (tmp_path / "good.yaml").write_text(as_yaml(query()))
     sys.modules.pop("my_pipelines", None)

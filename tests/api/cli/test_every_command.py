@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,24 +101,20 @@ def test_commands_do_not_wait_for_the_libraries_of_studies_and_models() -> None:
     assert done.stdout == "[]\n"
 
 
-def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "circinus", *arguments],
-        env={**os.environ, **environment},
+def test_the_package_is_the_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "circinus", "--version"],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-
-
-def test_the_package_is_the_command_line() -> None:
-    assert _run("--version").stdout.split()[-1] == circinus.__version__
+    assert done.stdout.split()[-1] == circinus.__version__
 
 
 def test_a_piped_table_is_as_wide_as_columns_says() -> None:
     widths = [
-        max(map(len, _run("pipelines", COLUMNS=columns).stdout.splitlines()))
-        for columns in ("60", "140")
+        max(map(len, invoke("pipelines", columns=columns).stdout.splitlines()))
+        for columns in (60, 140)
     ]
     assert widths[0] <= 60 < widths[1] <= 140

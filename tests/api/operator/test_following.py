@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.operator.following import (
-    Event,
-    QueryObject,
-    Status,
-    follow,
-    release,
-    transition,
-)
+from circinus.api.operator.following import Event, QueryObject, Status, follow, release, transition
 from circinus.api.operator.queries import QueryBook
 from circinus.api.phases import LIVE, UNFINISHED, QueryPhase
 from circinus.api.schemas.planning import planning_view

@@ -22,12 +22,7 @@ from circinus.deploy.kubernetes.pods import (
     worker_objects,
 )
 from circinus.deploy.kubernetes.resources import MachineShape, quantity
-from circinus.deploy.runtime.instances import (
-    ExtraReplica,
-    InstanceKey,
-    InstanceSpec,
-    instances_of,
-)
+from circinus.deploy.runtime.instances import ExtraReplica, InstanceKey, InstanceSpec, instances_of
 from circinus.deploy.workers.options import parse
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.model.configuration import ConfigurationSpace

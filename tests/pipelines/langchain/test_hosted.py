@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import (
-    ConfigurableField,
-    Runnable,
-    RunnableConfig,
-    RunnableLambda,
-)
+from langchain_core.runnables import ConfigurableField, Runnable, RunnableConfig, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
