@@ -35,11 +35,12 @@ def opened(url: str) -> Engine:
     Migrations run once for each kind of database: others are copies of what they made.
     """
     engine = connect(url, Durability.PROCESS)
-    place = file_of(engine.url)
-    if engine.url.get_backend_name() == "sqlite" and place is None:
-        migrate(engine)
-    elif place is not None and place.stat().st_size == 0:
-        place.write_bytes(_migrated())
+    if engine.url.get_backend_name() == "sqlite":  # PostgreSQL copies a template
+        place = file_of(engine.url)
+        if place is None:
+            migrate(engine)
+        elif place.stat().st_size == 0:
+            place.write_bytes(_migrated())
     return engine
 
 
