@@ -150,10 +150,5 @@ def what_if_of(them: Sequence[Group]) -> WhatIfBody:
 
 def objectives_of(them: Sequence[Group]) -> ObjectiveChange:
     """Return the part of it that concerns the query alone; errors as `what_if_of`."""
-    body = what_if_of(them)
-    return ObjectiveChange(
-        accuracy=body.accuracy,
-        latency=body.latency,
-        cost=body.cost,
-        cost_per_1000=body.cost_per_1000,
-    )
+    own = set(ObjectiveChange.model_fields)
+    return ObjectiveChange(**what_if_of(them).model_dump(include=own))
