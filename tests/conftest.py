@@ -1,0 +1,64 @@
+"""Which process runs which tests, where several do (`pytest -n`)."""
+
+from __future__ import annotations
+
+import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+GROUPS = {
+    # Promise seconds: one of them at a time, beside tests that wait more than they compute.
+    "seconds": (
+        "tests/api/cli/test_breakpoint.py",
+        "tests/calls/test_billed.py",
+        "tests/calls/test_minute.py",
+        "tests/deploy/test_predicted_as_served.py",
+        "tests/deploy/test_ramping.py",
+        "tests/deploy/test_routed.py",
+        "tests/e2e/test_following.py",
+        "tests/e2e/test_observed_objectives.py",
+        "tests/e2e/test_overload.py",
+        "tests/e2e/test_own_chains.py",
+        "tests/e2e/test_verify.py",
+        "tests/studies/test_live_dispatch.py",
+    ),
+    # Have nodes that run pods, which are started once.
+    "real nodes": (
+        "tests/cluster/test_end_to_end.py",
+        "tests/cluster/test_plans_on_real_nodes.py",
+        "tests/cluster/test_real_nodes.py",
+        "tests/cluster/test_rolling.py",
+    ),
+}
+"""Files whose tests one process runs, in their order."""
+LONG = (
+    "tests/cluster/test_ownership.py",
+    "tests/e2e/test_openapi.py",
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_kills.py",
+    "tests/calls/test_killed.py",
+    "tests/e2e/test_pool_following.py",
+)
+"""Files of few tests that take a minute or more, in the order in which they begin."""
+_GROUP_OF = {file: group for group, files in GROUPS.items() for file in files}
+
+
+class GroupScheduling(LoadFileScheduling):  # type: ignore[misc]  # has no types
+    """Hands out groups of files, and files, whole; those that take long come first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return _GROUP_OF.get(file, file)
+
+    def schedule(self) -> None:
+        """Hand out tests; the first of each process are those of most tests."""
+        super().schedule()
+        for file in reversed(LONG):
+            if file in self.workqueue:
+                self.workqueue.move_to_end(file, last=False)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Return what hands out tests where those of a file stay together; None: as xdist does."""
+    return GroupScheduling(config, log) if config.getoption("dist") == "loadfile" else None
