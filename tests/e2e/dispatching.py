@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from tests.e2e.service_process import ROOT, free_port
+from tests.e2e.service_process import NO_TLS, ROOT, free_port
 
 PATIENCE_S = 120.0
 
@@ -59,7 +59,8 @@ class DispatcherProcess:
 
     def is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+            url = f"{self.url}/healthz"
+            return httpx.get(url, trust_env=False, verify=NO_TLS).status_code == 200
         except httpx.HTTPError:
             return False
 

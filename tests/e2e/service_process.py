@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -24,6 +25,9 @@ tiers:
 """
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 180.0
+_POLL_S = 0.1
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients of plain HTTP that are made often: each would load all authorities otherwise."""
 
 
 def free_port() -> int:
@@ -120,7 +124,7 @@ class ServiceProcess:
         self, method: str, path: str, *, json: object = None, headers: dict[str, str] | None = None
     ) -> httpx.Response:
         told = {**self.headers, **(headers or {})}
-        with httpx.Client(trust_env=False, timeout=30, headers=told) as client:
+        with httpx.Client(trust_env=False, timeout=30, headers=told, verify=NO_TLS) as client:
             return client.request(method, f"http://127.0.0.1:{self.port}{path}", json=json)
 
     def upload(self, content: bytes, media_type: str) -> httpx.Response:
@@ -153,12 +157,15 @@ class ServiceProcess:
     def wait_for(self, happened: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not happened():
-            log = (self.folder / "service.log").read_text()[-6000:]
             if self.process is not None and self.process.poll() is not None:
-                raise AssertionError(f"the service ended while waiting for {what}:\n{log}")
+                raise AssertionError(f"the service ended while waiting for {what}:\n{self._log()}")
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain for {what}:\n{log}")
-            time.sleep(0.05)
+                raise AssertionError(f"waited in vain for {what}:\n{self._log()}")
+            time.sleep(_POLL_S)
+
+    def _log(self) -> str:
+        """Return the end of what the service wrote."""
+        return (self.folder / "service.log").read_text()[-6000:]
 
     def is_ready(self) -> bool:
         try:
