@@ -30,7 +30,7 @@ from schemathesis.engine.recorder import ScenarioRecorder
 from tests.e2e.echo import EXTRA
 from tests.e2e.service_process import ServiceProcess, serving
 
-CASES = int(os.environ.get("CIRCINUS_TEST_CASES", "300"))
+CASES = int(os.environ.get("CIRCINUS_TEST_CASES", "150"))
 SEED = int(os.environ.get("CIRCINUS_TEST_SEED", "1"))
 TOKEN = "secret-token"
 TWO_TIERS = """
