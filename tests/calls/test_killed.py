@@ -17,7 +17,7 @@ from tests.e2e.service_process import ServiceProcess, serving
 
 SEEDS = int(os.environ.get("CIRCINUS_TEST_SEEDS", "1"))
 WIDTH = 16
-KILLS = 5
+KILLS = 3
 LIMIT_USD = 0.6
 LARGEST_USD = max(
     (MOST_INPUT * p.input_usd_per_million + MOST_OUTPUT * p.output_usd_per_million) / 1e6

@@ -37,7 +37,7 @@ SHAPES = (
     ("c1", "c2"),
     ("w1", "c1"),
 )
-RUNS, REQUESTS = 12, 12
+RUNS, REQUESTS = 12, 6
 SLACK_MS = 5  # a call, and waits that end late
 ATTEMPTS = 3  # other tests may keep a core busy for minutes
 REFERENCE = "tests.deploy.waiting_pipelines:PIPELINE"

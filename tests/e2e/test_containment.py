@@ -43,6 +43,7 @@ def _environment(executor: str) -> dict[str, str]:
         "CIRCINUS_EXTRA_PIPELINES": EXTRA,
         "CIRCINUS_EXECUTOR": executor,
         "CIRCINUS_CALL_TIMEOUT_S": "0.5",
+        "CIRCINUS_PLANNING_WORKERS": "2",  # the tests wait more than they compute
     }
 
 

@@ -69,11 +69,11 @@ def test_no_request_fails_while_service_and_dispatchers_are_replaced(
         assert await asyncio.to_thread(old.stop) == 0
 
     async def scene(stack: ExitStack) -> None:
-        for _ in range(2):
-            each = dispatcher(service)
+        two = [dispatcher(service), dispatcher(service)]
+        for each in two:
             stack.callback(each.stop)
-            await asyncio.to_thread(each.start)
-            ready.append(each)
+        await asyncio.gather(*(asyncio.to_thread(each.start) for each in two))
+        ready.extend(two)
         async with load.running():
             await asyncio.sleep(1.0)
             service.kill()
