@@ -138,7 +138,8 @@ def _golds(lines: Iterable[LabelLine | GoldLabel]) -> dict[str, float]:
 def _write(path: Path, lines: Iterable[LabelLine], wanted: Iterable[WantedLabel]) -> None:
     """Write what was answered, and then what is wanted."""
     every = [line for line in lines if line.gold is not None] + [_line(one) for one in wanted]
-    text = "".join(f"{json.dumps(_saved(line), ensure_ascii=False)}\n" for line in every)
+    fields = ({"gold": line.gold, **line.model_dump(exclude_none=True)} for line in every)
+    text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in fields)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -156,11 +157,6 @@ def _line(one: WantedLabel) -> LabelLine:
         judge=one.judge,
         configuration=one.configuration.as_dict(),
     )
-
-
-def _saved(line: LabelLine) -> dict[str, object]:
-    told = line.model_dump()
-    return {"gold": told.pop("gold"), **{k: v for k, v in told.items() if v is not None}}
 
 
 def _readable(payload: Payload) -> object:

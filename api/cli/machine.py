@@ -151,12 +151,8 @@ def calibrate(
     checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
     given = _mark_of(tiers, pipeline)
     if once and target.exists() and target.read_text(encoding="utf-8").startswith(given):
-        before = read_infrastructure(str(target))
-        screen.show(
-            calibration_table(before),
-            f"{target} is of this infrastructure and these pipelines, and stays as it is",
-            document={"infrastructure": infrastructure_to_dict(before), "file": str(target)},
-        )
+        note = f"{target} is of this infrastructure and these pipelines, and stays as it is"
+        _show_calibrated(screen, read_infrastructure(str(target)), target, note)
         return
     settings = CalibrationSettings(repetitions=repetitions, share=share, pause_s=pause_s)
     sampling = CalibrationSampling(configurations=configurations, inputs=inputs, seed=seed)
@@ -182,13 +178,14 @@ def calibrate(
     for name, pool in ((n, p) for tier in tiers.tiers for n, p in tier.pools.items()):
         speeds = {} if pool.calibration is None else pool.calibration.speeds
         if any(speed.high > _WIDE * speed.low for speed in speeds.values()):
-            told = "the repetitions differ widely; measure again on a quiet machine"
-            screen.note(f"{name}: {told}")
-    screen.show(
-        calibration_table(tiers),
-        f"written to {target}; use it with --infrastructure {target}",
-        document={"infrastructure": document, "file": str(target)},
-    )
+            screen.note(f"{name}: the repetitions differ widely; measure again on a quiet machine")
+    note = f"written to {target}; use it with --infrastructure {target}"
+    _show_calibrated(screen, tiers, target, note)
+
+
+def _show_calibrated(screen: Screen, tiers: Infrastructure, file: Path, note: str) -> None:
+    document = {"infrastructure": infrastructure_to_dict(tiers), "file": str(file)}
+    screen.show(calibration_table(tiers), note, document=document)
 
 
 def _dearest(tiers: Sequence[Tier]) -> Tier:

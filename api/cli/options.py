@@ -108,6 +108,13 @@ def pairs(option: str, texts: Iterable[str] | None, rule: str) -> dict[str, str]
     return told
 
 
+def counted(option: str, name: str, number: str, rule: str) -> int:
+    """Return the whole number of `NAME=NUMBER`; InvalidInput with the rule if it is none."""
+    fits = number.isascii() and number.isdecimal()
+    checks.require(fits, option, rule, f"{name}={number}")
+    return int(number[:12])
+
+
 def numbers(option: str, text: str, rule: str) -> tuple[int, ...]:
     """Return whole numbers between commas; InvalidInput with the rule if one is none."""
     try:

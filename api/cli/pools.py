@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import QueryId, pairs
+from circinus.api.cli.options import QueryId, counted, pairs
 from circinus.api.client import Client
 from circinus.api.schemas.pools import (
     PoolChoiceView,
@@ -21,7 +21,6 @@ from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
-from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.files import read_file
 from circinus.pipelines.io.instance_types import parse_catalogue
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
@@ -92,7 +91,9 @@ def choose(
         told = {"method": method, "seed": seed, **asked}
         told |= {"requests": requests} if requests != _REQUESTS else {}
         body = {name: value for name, value in told.items() if value is not None}
-        _show_for_query(screen, client.choose_query_pool(query or "", body))
+        pool = client.choose_query_pool(query or "", body)
+        screen.show(*_of_query(pool), document=pool)
+        leave(ExitCode.OK if pool.slices else ExitCode.INFEASIBLE)
         return
     # seconds of compiled simulator, that no other command should wait for
     from circinus.api.use_cases.pools import PoolTerms, choice_view, choose_pool, latencies_of
@@ -117,11 +118,6 @@ def choose(
     answer = choice_view(choose_pool(latencies_of(lines, model or ""), terms))
     screen.show(*_choice_lines(answer), document=answer)
     leave(ExitCode.OK if answer.chosen else ExitCode.INFEASIBLE)
-
-
-def _show_for_query(screen: Screen, pool: QueryPoolView) -> None:
-    screen.show(*_of_query(pool), document=pool)
-    leave(ExitCode.OK if pool.slices else ExitCode.INFEASIBLE)
 
 
 def _of_query(pool: QueryPoolView) -> list[RenderableType]:
@@ -152,10 +148,12 @@ def _choice_lines(choice: PoolChoiceView) -> list[RenderableType]:
     origins = dict.fromkeys(f"{each.provider}, {each.source}, of {each.date}" for each in used)
     rows = [_row(offer, choice.chosen) for offer in choice.front]
     front = tables.table("Price and rate", *_HEAD, right=(1, 2, 3), rows=rows)
+    per_s = choice.chosen.rate_rps
+    rate = "not tried" if per_s is None else f"{per_s:.4g}/s in time"
     return [
         f"pool: {pool}",
         f"price: {choice.chosen.price_usd_per_hour:.4g} USD/h ({'; '.join(origins)})",
-        f"rate: {_rate(choice.chosen)}, bound {choice.chosen.bound_rps:.4g}/s",
+        f"rate: {rate}, bound {choice.chosen.bound_rps:.4g}/s",
         f"why: {choice.reason}",
         f"how sure: {choice.sure}",
         *notes,
@@ -166,10 +164,6 @@ def _choice_lines(choice: PoolChoiceView) -> list[RenderableType]:
 
 _TYPES = ("Type", "Mean, ms", "Slowest, ms", "Known", "Room")
 _HEAD = ("Pool", "USD/h", "Rate, 1/s", "Bound, 1/s")
-
-
-def _rate(offer: PoolOfferView) -> str:
-    return "not tried" if offer.rate_rps is None else f"{offer.rate_rps:.4g}/s in time"
 
 
 def _row(offer: PoolOfferView, chosen: PoolOfferView) -> tuple[str, ...]:
@@ -200,9 +194,8 @@ def apply(
     wanted: dict[str, dict[str, int]] = {}
     for name, number in pairs(_FORM, slices, _RULE).items():
         tier, _, kind = name.partition("/")
-        if not (tier and kind) or not (number.isascii() and number.isdecimal()):
-            raise InvalidInput.of(_FORM, _RULE, f"{name}={number}")
-        wanted.setdefault(tier, {})[kind] = int(number[:12])
+        checks.require(bool(tier and kind), _FORM, _RULE, f"{name}={number}")
+        wanted.setdefault(tier, {})[kind] = counted(_FORM, name, number, _RULE)
     _show_pool(screen, client.set_pool(query_id, wanted, follow=follow))
 
 

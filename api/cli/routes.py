@@ -178,7 +178,7 @@ def _unit_row(unit: UnitStatusView) -> tuple[str, ...]:
         f"{unit.running} of {unit.wanted}",
         "any" if unit.available is None else str(unit.available),
         str(unit.sent),
-        formats.UNKNOWN if score is None else f"{score:.3f}",
+        formats.fraction(score),
         unit.why,
     )
 
@@ -239,7 +239,7 @@ def _verified_row(unit: VerifiedUnitView) -> tuple[str, ...]:
     known = score is not None or unit.reference != unit.name
     return (
         unit.name,
-        formats.UNKNOWN if score is None else f"{score:.3f}",
+        formats.fraction(score),
         f"{unit.reference} {unit.reference_score:.3f}" if known else formats.UNKNOWN,
         formats.UNKNOWN if difference is None else f"{difference:+.3f}",
         "yes" if unit.agrees else "no",

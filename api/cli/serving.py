@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import INPUT, QueryId, pairs
+from circinus.api.cli.options import INPUT, QueryId, counted, pairs
 from circinus.api.cli.queries import show_phase
 from circinus.api.client import Client
 from circinus.api.schemas.deployments import Late, RequestBody
@@ -49,9 +49,8 @@ def capacity(
     """Show the machines of every tier, or let some come or go."""
     machines: dict[str, int | None] = {}
     for tier, number in pairs("TIER=N", changes, _MACHINES_RULE).items():
-        if number != "stated" and not (number.isascii() and number.isdecimal()):
-            raise InvalidInput.of("TIER=N", _MACHINES_RULE, f"{tier}={number}")
-        machines[tier] = None if number == "stated" else int(number[:12])
+        stated = number == "stated"
+        machines[tier] = None if stated else counted("TIER=N", tier, number, _MACHINES_RULE)
     found = client.set_machines(machines) if machines else client.infrastructure()
     screen.show(tiers.tiers_table(found), document=found)
 

@@ -6,9 +6,8 @@ did in its own words. The world is as it was afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -109,16 +108,6 @@ def _until_another_answers(
     return next(numbers), others[0] if others else None
 
 
-@contextmanager
-def missing_machines(client: Client, machines: int) -> Iterator[None]:
-    """Let the contested tier have so many machines until the block is left."""
-    client.set_machines({CONTESTED: machines})
-    try:
-        yield
-    finally:
-        client.set_machines({CONTESTED: None})
-
-
 def take_machines(client: Client, ids: Sequence[str], clock: Clock) -> MissingMachines:
     """Take machines of the contested tier until somebody has to make way; give them back."""
     before = client.schedule()
@@ -129,10 +118,14 @@ def take_machines(client: Client, ids: Sequence[str], clock: Clock) -> MissingMa
     def displaced() -> ScheduleView | None:
         now = client.schedule()
         moved = any(each.at not in known for each in now.displaced)
-        return now if moved and _settled(client, ids) else None
+        still = {QueryPhase.SERVING, QueryPhase.WAITING}  # none is being moved
+        return now if moved and all(client.query(i).phase in still for i in ids) else None
 
-    with missing_machines(client, left):
+    client.set_machines({CONTESTED: left})
+    try:
         now = _awaited(displaced, clock) or client.schedule()
+    finally:
+        client.set_machines({CONTESTED: None})
 
     def served() -> bool:
         return all(client.query(each).phase is QueryPhase.SERVING for each in ids)
@@ -143,12 +136,6 @@ def take_machines(client: Client, ids: Sequence[str], clock: Clock) -> MissingMa
         waiting=[(each.query_id, each.reason) for each in now.waiting],
         all_back=bool(_awaited(lambda: served() or None, clock)),
     )
-
-
-def _settled(client: Client, ids: Sequence[str]) -> bool:
-    """Return whether each query serves or waits: none is being moved."""
-    still = {QueryPhase.SERVING, QueryPhase.WAITING}
-    return all(client.query(each).phase in still for each in ids)
 
 
 def _awaited(look: Callable[[], Value | None], clock: Clock) -> Value | None:

@@ -26,6 +26,7 @@ LEAST_REQUESTS = 120
 REQUESTS = 200
 """That are sent to verify a plan, if nobody says how many."""
 
+_MOST_FAILURES = 3  # unlike ones that are told
 _OFF = 1.5  # times: what the machine of another day may differ by is less
 _STYLES = {
     SloState.MET: "green",
@@ -157,7 +158,7 @@ def verified(
 def _broken(served: ServedQuery) -> Iterator[str]:
     """Yield what did not work, in words."""
     slo, observed = served.query.request.slo, served.observed
-    for failure in observed.first_failures():
+    for failure in [*dict.fromkeys(observed.failures)][:_MOST_FAILURES]:
         yield f"{len(observed.failures)} requests failed, such as: {failure}"
     if len(observed.score) != len(observed.latency_s):
         yield "answers were not scored"

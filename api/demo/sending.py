@@ -15,7 +15,6 @@ from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_observed
 from circinus.planner.models.estimates import latency_at_least, latency_estimate
 
 CONFIDENCE = 0.95
-_MOST_FAILURES = 3
 
 Progress = Callable[[str, int, int], None]
 """Called with the query, the number of its requests done, and that of all."""
@@ -62,10 +61,6 @@ class ObservedTraffic:
             confidence=CONFIDENCE,
         )
         return SloState.VIOLATED if least > bound_s else estimate.at_most(bound_s)
-
-    def first_failures(self) -> Sequence[str]:
-        """Return the first few unlike failures."""
-        return list(dict.fromkeys(self.failures))[:_MOST_FAILURES]
 
 
 def send(

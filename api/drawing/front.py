@@ -91,12 +91,7 @@ def _of_plan(plan: PlanView, against: Against) -> _Spot | None:
     x = plan.latency_s.value if against is Against.LATENCY else plan.cost_usd_per_hour
     if x is None or plan.accuracy.value is None:
         return None
-    figures = (
-        f"accuracy {formats.accuracy(plan.accuracy)}",
-        f"latency {formats.latency(plan.latency_s)}",
-        formats.cost(plan),
-    )
-    label = "\n".join((plan.id, ", ".join(figures), formats.where(plan)))
+    label = "\n".join((plan.id, formats.figures(plan), formats.where(plan)))
     return _Spot(x=x, accuracy=plan.accuracy.value, label=label)
 
 

@@ -91,15 +91,15 @@ def machines_svg(
     hatch = f"extra-{width}"
     line = element("path", d="M0 0V6", stroke="currentColor", stroke_width=2.4, opacity="0.6")
     pattern = element("pattern", line, id=hatch, patternTransform="rotate(45)", **_HATCH)
-    pen = _Pen(width=width, hatch=hatch, link=link)
+    pen = _Pen(hatch=hatch, link=link)
     parts = [element("defs", pattern)]
     left = top = high = 0.0
     for pool in pools:
-        wide, tall = pen.size(pool)
-        if left and left + wide > width:
+        grid = _grid(pool, width)
+        if left and left + grid.wide > width:
             left, top, high = 0.0, top + high, 0.0
-        parts += pen.pool(pool, left, top)
-        left, high = left + wide + _BETWEEN, max(high, tall)
+        parts += pen.pool(pool, grid, left, top)
+        left, high = left + grid.wide + _BETWEEN, max(high, grid.high)
     top += high
     if any(each.extras for each in schedule.assignments):
         parts += pen.key(top)
@@ -212,39 +212,37 @@ class _Grid:
     def head(self) -> int:
         return _HEAD + _TEXT * len(self.lines) + 4
 
+    @property
+    def high(self) -> int:
+        return self.head + self.rows * self.step + 14
+
+
+def _grid(pool: _Pool, most: int) -> _Grid:
+    count = len(pool.boxes)
+    box = next(((w, h) for size, w, h in _SIZES if count <= size), _SIZES[-1][1:])
+    wide = min(max(count * (box[0] + _GAP) - _GAP, _NARROWEST), most)
+    row = (wide + _GAP) // (box[0] + _GAP)
+    step = box[1] + (_UNDER if box[0] >= _NUMBERED else 0) + _GAP
+    lines = wrapped(pool.description, wide)
+    return _Grid(wide=wide, box=box, row=row, rows=-(-count // row), step=step, lines=lines)
+
 
 @dataclass(slots=True, kw_only=True)
 class _Pen:
-    """Draws at a width."""
+    """Draws pools and what fills their machines."""
 
-    width: int
     hatch: str
     link: str | None
     linked: set[str] = field(default_factory=set)  # queries that a key leads to already
 
-    def size(self, pool: _Pool) -> tuple[float, float]:
-        """Return how wide and high a pool is."""
-        grid = self._grid(pool)
-        return grid.wide, grid.head + grid.rows * grid.step + 14
-
-    def pool(self, pool: _Pool, left: float, top: float) -> Iterator[str]:
+    def pool(self, pool: _Pool, grid: _Grid, left: float, top: float) -> Iterator[str]:
         """Yield the parts of a pool at a corner."""
-        grid = self._grid(pool)
         yield words(pool.name, left, top + 16, font_size=14, font_weight=700)
         for number, text in enumerate(grid.lines):
             yield words(text, left, top + 34 + _TEXT * number)
         for at, box in enumerate(pool.boxes):
             x = left + at % grid.row * (grid.box[0] + _GAP)
             yield from self._box(box, (x, top + grid.head + at // grid.row * grid.step), grid.box)
-
-    def _grid(self, pool: _Pool) -> _Grid:
-        count = len(pool.boxes)
-        box = next(((w, h) for most, w, h in _SIZES if count <= most), _SIZES[-1][1:])
-        wide = min(max(count * (box[0] + _GAP) - _GAP, _NARROWEST), self.width)
-        row = (wide + _GAP) // (box[0] + _GAP)
-        step = box[1] + (_UNDER if box[0] >= _NUMBERED else 0) + _GAP
-        lines = wrapped(pool.description, wide)
-        return _Grid(wide=wide, box=box, row=row, rows=-(-count // row), step=step, lines=lines)
 
     def key(self, top: float) -> Iterator[str]:
         """Yield what hatching means."""

@@ -7,9 +7,8 @@ from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3579a", "#b8860b", "#2aa1d8", "#7f7f7f")
 """Told apart by the colour-blind as well (after Okabe and Ito)."""
-ACCENT, GOOD, BAD, GREY = "#2f6fe4", "#1a8a4f", "#d0453a", "#8a94a3"
+ACCENT, GREY = "#2f6fe4", "#8a94a3"
 """Seen on white and on black; a page that knows which it is takes others by the classes."""
-MONO = "ui-monospace, Menlo, Consolas, monospace"
 _LETTER = 0.54  # of the size of letters: how wide one is
 
 

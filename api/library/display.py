@@ -38,18 +38,10 @@ class ResultPlan(PlanView):
 
     def __repr__(self) -> str:
         """Return it in two lines."""
-        figures = (
-            f"accuracy {formats.accuracy(self.accuracy)}",
-            f"latency {formats.latency(self.latency_s)}",
-            formats.cost(self),
-        )
-        return f"{self.id}: {', '.join(figures)}\n  {formats.where(self)}; {self._knobs}"
+        knobs = formats.settings(self.configuration) or "no knobs"
+        return f"{self.id}: {formats.figures(self)}\n  {formats.where(self)}; {knobs}"
 
     __str__ = __repr__
-
-    @property
-    def _knobs(self) -> str:
-        return formats.settings(self.configuration) or "no knobs"
 
     def _repr_html_(self) -> str:
         return plans_html([self])
@@ -134,7 +126,8 @@ def result_html(
 def plans_html(plans: Iterable[PlanView]) -> str:
     """Return a table of plans."""
     head = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
-    rows = "".join(f"<tr>{''.join(map(_cell, _cells(plan)))}</tr>" for plan in plans)
+    cells = (map(escape, _cells(plan)) for plan in plans)
+    rows = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
@@ -148,10 +141,6 @@ def _cells(plan: PlanView) -> Sequence[str]:
         formats.where(plan),
         formats.settings(plan.configuration),
     )
-
-
-def _cell(text: str) -> str:
-    return f"<td>{escape(text)}</td>"
 
 
 _BAR_WIDTH = 20

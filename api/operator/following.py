@@ -172,14 +172,10 @@ def _plan_facts(
         if plan.id == query.plan_id:
             states = {name: state.value for name, state in plan.states.items()}
             words = ", ".join(f"{name} {state}" for name, state in states.items())
-            facts = (_rounded(plan.cost_usd_per_hour), words, states)
+            # As people read it: 0.02, not the 0.020000000000000004 of a sum.
+            facts = (float(f"{plan.cost_usd_per_hour:.{_DIGITS}g}"), words, states)
             return dict(zip(_OF_PLAN, facts, strict=True))
     return {}
-
-
-def _rounded(figure: float) -> float:
-    """Return a figure as people read it: 0.02, not the 0.020000000000000004 of a sum."""
-    return float(f"{figure:.{_DIGITS}g}")
 
 
 def _conditions(query: KnownQuery, message: str, served_by: str | None) -> tuple[Condition, ...]:

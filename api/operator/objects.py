@@ -95,9 +95,11 @@ class WatchedObjects:
         key, metadata = key_of_object(obj), obj["metadata"]
         known = self._objects.get(key)
         if known is not None:
-            if known["metadata"]["uid"] == metadata["uid"] and not _is_newer(obj, known):
+            before = known["metadata"]
+            newer = int(metadata["resourceVersion"]) > int(before["resourceVersion"])
+            if before["uid"] == metadata["uid"] and not newer:  # versions of one object grow
                 return False
-            self._keys.pop(known["metadata"]["uid"], None)
+            self._keys.pop(before["uid"], None)
         metadata.pop("managedFields", None)  # half of an object, and nobody reads it
         self._objects[key] = obj
         self._keys[metadata["uid"]] = key
@@ -111,8 +113,3 @@ class WatchedObjects:
             del self._objects[key]
             del self._keys[known["metadata"]["uid"]]
         self.on_change(key)
-
-
-def _is_newer(obj: Object, known: Object) -> bool:
-    """Whether an object is of a later version; versions of one object grow."""
-    return int(obj["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"])

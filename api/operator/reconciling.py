@@ -133,7 +133,8 @@ class ObjectReconciler:
         if changed := {k: v for k, v in document.items() if target.status.get(k) != v}:
             obj = self._write(obj, {"status": changed}, part="/status")
         self.publisher.publish(obj, transition(target.status, document))
-        return again or _spread(REST_S, target.uid)
+        # Another part of the time for each object, so that they spread.
+        return again or REST_S * (0.75 + 0.25 * crc32(target.uid.encode()) / 2**32)
 
     def _ask_service(self, target: QueryObject) -> tuple[Status, list[Event], Backoff | None]:
         """Return the status, what to tell, and when to ask again if not at rest."""
@@ -183,8 +184,3 @@ class ObjectReconciler:
 def _no_answer(error: Unavailable) -> Backoff:
     first_s = max(error.retry_after_s, 1.0)
     return Backoff(first_s=first_s, longest_s=max(first_s, _LONGEST_S))
-
-
-def _spread(seconds: float, uid: str) -> float:
-    """Return from 3/4 to all of the seconds, another part for each object, so that they spread."""
-    return seconds * (0.75 + 0.25 * crc32(uid.encode()) / 2**32)

@@ -216,8 +216,15 @@ def answering(port: int, paths: Mapping[str, Ailing]) -> Iterator[int]:
         return JSONResponse({"status": "ok"})
 
     app = Starlette(routes=[Route("/{path:path}", answer)])
-    # In silence: probes come every few seconds.
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # probes come every few seconds
+    )
+    server = uvicorn.Server(config)
     # Of its own: probes are answered also while the loop of the operator hangs.
     thread = Thread(target=server.run, args=[[listener]], name="health", daemon=True)
     thread.start()

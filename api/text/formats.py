@@ -62,6 +62,12 @@ def cost(plan: PlanView) -> str:
     return f"{by_hour}, {per_1000(plan.cost_usd_per_1000_requests)}"
 
 
+def figures(plan: PlanView) -> str:
+    """Return accuracy and latency of a plan with their intervals, and what it costs."""
+    known = f"accuracy {accuracy(plan.accuracy)}, latency {latency(plan.latency_s)}"
+    return f"{known}, {cost(plan)}"
+
+
 def repriced(plan: PlanView) -> str:
     """Return what a plan costs at the prices of now, in words; empty: these did not change."""
     if plan.cost_now_usd_per_hour is None:

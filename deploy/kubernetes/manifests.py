@@ -190,12 +190,11 @@ def _plan_document(scheduled: ScheduledPlan) -> Object:
 
 def _around(scheduled: ScheduledPlan, tier: str) -> tuple[Object, Object, Object]:
     """Return what a tier's workers share: who may call them, how they are found, and drained."""
-    labels, policy = _of_tier(scheduled, tier), _ingress(scheduled, tier)
-    service, budget = service_spec(labels), budget_spec(labels)
+    labels = _of_tier(scheduled, tier)
     return (
-        _object(scheduled, "NetworkPolicy", labels, tier, spec=policy),
-        _object(scheduled, "Service", labels, tier, spec=service),
-        _object(scheduled, "PodDisruptionBudget", labels, tier, spec=budget),
+        _object(scheduled, "NetworkPolicy", labels, tier, spec=_ingress(scheduled, tier)),
+        _object(scheduled, "Service", labels, tier, spec=service_spec(labels)),
+        _object(scheduled, "PodDisruptionBudget", labels, tier, spec=budget_spec(labels)),
     )
 
 

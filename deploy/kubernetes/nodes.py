@@ -67,7 +67,7 @@ def why_no_machine(
     conditions = (node.get("status") or {}).get("conditions") or []
     if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
         return "is not ready"
-    if kept_away := untolerated(_taints(node), tolerations):
+    if kept_away := untolerated(spec.get("taints") or (), tolerations):
         return f"has the taint {', '.join(kept_away)}, which our pods do not tolerate"
     there = (node.get("status") or {}).get("allocatable") or {}
     short = [
@@ -111,24 +111,17 @@ class Discovery:
         self._last = machines
 
 
-def _taints(node: Object) -> Sequence[Object]:
-    return (node.get("spec") or {}).get("taints") or ()
-
-
 def untolerated(taints: Iterable[Object], tolerations: Iterable[Object]) -> tuple[str, ...]:
-    """Return the taints that keep such pods away or drive them out, as kubectl writes them."""
+    """Return the taints that keep such pods away or drive them out, as kubectl writes them.
+
+    That is `key=value:effect`, or `key:effect`.
+    """
     known = list(tolerations)
     return tuple(
-        taint_in_words(taint)
+        "=".join(filter(None, (taint.get("key"), taint.get("value")))) + f":{taint['effect']}"
         for taint in taints
         if taint.get("effect") in _KEEPS_AWAY and not _is_tolerated(taint, known)
     )
-
-
-def taint_in_words(taint: Object) -> str:
-    """Return a taint as kubectl writes it: `key=value:effect`, or `key:effect`."""
-    value = taint.get("value")
-    return f"{taint.get('key')}{f'={value}' if value else ''}:{taint.get('effect')}"
 
 
 def _is_tolerated(taint: Object, tolerations: list[Object]) -> bool:

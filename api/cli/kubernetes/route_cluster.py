@@ -179,7 +179,7 @@ def _lines(route: ClusterRoute, steered: RouteSteered) -> list[RenderableType]:
             f"{each['weight']:.3f}",
             str(each["why"]),
         )
-        for each in _units(route, steered)
+        for each in _units(steered)
     ]
     direction = steered.direction
     title = f"{direction.regime.value.capitalize()} mode since {direction.since}"
@@ -198,12 +198,12 @@ def _document(route: ClusterRoute, steered: RouteSteered) -> dict[str, object]:
         "why": direction.why,
         "since": direction.since,
         "feasible": _suffices(route, steered),
-        "units": _units(route, steered),
+        "units": _units(steered),
         "written": steered.written,
     }
 
 
-def _units(route: ClusterRoute, steered: RouteSteered) -> list[dict[str, object]]:
+def _units(steered: RouteSteered) -> list[dict[str, object]]:
     return [
         {
             "name": name,

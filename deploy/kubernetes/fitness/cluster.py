@@ -63,7 +63,8 @@ def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[Check]:
     """Yield the same of nodes. Pure."""
     stated = needs.tiers
     if stated is None:
-        stated = dict.fromkeys(sorted({tier for node in nodes if (tier := _tier(node))}), 1)
+        labels = [node["metadata"].get("labels") or {} for node in nodes]
+        stated = dict.fromkeys(sorted({each[TIER] for each in labels if each.get(TIER)}), 1)
         if not stated:
             told = f"none of the {len(nodes)} nodes carries the label {TIER}"
             yield Check("tiers", "fail" if needs.deploys else "note", told, f"{_LABEL}TIER")
@@ -121,11 +122,6 @@ def _gpus(nodes: Iterable[Object]) -> Check:
 
 def _name(node: Object) -> str:
     return str(node["metadata"]["name"])
-
-
-def _tier(node: Object) -> str | None:
-    tier: str | None = (node["metadata"].get("labels") or {}).get(TIER)
-    return tier
 
 
 def _listed(names: Iterable[str], separator: str = ", ") -> str:

@@ -85,7 +85,11 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         discovers=_at(values, "discovery.enabled", _OFF),
         operates=_at(values, "operator.enabled", _ON),
         defines=_at(values, "crds.install", _ON),
-        tiers=_stated(planned_for),
+        tiers={
+            name: 1 if tier.dedicated else pool.machines
+            for tier in planned_for.tiers
+            for name, pool in tier.pools.items()
+        },
         least=machine,
         own={name: told for name, told in pool_requirements(planned_for).items() if told},
         tolerations=PodTemplate(_at(values, "deployment.podTemplate", {})).tolerations,
@@ -118,11 +122,3 @@ def _infrastructure(values: Values) -> Infrastructure:
     preset = _at(values, "infrastructure.preset", "") or "local"
     checks.among("infrastructure.preset", preset, PRESETS)
     return PRESETS[preset]
-
-
-def _stated(infrastructure: Infrastructure) -> dict[str, int]:
-    return {
-        name: 1 if tier.dedicated else pool.machines
-        for tier in infrastructure.tiers
-        for name, pool in tier.pools.items()
-    }
