@@ -78,7 +78,10 @@ def run(
         demo = _Demo(console, client, clock, client.method())
         report = demo.run(start, show=show)
         if keep:
-            _wait_for_interrupt(console, client.base_url)
+            address = client.base_url
+            console.print(f"\n  The service stays up: {address}/ has its page. Ctrl-C stops it.")
+            with suppress(KeyboardInterrupt):  # which here is how it ends and no failure
+                Event().wait()
     return report
 
 
@@ -104,13 +107,6 @@ def _calibrated(console: Console) -> Infrastructure:
     calls = ("call_s", "call_s_per_byte", "call_delay_s")
     tiers = [replace(t, **{name: getattr(s, name) for name in calls}) for t, s in stated]
     return replace(infrastructure, tiers=tuple(tiers))
-
-
-def _wait_for_interrupt(console: Console, address: str) -> None:
-    """Return when interrupted, which here is how it ends and no failure."""
-    console.print(f"\n  The service stays up: {address}/ has its page. Ctrl-C stops it.")
-    with suppress(KeyboardInterrupt):
-        Event().wait()
 
 
 @dataclass(slots=True)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import NamedTuple
 
 import yaml
 
@@ -63,15 +62,6 @@ class ScheduledPlan(DesiredDeployment):
         if granted != asked:
             rule = f"must be those of plan {self.plan.id}, {asked}"
             raise InvalidInput.of("slices", rule, granted)
-
-
-class _Group(NamedTuple):
-    """Replicas that are alike."""
-
-    spec: InstanceSpec
-    machine: int | None
-    replicas: int
-    role: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +118,7 @@ def helm_values(rendered: Iterable[Rendered]) -> str:
     return text
 
 
-def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[_Group]:
+def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[WorkerGroup]:
     graph, infrastructure = scheduled.graph, scheduled.infrastructure
     specs = instances_of(scheduled.query_id, scheduled, graph, infrastructure)
     refuse_callers(specs.values(), "a pod")
@@ -139,10 +129,14 @@ def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[_Group]:
         pinned = settings.pinning is Pinning.MACHINE and numbered
         machine = each.machine if each and pinned else None
         alike[spec.tier.name, spec.machine_type, machine].append(spec)
-    groups = [_Group(same[0], at[-1], len(same), SERVING) for at, same in alike.items()]
+    groups = [
+        WorkerGroup(spec=same[0], own={names.ROLE: SERVING}, machine=at[-1], replicas=len(same))
+        for at, same in alike.items()
+    ]
     if settings.standby:
         first_of = {(g.spec.tier.name, g.spec.machine_type): g.spec for g in reversed(groups)}
-        groups += [_Group(s, None, settings.standby, STANDBY) for s in first_of.values()]
+        warm, standby = {names.ROLE: STANDBY}, settings.standby
+        groups += [WorkerGroup(spec=s, own=warm, replicas=standby) for s in first_of.values()]
     return groups
 
 
@@ -217,14 +211,13 @@ def _ingress(scheduled: ScheduledPlan, tier: str) -> Object:
     }
 
 
-def _deployment(scheduled: ScheduledPlan, group: _Group, settings: RenderSettings) -> Object:
+def _deployment(scheduled: ScheduledPlan, group: WorkerGroup, settings: RenderSettings) -> Object:
     tier = group.spec.tier.name
     where = ["any" if group.machine is None else str(group.machine)]
     if group.spec.machine_type is not None:
         where.append(f"type {group.spec.machine_type}")
     labels = _of_tier(scheduled, tier)
-    found = _object(scheduled, "Deployment", labels, tier, *where, group.role)
-    own = {names.ROLE: group.role, names.GROUP: found["metadata"]["name"]}
-    found["metadata"]["labels"] |= own
-    workers = WorkerGroup(spec=group.spec, own=own, machine=group.machine, replicas=group.replicas)
-    return {**found, "spec": deployment_spec(workers, settings)}
+    document = _object(scheduled, "Deployment", labels, tier, *where, group.own[names.ROLE])
+    own = {**group.own, names.GROUP: document["metadata"]["name"]}
+    document["metadata"]["labels"] |= own
+    return {**document, "spec": deployment_spec(replace(group, own=own), settings)}

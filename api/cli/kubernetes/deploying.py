@@ -23,13 +23,12 @@ from circinus.api.schemas.violations import checked
 from circinus.api.text.screen import Screen
 from circinus.deploy.kubernetes.names import WORKER_IMAGE
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.problem import Slice
 
 if TYPE_CHECKING:  # the Kubernetes client takes a second: only who needs it waits for it
     from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.kubectl import Kubectl
-    from circinus.deploy.kubernetes.manifests import Rendered, ScheduledPlan
+    from circinus.deploy.kubernetes.manifests import Rendered
 
 _SOURCE = "File of `circinus export`, or id of a query of the service."
 PlanSource = Annotated[str, Argument(metavar="PLAN", help=_SOURCE)]
@@ -75,7 +74,12 @@ class RenderOptions:
     infrastructure: InfrastructureName = "local"
 
     def rendered(self, client: Client, source: str, namespace: str) -> Rendered:
-        """Return the objects of a plan, in a file or of a query of the service."""
+        """Return the objects of a plan, in a file or of a query of the service.
+
+        Without machines, the schedule is not known. InvalidInput if the plan does not fit its
+        pipeline, the infrastructure or the machines.
+        """
+        from circinus.deploy.kubernetes.manifests import ScheduledPlan
         from circinus.deploy.kubernetes.manifests import render as objects_of
         from circinus.deploy.kubernetes.pod_template import read_pod_template
         from circinus.deploy.kubernetes.pods import Pinning, RenderSettings
@@ -92,7 +96,17 @@ class RenderOptions:
             standby=self.standby,
             template=read_pod_template(str(self.pod_template or "")),
         )
-        return objects_of(_scheduled(plan, tiers), settings)
+        graph = pipeline_here(plan.view.pipeline).graph
+        scheduled = ScheduledPlan(
+            query_id=plan.query_id,
+            pipeline_reference=plan.view.pipeline,
+            plan=to_plan(plan.view, graph),
+            graph=graph,
+            infrastructure=tiers,
+            slices=tuple(Slice(each.tier, each.machine, each.share) for each in plan.machines),
+            machine_types=tuple(each.machine_type for each in plan.machines),
+        )
+        return objects_of(scheduled, settings)
 
 
 def render(
@@ -230,22 +244,3 @@ def plan_in(document: Mapping[str, object]) -> tuple[str, PlanView]:
         if view.id == chosen:
             return str(document.get("id") or view.id), view
     raise InvalidInput.of("plan_id", "must be among the plans of the query", chosen)
-
-
-def _scheduled(plan: NamedPlan, tiers: Infrastructure) -> ScheduledPlan:
-    """Return what can be rendered; without machines, the schedule is not known.
-
-    Raises InvalidInput if the plan does not fit its pipeline, the infrastructure or the machines.
-    """
-    from circinus.deploy.kubernetes.manifests import ScheduledPlan
-
-    graph = pipeline_here(plan.view.pipeline).graph
-    return ScheduledPlan(
-        query_id=plan.query_id,
-        pipeline_reference=plan.view.pipeline,
-        plan=to_plan(plan.view, graph),
-        graph=graph,
-        infrastructure=tiers,
-        slices=tuple(Slice(each.tier, each.machine, each.share) for each in plan.machines),
-        machine_types=tuple(each.machine_type for each in plan.machines),
-    )
