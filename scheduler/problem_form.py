@@ -1,18 +1,7 @@
 """A scheduling problem and its schedules in JSON: for users' own problems and solvers.
 
-A problem:
-
-    {"tiers":   [{"name": "cloud", "machines": 8, "price_usd_per_hour": 3.7,
-                  "dedicated": false}],
-     "queries": [{"id": "q1", "weight": 2.0, "priority": 0, "tenant": "",
-                  "plans": [{"id": "p0", "cost_usd_per_hour": 0.9,
-                             "demand": [{"tier": "cloud", "share": 0.25}]}]}],
-     "quotas":  {"acme": 0.5},
-     "limits":  {"small-tokens": "tokens per minute of endpoint small"}}
-
-`dedicated`, `weight`, `priority`, `tenant`, `quotas`, `limits` (tiers that stand for limits of
-endpoints) and a plan's `calls_usd_per_hour` may be left out. An item of a demand
-sits whole on one machine; shares are in (0, 1]. A schedule, one per policy:
+The form of a problem is in docs/studies/scheduling.md; `limits` names tiers that stand for limits
+of endpoints. A schedule, one per policy:
 
     {"policy": "priced", "objective": "goodput", "seconds": 0.4,
      "assignments": [{"query": "q1", "plan": "p0",

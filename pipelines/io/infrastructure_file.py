@@ -1,34 +1,8 @@
-"""An infrastructure as plain data, as YAML files and HTTP bodies write it.
+"""An infrastructure as plain data, as YAML files and HTTP bodies write it: docs/infrastructure.md.
 
-name: lab
-origin: device                   # optional: where requests come from; default: the first tier
-tiers:
-  - {name: device, machines: 1, price_usd_per_hour: 0, speed_factor: 0.25, dedicated: true}
-  - {name: cloud, machines: 4, price_usd_per_hour: 2.5}
-    # calibration: what `circinus calibrate` measured
-  - name: gpu                    # workers share the GPUs of a machine as its nodes can give them
-    gpus: {kind: mps, count: 2, parts: 5}
-  - name: farm                   # a shared tier may hold unlike machines
-    types:
-      - {name: small, machines: 6, price_usd_per_hour: 0.4, speed_factor: 0.5}
-      - {name: large, machines: 2, price_usd_per_hour: 1.2, speed_factor: 2}
-  - name: api                    # a remote tier has no machines, but endpoints that are called
-    endpoints:
-      - name: small
-        price: {input_usd_per_million: 0.15, output_usd_per_million: 0.6}
-        limits: {requests_per_minute: 500, tokens_per_minute: 200000, concurrent: 20}
-        most_output_tokens: 1000
-      - name: large              # priced as the package genai-prices has it of that day
-        price: {genai: {model: gpt-4o, provider: openai, date: 2026-11-01}}
-links:
-  - {between: [device, cloud], bandwidth_mbit_per_s: 50, delay_s: 0.01}
-
-Prices of endpoints that a document names instead of telling, by model, provider and day.
-
-price: {genai: {model: gpt-4o-mini, provider: openai, date: 2026-11-01}}
-
-They are looked up when the document is read and kept as they were found, with where from: what is
-stored needs no list of prices any more, and stays as it was when a list is corrected.
+Prices that a document names instead of telling (`price: {genai: {model, provider, date}}`) are
+looked up when it is read and kept as they were found, with where from: what is stored needs no
+list of prices any more, and stays as it was when a list is corrected.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ class Ribbon:
             return None
         if len(trials) < self.first:
             rng = np.random.Generator(np.random.PCG64([self.seed, len(trials)]))
-            return _pool(goal, rng.choice(hopeful))
+            return goal.space.at(rng.choice(hopeful))
         worth = np.array([goal.worth(trial) for trial in trials])
         mean, deviation = predicted(
             np.array([trial.pool for trial in trials], dtype=np.float64),
@@ -229,7 +229,7 @@ class Ribbon:
             self.surrogate,
         )
         gained = expected_improvement(mean, deviation, worth.max() + self.xi)
-        return _pool(goal, hopeful[np.argmax(gained)])
+        return goal.space.at(hopeful[np.argmax(gained)])
 
 
 def expected_improvement(
@@ -239,10 +239,6 @@ def expected_improvement(
     z = (mean - above) / deviation
     density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
     return np.asarray(deviation * (z * ndtr(z) + density))
-
-
-def _pool(goal: PoolGoal, place: int) -> Pool:
-    return tuple(goal.space.pools[place].tolist())
 
 
 def carried_over(goal: CheapestInTime, earlier: Trials, again: PoolTrial) -> list[PoolTrial]:

@@ -113,6 +113,10 @@ class PoolSpace:
         checks.require(inside and any(pool), "pool", rule, pool)
         return int(np.ravel_multi_index(pool, [most + 1 for most in self.most])) - 1
 
+    def at(self, place: int) -> Pool:
+        """Return the pool at a place among `pools`."""
+        return tuple(self.pools[place].tolist())
+
     def within(self, budget_usd_per_hour: float) -> BoolArray:  # (P,)
         """Return which pools cost at most a budget."""
         return np.asarray(self.costs <= budget_usd_per_hour + _CENT)
@@ -303,5 +307,4 @@ class KairosPlus:
         if not len(left):
             return None
         pools = goal.space.pools[left]
-        first = np.lexsort((-pools.sum(axis=1), -self.bounds[left]))[0]
-        return tuple(pools[first].tolist())
+        return goal.space.at(left[np.lexsort((-pools.sum(axis=1), -self.bounds[left]))[0]])

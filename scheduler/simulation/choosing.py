@@ -21,7 +21,6 @@ from circinus.scheduler.simulation.pool_choice import (
     PoolChoice,
     PoolMarket,
     PoolQuestion,
-    pool_of,
 )
 
 MOST_TRIED = 200
@@ -127,7 +126,7 @@ def _largest(
         chosen = one_shot(space.pools[within], bounds[within])
         return chosen.pool, 0, f"{chosen.rule}, by equation 15"
     if method is ChoiceMethod.BOUND:
-        highest = pool_of(space.pools[bounds.argmax()])
+        highest = space.at(int(bounds.argmax()))
         return highest, 0, "the highest bound by the linear program"
     goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
     rates = SimulatedRates(policy=market.policy, draws=market.draws)
@@ -160,4 +159,4 @@ def _by_price(space: PoolSpace, bounds: FloatArray, of: BoolArray) -> Iterator[P
     if len(places) > MOST_TRIED:
         highest = np.maximum.accumulate(np.concatenate([[0.0], bounds[places]]))
         places = places[bounds[places] > highest[:-1]]
-    yield from map(pool_of, space.pools[places])
+    yield from map(space.at, places.tolist())

@@ -220,7 +220,7 @@ class PoolMarket:
         rates = SimulatedRates(policy=self.policy, draws=self.draws, tolerance=_COARSE)
         for part in range(1, 1 + _OFFERS):
             bounds = self.bounds(self.space.full(budget * part / _OFFERS))
-            pool = pool_of(self.space.pools[bounds.argmax()])
+            pool = self.space.at(int(bounds.argmax()))
             if bounds.max() > 0 and pool not in found:
                 tries = self.question.method.tries
                 found[pool] = self._offer(pool, rates.rate(pool) if tries else None)
@@ -265,11 +265,6 @@ class PoolMarket:
                 f"{self.question.qos_s * 1e3:g} ms on every type"
             )
         return "no pool that can be paid has 99 % in time at any rate"
-
-
-def pool_of(counts: IntArray) -> Pool:
-    """Return the pool of an array of counts."""
-    return tuple(counts.tolist())
 
 
 def _undominated(offers: Iterable[PoolOffer]) -> Iterator[PoolOffer]:

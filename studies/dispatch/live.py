@@ -1,12 +1,7 @@
 """Does the live dispatcher do what the simulator says? Worker processes, gRPC, real time.
 
-    circinus study live --latency CSV --model rm2 --qos-ms 350 --pool 1,0,13,0
-
-Starts a worker process per instance, each emulating its type's measured latencies, and sends
-Poisson load through the dispatcher of a deployed plan; then simulates the very same arrivals. Both
-have the policy that the service makes of its name. Phases: direct calls beside dispatched ones;
-the load; an overload; the load while two workers die. Latencies count from a request's arrival,
-also where the sender was late with it.
+Live and simulated meet the same arrivals and have the policy that the service makes of its name.
+Latencies count from a request's arrival, also where the sender was late with it.
 """
 
 from __future__ import annotations
@@ -15,9 +10,8 @@ import asyncio
 import os
 import resource
 import signal
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,7 +25,7 @@ from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.pool.search import Pool
-from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
+from circinus.scheduler.simulation.draws import allowable_rate, draw
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
@@ -40,6 +34,8 @@ from circinus.studies.dispatch.live_pool import (
     DIRECT_S,
     LivePool,
     LoadOutcome,
+    PhaseObserver,
+    RequestStream,
     median_s,
     quantile_ms,
     rate_of,
@@ -49,9 +45,6 @@ _MEANS = None  # of what a simulated policy is told: emulated seconds do not var
 _WARM_UP = 300
 _DRAWN = 80_000
 _RECOVERY_S, _CALM_S = 5.0, 15.0  # after an overload: to recover, and then to be looked at
-
-Tell = Callable[[str, dict[str, object]], None]
-"""Hears of a phase and its figures when it is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +72,13 @@ class LiveStudy:
         checks.among("policy", self.policy, DISPATCH_POLICIES)
 
 
-def run(study: LiveStudy, tell: Tell) -> None:
+def run(study: LiveStudy, tell: PhaseObserver) -> None:
     """Run the phases and tell of each; InvalidInput if the load needs more than is drawn."""
     with TemporaryDirectory() as logs:
         asyncio.run(_measure(study, tell, Path(logs)))
 
 
-async def _measure(study: LiveStudy, tell: Tell, logs: Path) -> None:
+async def _measure(study: LiveStudy, tell: PhaseObserver, logs: Path) -> None:
     def done(phase: str, figures: dict[str, object]) -> None:
         tell(phase, {**figures, "load_average": round(os.getloadavg()[0], 1)})
 
@@ -100,7 +93,7 @@ async def _measure(study: LiveStudy, tell: Tell, logs: Path) -> None:
     checks.require(_WARM_UP + allowable * seconds < _DRAWN, "steady_s", rule, study.steady_s)
     told = {"policy": study.policy, "allowable_rps": round(allowable, 2), "pool": study.pool}
     done("simulated", told)
-    requests = _Requests(draws, scenarios(1.0))
+    requests = RequestStream(draws, scenarios(1.0))
     async with AsyncExitStack() as stack:
         pool = LivePool(requests.whole.fleet.kind.tolist(), study.qos_s, logs)
         await pool.start(stack)
@@ -117,26 +110,6 @@ async def _measure(study: LiveStudy, tell: Tell, logs: Path) -> None:
         done("overload", await _overload(pool, dispatcher, load, most))
         load = requests.next((rate, int(rate * study.killing_s)))
         done("killed", await _killing(pool, dispatcher, load))
-
-
-@dataclass(slots=True)
-class _Requests:
-    """The requests that were drawn, in the order in which they are sent."""
-
-    draws: LoadDraws
-    whole: Scenario
-    sent: int = 0
-
-    def next(self, *parts: tuple[float, int]) -> Scenario:
-        """Return the next ones, so many at a rate."""
-        rates, counts = zip(*parts, strict=True)
-        first, self.sent = self.sent, self.sent + sum(counts)
-        of = slice(first, self.sent)
-        gaps = self.draws.gaps[of] / np.repeat(rates, counts)
-        met = {
-            name: getattr(self.whole, name)[of] for name in ("size", "service_s", "predicted_s")
-        }
-        return replace(self.whole, arrived_s=np.cumsum(gaps), **met)
 
 
 async def _overhead_ms(pool: LivePool, dispatcher: Dispatcher) -> dict[str, object]:

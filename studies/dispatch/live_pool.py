@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -35,8 +35,12 @@ from circinus.pipelines.model.slo import Estimate
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import FloatArray
+from circinus.scheduler.simulation.draws import LoadDraws
 from circinus.scheduler.simulation.engine import Scenario
 from circinus.studies.dispatch.emulated_model import MOST_KINDS, emulated, request_payload
+
+PhaseObserver = Callable[[str, dict[str, object]], None]
+"""Receives a phase and its figures when it is over."""
 
 DIRECT_S = 0.005  # short calls, to see what a call takes besides
 _TIER = "pool"
@@ -182,6 +186,26 @@ class LivePool:
         if self.dispatcher is not None:
             await self.dispatcher.close(drain_s=_LATE_FACTOR * self.qos_s)
             self.dispatcher = None
+
+
+@dataclass(slots=True)
+class RequestStream:
+    """The requests that were drawn, in the order in which they are sent."""
+
+    draws: LoadDraws
+    whole: Scenario
+    sent: int = 0
+
+    def next(self, *parts: tuple[float, int]) -> Scenario:
+        """Return the next ones, so many at a rate."""
+        rates, counts = zip(*parts, strict=True)
+        first, self.sent = self.sent, self.sent + sum(counts)
+        of = slice(first, self.sent)
+        gaps = self.draws.gaps[of] / np.repeat(rates, counts)
+        columns = {
+            name: getattr(self.whole, name)[of] for name in ("size", "service_s", "predicted_s")
+        }
+        return replace(self.whole, arrived_s=np.cumsum(gaps), **columns)
 
 
 async def median_s(call: Callable[[], Awaitable[object]]) -> float:

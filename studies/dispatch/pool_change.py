@@ -1,14 +1,8 @@
 """How good is a pool that is chosen anew when the mix of sizes changes under load?
 
-    circinus study pool-change --latency CSV --prices CSV --model rm2 --qos-ms 350 --out out/change
-
-The pool with the highest bound for the first mix serves at a share of its allowable rate while
-the monitor looks on; then the mix changes. Some choose from the sizes seen since, trying nothing:
-the methods `kairos`, `bound` and `simulated` of `circinus pool choose`. Others try pool after pool
-and get better, as in Kairos' figure 12 (8.4): `kairos_plus` under Kairos' matching, `drs` and
-`clockwork` under theirs, all three in the order of equation 15 with its pruning (algorithm 1),
-which the paper grants them, too; `ribbon` by Bayesian optimisation, first come, first served.
-What pools are worth is measured on draws of the new mix that none of them sees.
+The pool with the highest bound for the first mix serves while the monitor looks on; then the mix
+changes. Some choose from the sizes seen since, others try pool after pool, as in Kairos' figure 12
+(8.4). What pools are worth is measured on draws of the new mix that none of them sees.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean, stdev
+from typing import Annotated
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -34,7 +35,7 @@ from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.metrics import lateness_s, oracle_rate, state_at
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars, svg
-from circinus.studies.report.tables import grouped, written
+from circinus.studies.report.tables import grouped, of_column, summarised, written
 
 ORACLE = "oracle"
 _METHODS = (PUBLISHED.dispatch, DEFAULT.dispatch)
@@ -198,25 +199,42 @@ def _decision_us(policy: CompiledPolicy, run: SimulationRun, clock: Clock) -> np
     return np.array(taken)
 
 
-def summary(rows: Sequence[DispatchRow]) -> dict[str, list[DispatchRow]]:
-    """Return the rows of each policy, in their order."""
-    return {policy: group for (policy,), group in grouped(rows, "policy").items()}
+def _deviation(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
 
 
-def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and standard deviation; 0 for a single value."""
-    return mean(values), stdev(values) if len(values) > 1 else 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchCell:
+    """A policy over seeds: means unless it says otherwise."""
+
+    policy: str
+    pool: str
+    allowable_rps: Annotated[float, of_column(fmean, "allowable_rps")]
+    deviation_rps: Annotated[float, of_column(_deviation, "allowable_rps")]  # 0 of a single seed
+    late_mean_s: Annotated[float, of_column(fmean, "late_mean_s")]
+    late_max_s: Annotated[float, of_column(max, "late_max_s")]  # the worst seed's
+    decision_us_p50: Annotated[float, of_column(fmean, "decision_us_p50")]
+    decision_us_p99: Annotated[float, of_column(fmean, "decision_us_p99")]
+
+
+def summary(rows: Sequence[DispatchRow]) -> list[DispatchCell]:
+    """Return a cell per policy, in their order."""
+    return summarised(rows, DispatchCell, "policy", "pool")
 
 
 def picture(rows: Sequence[DispatchRow]) -> Figure:
     """Draw a model: a bar per policy, a whisker of one deviation to either side."""
-    found = []
-    for name, group in summary(rows).items():
-        rate, deviation = spread([row.allowable_rps for row in group])
-        colour = COLOURS[0] if name == DEFAULT.dispatch else COLOURS[-1]
-        note = f"{rate:.1f}"
-        found.append(Bar(name=name, value=rate, error=deviation, note=note, colour=colour))
-    return bars(f"{_title(rows)}: allowable rate, requests/s", found)
+    drawn = [
+        Bar(
+            name=cell.policy,
+            value=cell.allowable_rps,
+            error=cell.deviation_rps,
+            note=f"{cell.allowable_rps:.1f}",
+            colour=COLOURS[0] if cell.policy == DEFAULT.dispatch else COLOURS[-1],
+        )
+        for cell in summary(rows)
+    ]
+    return bars(f"{_title(rows)}: allowable rate, requests/s", drawn)
 
 
 def page(rows: Sequence[DispatchRow], requests: int) -> str:
@@ -240,23 +258,22 @@ def _title(rows: Sequence[DispatchRow]) -> str:
 
 
 def _table(rows: Sequence[DispatchRow]) -> str:
-    groups = summary(rows)
-    first = spread([row.allowable_rps for row in groups[rows[0].policy]])[0]
     head = (
         *("policy", "pool", "rate, 1/s", "sd, %", "relative", "late mean, ms", "late worst, ms"),
         *("decision p50, us", "p99, us"),
     )
-    lines = []
-    for name, group in groups.items():
-        rate, deviation = spread([row.allowable_rps for row in group])
+    cells, lines = summary(rows), []
+    first = cells[0].allowable_rps
+    for cell in cells:
+        rate = cell.allowable_rps
         figures = (
             f"{rate:.1f}",
-            f"{100 * deviation / rate:.1f}" if rate else "",
+            f"{100 * cell.deviation_rps / rate:.1f}" if rate else "",
             f"{rate / first:.3f}" if first else "",
-            f"{mean(row.late_mean_s for row in group) * 1e3:.1f}",
-            f"{max(row.late_max_s for row in group) * 1e3:.1f}",
-            f"{mean(row.decision_us_p50 for row in group):.0f}",
-            f"{mean(row.decision_us_p99 for row in group):.0f}",
+            f"{cell.late_mean_s * 1e3:.1f}",
+            f"{cell.late_max_s * 1e3:.1f}",
+            f"{cell.decision_us_p50:.0f}",
+            f"{cell.decision_us_p99:.0f}",
         )
-        lines.append((name, group[0].pool, *(cell.replace("nan", "-") for cell in figures)))
+        lines.append((cell.policy, cell.pool, *(text.replace("nan", "-") for text in figures)))
     return pages.grid(head, lines)

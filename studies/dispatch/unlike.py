@@ -1,17 +1,7 @@
 """Do unlike instances keep their goodput under too many requests? Real workers, learnt latencies.
 
-    circinus study unlike
-
-Two types of machine in one tier, the fast one four times as fast; two sizes of request, 1 and 8,
-of which the large one is late on the slow type (Kairos' setting: the base type serves everything
-in time, the other only some). Poisson arrivals at shares of the rate at which `plan_ahead` has
-99 % in time in the simulator, then 0.8 of it again: how soon are requests in time after the
-overload? The same arrivals meet every policy, live and simulated with the same bounded queue. The
-dispatcher is told nothing: it learns what requests take, and what time is worth, from a load
-before the others.
-
-Goodput is counted in seconds of work on the slow type, per second, of what was answered in time: a
-second of an instance is worth the same whatever size it serves, so a policy cannot gain by
+The set-up is in docs/studies/dispatch.md. Goodput is counted in seconds of work on the slow type:
+a second of an instance is worth the same whatever size it serves, so a policy cannot gain by
 picking small requests. A load ends with its last arrival.
 """
 
@@ -19,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -35,7 +25,14 @@ from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import Load, poisson_gaps
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.studies.dispatch.live_pool import LivePool, LoadOutcome, quantile_ms, rate_of
+from circinus.studies.dispatch.live_pool import (
+    LivePool,
+    LoadOutcome,
+    PhaseObserver,
+    RequestStream,
+    quantile_ms,
+    rate_of,
+)
 from circinus.studies.report.tables import grouped
 
 TABLE = LatencyTable(
@@ -55,9 +52,6 @@ _WARM_UP = 200
 _DRAWN = 40_000
 _AFTER, _RECOVERY_S, _CALM_S = 0.8, 5.0, 5.0
 _ALLOWABLE_OF = 20_000  # requests that the allowable rate is of
-
-Tell = Callable[[str, dict[str, object]], None]
-"""Hears of a load and its figures when it is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +113,7 @@ class UnlikeLine:
     of_simulated: float | None  # over the simulator's, all seeds together; None if it had none
 
 
-def run(study: UnlikeStudy, tell: Tell) -> list[UnlikeRow]:
+def run(study: UnlikeStudy, tell: PhaseObserver) -> list[UnlikeRow]:
     """Return the rows; each is told of as it is measured, and each recovery."""
     with TemporaryDirectory() as logs:
         return asyncio.run(_measured(study, tell, Path(logs)))
@@ -145,7 +139,7 @@ def allowable_of(draws: LoadDraws) -> float:
     return allowable_rate(policy, first.scenarios(POOL, None), bound)[0]
 
 
-async def _measured(study: UnlikeStudy, tell: Tell, logs: Path) -> list[UnlikeRow]:
+async def _measured(study: UnlikeStudy, tell: PhaseObserver, logs: Path) -> list[UnlikeRow]:
     rows: list[UnlikeRow] = []
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     drawn = {seed: draws_of(seed) for seed in seeds}
@@ -173,17 +167,13 @@ class _Run:
         warm_up_s = min(_WARM_UP / (0.5 * self.allowable_rps), self.seconds)
         seconds = [(0.5, warm_up_s), *((load, self.seconds) for load in LOADS)]
         seconds += [(_AFTER, min(_RECOVERY_S + _CALM_S, self.seconds))]
-        whole, first = self.draws.scenarios(POOL, None)(1.0), 0
+        requests = RequestStream(self.draws, self.draws.scenarios(POOL, None)(1.0))
         for load, lasts in seconds:
             rate = load * self.allowable_rps
-            of = slice(first, first + max(int(rate * lasts), 1))
-            first = of.stop
-            arrived = np.cumsum(self.draws.gaps[of]) / rate
-            met = {name: getattr(whole, name)[of] for name in ("size", "service_s", "predicted_s")}
-            yield load, replace(whole, arrived_s=arrived, **met)
+            yield load, requests.next((rate, max(int(rate * lasts), 1)))
 
 
-async def _loads(run: _Run, pool: LivePool, tell: Tell) -> list[UnlikeRow]:
+async def _loads(run: _Run, pool: LivePool, tell: PhaseObserver) -> list[UnlikeRow]:
     rows = []
     prior_s = float(TABLE.mean_s.mean())
     dispatcher = await pool.serve_with(run.policy, limit=LIMIT, prior_s=prior_s)

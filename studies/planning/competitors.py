@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.strategy.protocol import (
@@ -30,6 +29,7 @@ from circinus.planner.strategy.protocol import (
 )
 from circinus.planner.strategy.space import candidates, indices_of, neighbours, spread
 from circinus.planner.strategy.surrogate import Surrogate, SurrogateSettings, fit
+from circinus.scheduler.pool.ribbon import expected_improvement
 
 ACCURACY_WEIGHT = 2.0
 """alpha: relative shortfalls of accuracy are smaller than those of latency."""
@@ -103,9 +103,8 @@ class Vulcan(Ruled):
         rows = np.flatnonzero(self._open)
         measured = self._model.predict(self._pool.encoded[rows])
         deviation = np.maximum(measured.deviation[:, 0], 1e-9)
-        z = (measured.mean[:, 0] - max(self._utilities)) / deviation
-        density = np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
-        return int(rows[np.argmax(deviation * (z * ndtr(z) + density))])
+        gained = expected_improvement(measured.mean[:, 0], deviation, max(self._utilities))
+        return int(rows[np.argmax(gained)])
 
 
 class VideoStorm(Ruled):

@@ -1,30 +1,19 @@
 """How many seconds of profiling does a new plan take after a drift (Circinus 4.3, 6.4)?
 
 A query is planned, its cheapest plan is deployed, and the scenario drifts. Where that plan breaks
-and another one truly satisfies, the query is planned cold, and again with what is known
-(`planner.answers.known`). Two drifts of Circinus 4.3:
-
-- latency: a link keeps a part of its bandwidth. Profiles are of the reference machine, so what was
-  measured still holds.
-- accuracy: inputs are others than before: in less light, with more noise. What was measured is
-  history, that is a hint. They are those of a second trace, of the same pipeline, or another half
-  of the one trace.
-
-Deviations from section 6.4, where the link between edge and cloud drops from 0.4 to 0.2 Gbps under
-a video chat: the link here is the first, from the device to the edge, and it drops by the same
-factor. Traces measured so far hand on at most 86 kB: on the paper's tiers the device alone does
-for every SLO, and 0.2 Gbps to the cloud adds 2 ms. So the device is slower here (`WEAK_DEVICE`).
-Where there is no second trace a feature of the inputs tells harder from easier ones: no lighting.
+and another one truly satisfies, the query is planned cold, and again with what is known. After a
+drift of latency what was measured still holds, as profiles are of the reference machine; after
+one of accuracy it is a hint. What differs from section 6.4 is in docs/studies/planning.md.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -50,7 +39,7 @@ from circinus.studies.planning.study import (
     record_of,
     replayed,
 )
-from circinus.studies.report.tables import error, grouped, mean, written
+from circinus.studies.report.tables import error, mean, of_column, summarised, written
 
 _THREE = PRESETS["three-tier"]
 WEAK_DEVICE = replace(
@@ -322,6 +311,18 @@ def _within(query: Query, profiling_s: float) -> Query:
     return replace(query, limits=PlanningLimits(profiling_s=profiling_s, response_s=None))
 
 
+def _number_of(outcome: DriftOutcome) -> Callable[[Sequence[DriftRow]], int]:
+    return lambda rows: [row.outcome for row in rows].count(outcome)
+
+
+def _ratio(rows: Sequence[DriftRow]) -> float | None:
+    columns = ("replanned_seconds", "cold_seconds", "oracle_seconds")
+    again_s, cold_s, oracle_s = (of_column(mean, column)(rows) for column in columns)
+    if again_s is None or cold_s is None or oracle_s is None or cold_s <= oracle_s:
+        return None
+    return (again_s - oracle_s) / (cold_s - oracle_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftCell:
     """The queries of a level of SLOs of a trace that met a drift."""
@@ -330,58 +331,34 @@ class DriftCell:
     drift: str  # what drifted
     change: str  # how
     slo: str  # the level
-    runs: int  # queries
-    unplanned: int  # that had no true plan before
-    holds: int  # whose plan still satisfies
-    impossible: int  # that no plan satisfies any more
-    counted: int  # the others; all below are of these, means unless it says otherwise
-    oracle_s: float | None  # profiling seconds of the oracle
-    cold_s: float | None  # of planning from nothing, to the first true plan
-    replanned_s: float | None  # of planning with what is known
+    runs: Annotated[int, len]  # queries
+    unplanned: Annotated[int, _number_of(DriftOutcome.UNPLANNED)]  # that had no true plan before
+    holds: Annotated[int, _number_of(DriftOutcome.HOLDS)]  # whose plan still satisfies
+    # that no plan satisfies any more
+    impossible: Annotated[int, _number_of(DriftOutcome.IMPOSSIBLE)]
+    # the others; all below are of these, means unless it says otherwise: only they have figures
+    counted: Annotated[int, _number_of(DriftOutcome.COUNTED)]
+    # profiling seconds of the oracle
+    oracle_s: Annotated[float | None, of_column(mean, "oracle_seconds")]
+    # of planning from nothing, to the first true plan
+    cold_s: Annotated[float | None, of_column(mean, "cold_seconds")]
+    # of planning with what is known
+    replanned_s: Annotated[float | None, of_column(mean, "replanned_seconds")]
     # what replanning takes above the oracle, over what cold planning takes above it; below 0
     # where replanning takes less than the oracle; None: there is none
-    ratio: float | None
-    error: float | None  # standard error of `replanned_s`
-    at_once: float | None  # part that measurements alone answered
-    first_true: float | None  # part of replanning's first answers that were true
-    cold_found: float | None  # part of cold runs that found a true plan
-    replanned_found: float | None  # the same of replanned ones
+    ratio: Annotated[float | None, _ratio]
+    # standard error of `replanned_s`
+    error: Annotated[float | None, of_column(error, "replanned_seconds")]
+    # part that measurements alone answered
+    at_once: Annotated[float | None, of_column(mean, "at_once")]
+    # part of replanning's first answers that were true
+    first_true: Annotated[float | None, of_column(mean, "first_answer_true")]
+    # part of cold runs that found a true plan
+    cold_found: Annotated[float | None, of_column(mean, "cold_found")]
+    # the same of replanned ones
+    replanned_found: Annotated[float | None, of_column(mean, "replanned_found")]
 
 
 def summary(rows: Iterable[DriftRow]) -> list[DriftCell]:
     """Return a cell per trace, drift and level, in order of first appearance."""
-    return [_cell(group) for group in grouped(rows, "trace", "drift", "change", "slo").values()]
-
-
-def _cell(group: Sequence[DriftRow]) -> DriftCell:
-    first, outcomes = group[0], [row.outcome for row in group]
-    counted = [row for row in group if row.outcome == DriftOutcome.COUNTED]
-    oracle_s = mean(row.oracle_seconds for row in counted)
-    cold_s = mean(row.cold_seconds for row in counted)
-    again = [row.replanned_seconds for row in counted]
-    return DriftCell(
-        trace=first.trace,
-        drift=first.drift,
-        change=first.change,
-        slo=first.slo,
-        runs=len(group),
-        unplanned=outcomes.count(DriftOutcome.UNPLANNED),
-        holds=outcomes.count(DriftOutcome.HOLDS),
-        impossible=outcomes.count(DriftOutcome.IMPOSSIBLE),
-        counted=len(counted),
-        oracle_s=oracle_s,
-        cold_s=cold_s,
-        replanned_s=mean(again),
-        ratio=_ratio(mean(again), cold_s, oracle_s),
-        error=error(again),
-        at_once=mean(row.at_once for row in counted),
-        first_true=mean(row.first_answer_true for row in counted),
-        cold_found=mean(row.cold_found for row in counted),
-        replanned_found=mean(row.replanned_found for row in counted),
-    )
-
-
-def _ratio(again_s: float | None, cold_s: float | None, oracle_s: float | None) -> float | None:
-    if again_s is None or cold_s is None or oracle_s is None or cold_s <= oracle_s:
-        return None
-    return (again_s - oracle_s) / (cold_s - oracle_s)
+    return summarised(rows, DriftCell, "trace", "drift", "change", "slo")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
-from typing import Any
+from statistics import fmean
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,9 +14,14 @@ from scipy.special import stdtrit
 
 from circinus.studies.planning.study import PlanningRow
 from circinus.studies.report.charts import Bar, bars
-from circinus.studies.report.tables import error, grouped, mean
+from circinus.studies.report.tables import error, grouped, mean, of_column, ratio_of, summarised
 
 _CONFIDENCE = 0.95
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    known = mean(values)
+    return nan if known is None else known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,45 +32,21 @@ class PlanningCell:
     method: str
     slo: str
     history: int
-    runs: int
-    mean_s: float
-    response_s: float
-    oracle_s: float
-    found: float
-    first_true: float
-    steps: float
-    cost_20s: float
-    proposal_p50_s: float
-    proposal_p95_s: float
+    runs: Annotated[int, len]
+    mean_s: Annotated[float, of_column(mean, "profiling_seconds")]
+    response_s: Annotated[float, of_column(mean, "response_seconds")]
+    oracle_s: Annotated[float, of_column(mean, "oracle_seconds")]
+    found: Annotated[float, of_column(mean, "found")]
+    first_true: Annotated[float, of_column(_mean, "first_answer_true")]
+    steps: Annotated[float, of_column(mean, "steps")]
+    cost_20s: Annotated[float, of_column(_mean, "cost_ratio_20s")]
+    proposal_p50_s: Annotated[float, of_column(mean, "proposal_seconds_p50")]
+    proposal_p95_s: Annotated[float, of_column(mean, "proposal_seconds_p95")]
 
 
 def summary(rows: Iterable[PlanningRow]) -> list[PlanningCell]:
     """Return a cell per trace, level, method and history, in order of first appearance."""
-    groups = grouped(rows, "trace", "slo", "method", "history")
-    return [
-        PlanningCell(
-            trace=trace,
-            method=method,
-            slo=slo,
-            history=history,
-            runs=len(group),
-            mean_s=_mean(group, "profiling_seconds"),
-            response_s=_mean(group, "response_seconds"),
-            oracle_s=_mean(group, "oracle_seconds"),
-            found=_mean(group, "found"),
-            first_true=_mean(group, "first_answer_true"),
-            steps=_mean(group, "steps"),
-            cost_20s=_mean(group, "cost_ratio_20s"),
-            proposal_p50_s=_mean(group, "proposal_seconds_p50"),
-            proposal_p95_s=_mean(group, "proposal_seconds_p95"),
-        )
-        for (trace, slo, method, history), group in groups.items()
-    ]
-
-
-def _mean(rows: Sequence[PlanningRow], column: str) -> float:
-    found = mean(getattr(row, column) for row in rows)
-    return nan if found is None else found
+    return summarised(rows, PlanningCell, "trace", "slo", "method", "history")
 
 
 def pictures(rows: Iterable[PlanningRow]) -> dict[str, Figure]:
@@ -84,7 +66,7 @@ def _picture(rows: Sequence[PlanningRow]) -> Figure:
         whisker, middle = error(seconds) or 0.0, float(np.median(seconds))
         drawn.append(Bar(name=name, value=length, error=whisker, mark=middle, note=note))
     title = "seconds of profiling to the first true plan: mean, standard error, median (tick)"
-    return bars(title, drawn, reference=("oracle", _mean(rows, "oracle_seconds")))
+    return bars(title, drawn, reference=("oracle", fmean(row.oracle_seconds for row in rows)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +79,21 @@ class Coverage:
 
     method: str  # its name
     trace: str  # name; `all`: each counts the same
-    searches: int  # that showed a plan
-    plans: int  # shown
-    met: float  # part of them that was shown with every SLO met
-    met_wrongly: float  # part of those that do not truly satisfy; NaN where none was
-    accuracy: float  # part of the 95 % intervals that held the true accuracy
+    searches: Annotated[int, len]  # that showed a plan
+    plans: Annotated[int, of_column(sum, "shown")]  # shown
+    met: Annotated[float, ratio_of("met", "shown")]  # part that was shown with every SLO met
+    # part of those that do not truly satisfy; NaN where none was
+    met_wrongly: Annotated[float, ratio_of("met_wrongly", "met")]
+    # part of the 95 % intervals that held the true accuracy
+    accuracy: Annotated[float, ratio_of("accuracy_covered", "shown")]
     accuracy_interval: str = ""  # 95 % interval of that part; empty for single traces
-    latency: float  # the same of all intervals of latency, those of less confidence included
+    # the same of all intervals of latency, those of less confidence included
+    latency: Annotated[float, ratio_of("latency_covered", "shown")]
     latency_interval: str = ""  # as that of the accuracy
-    sure: float  # part of the intervals of latency that are of 95 %
-    latency_sure: float  # part of these that held the true latency; NaN where none is
+    # part of the intervals of latency that are of 95 %
+    sure: Annotated[float, ratio_of("latency_sure", "shown")]
+    # part of these that held the true latency; NaN where none is
+    latency_sure: Annotated[float, ratio_of("latency_sure_covered", "latency_sure")]
     latency_sure_interval: str = ""  # as that of the accuracy
 
 
@@ -117,32 +104,15 @@ def coverage(rows: Iterable[PlanningRow]) -> list[Coverage]:
     one over traces: t of Student, as of so few independent figures.
     """
     found = []
-    for (method,), shown in grouped([row for row in rows if row.shown], "method").items():
-        traces = grouped(shown, "trace").items()
-        each = [_coverage(method, trace, group) for (trace,), group in traces]
-        whole = _coverage(method, "all", [row for _, group in traces for row in group])
+    for shown in grouped([row for row in rows if row.shown], "method").values():
+        traces = summarised(shown, Coverage, "method", "trace")
+        together = [replace(row, trace="all") for row in shown]
+        (whole,) = summarised(together, Coverage, "method", "trace")
         over: dict[str, Any] = {}
         for part in ("accuracy", "latency", "latency_sure"):
-            over[part], over[f"{part}_interval"] = _over_traces([getattr(e, part) for e in each])
-        found += [*each, replace(whole, **over)]
+            over[part], over[f"{part}_interval"] = _over_traces([getattr(t, part) for t in traces])
+        found += [*traces, replace(whole, **over)]
     return found
-
-
-def _coverage(method: str, trace: str, rows: Sequence[PlanningRow]) -> Coverage:
-    plans, met = sum(row.shown for row in rows), sum(row.met for row in rows)
-    sure = sum(row.latency_sure for row in rows)
-    return Coverage(
-        method=method,
-        trace=trace,
-        searches=len(rows),
-        plans=plans,
-        met=met / plans,
-        met_wrongly=sum(row.met_wrongly for row in rows) / met if met else nan,
-        accuracy=sum(row.accuracy_covered for row in rows) / plans,
-        latency=sum(row.latency_covered for row in rows) / plans,
-        sure=sure / plans,
-        latency_sure=sum(row.latency_sure_covered for row in rows) / sure if sure else nan,
-    )
 
 
 def _over_traces(parts: Sequence[float]) -> tuple[float, str]:

@@ -64,14 +64,14 @@ def random(goal: PoolGoal, rng: np.random.Generator) -> Walk:
     """Try any pool that is not hopeless: with a goal that prunes, as published (5.3)."""
     trials: Trials = ()
     while (left := _hopeful(goal, trials)).size:
-        trials = yield _pool(goal, rng.choice(left))
+        trials = yield goal.space.at(rng.choice(left))
 
 
 def hill_climb(goal: PoolGoal, rng: np.random.Generator) -> Walk:
     """Climb from random pools (5.3): an instance less where it is feasible, else one more."""
     trials: Trials = ()
     while (left := _hopeful(goal, trials)).size:
-        trials = yield _pool(goal, rng.choice(left))
+        trials = yield goal.space.at(rng.choice(left))
         trials = yield from _climb(goal, rng, trials, trials[-1])
 
 
@@ -87,7 +87,7 @@ def response_surface(goal: PoolGoal, rng: np.random.Generator) -> Walk:
     for start in sorted(trials, key=goal.worth, reverse=True):
         trials = yield from _climb(goal, rng, trials, start)
     while (left := _hopeful(goal, trials)).size:
-        trials = yield _pool(goal, rng.choice(left))
+        trials = yield goal.space.at(rng.choice(left))
         trials = yield from _climb(goal, rng, trials, trials[-1])
 
 
@@ -103,7 +103,7 @@ def annealing(goal: PoolGoal, rng: np.random.Generator) -> Walk:
         if not left.size:
             return
         near = [] if here is None else _open(goal, trials, _neighbours(goal, here.pool))
-        pool = near[int(rng.integers(len(near)))] if near else _pool(goal, rng.choice(left))
+        pool = near[int(rng.integers(len(near)))] if near else goal.space.at(rng.choice(left))
         trials = yield pool
         gain = goal.worth(trials[-1]) - (goal.worth(here) if here and near else 0.0)
         if gain >= 0 or rng.random() < np.exp(gain / (_HOTTEST * _COOLING**step)):
@@ -122,7 +122,7 @@ def genetic(goal: PoolGoal, rng: np.random.Generator) -> Walk:
         if len(trials) >= _POPULATION:
             born = (_child(goal, parents, rng) for _ in range(_BIRTHS))
             child = next(iter(_open(goal, trials, born)), None)
-        trials = yield child or _pool(goal, rng.choice(left))
+        trials = yield child or goal.space.at(rng.choice(left))
 
 
 def central_composite(most: Pool) -> list[Pool]:
@@ -191,10 +191,6 @@ def _open(goal: PoolGoal, trials: Trials, pools: Iterator[Pool] | list[Pool]) ->
 
 def _hopeful(goal: PoolGoal, trials: Trials) -> IntArray:
     return np.flatnonzero(~goal.hopeless(trials))
-
-
-def _pool(goal: PoolGoal, place: int) -> Pool:
-    return tuple(goal.space.pools[place].tolist())
 
 
 def _shuffled(pools: list[Pool], rng: np.random.Generator) -> list[Pool]:

@@ -132,15 +132,16 @@ class PoolLookup:
     @cached_property
     def optimum(self) -> Pool:
         """The cheapest feasible pool, the first of equals."""
-        cost = np.where(self.feasible, self.space.costs, inf)
-        return tuple(self.space.pools[int(cost.argmin())].tolist())
+        return self._cheapest(self.feasible)
 
     @cached_property
     def homogeneous(self) -> Pool | None:
         """The cheapest feasible pool of one type; None: there is none."""
         alone = self.feasible & ((self.space.pools > 0).sum(axis=1) == 1)
-        cost = np.where(alone, self.space.costs, inf)
-        return tuple(self.space.pools[int(cost.argmin())].tolist()) if alone.any() else None
+        return self._cheapest(alone) if alone.any() else None
+
+    def _cheapest(self, among: BoolArray) -> Pool:
+        return self.space.at(int(np.where(among, self.space.costs, inf).argmin()))
 
     @property
     def saving(self) -> float | None:

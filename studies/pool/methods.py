@@ -1,16 +1,8 @@
 """The methods that search pools in the study, by name.
 
-A trial rules out less where Ribbon's authors search than their words say:
-
-| search | a pool in time rules out | a violating one, by however little |
-| --- | --- | --- |
-| Ribbon | what costs as much | what it contains, with fewer of the first type |
-| random | what has more of each type | what has fewer of each type |
-| climbing | nothing | nothing |
-
-For Ribbon and for climbing this is the artefact's code (its loops over counts end one earlier for
-the first type); for random search the paper says it, too (5.3). The artefact's Ribbon keeps other
-pools of the same price, to the cent.
+What a trial rules out for each is in docs/studies/pool.md: less where Ribbon's authors search than
+their words say. For Ribbon and climbing it is the artefact's code, whose loops over counts end one
+earlier for the first type; its Ribbon keeps other pools of the same price, to the cent.
 """
 
 from __future__ import annotations
@@ -26,7 +18,6 @@ from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.search import (
     CheapestInTime,
     PoolGoal,
-    PoolSpace,
     PoolStrategy,
     PoolTrial,
     Trials,
@@ -42,51 +33,37 @@ RuledOut = Callable[[CheapestInTime, PoolTrial], BoolArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedGoal:
+class PublishedGoal(CheapestInTime):
     """A `PoolGoal`: the cheapest in time, but for what a trial rules out."""
 
-    plain: CheapestInTime
     ruled_out: RuledOut
 
-    @property
-    def space(self) -> PoolSpace:
-        """See `PoolGoal.space`."""
-        return self.plain.space
-
-    def worth(self, trial: PoolTrial) -> float:
-        """See there."""
-        return self.plain.worth(trial)
-
-    def feasible(self, trial: PoolTrial) -> bool:
-        """See there."""
-        return self.plain.feasible(trial)
-
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
-        """See there."""
+        """See `PoolGoal.hopeless`."""
         found = np.zeros(len(self.space.pools), dtype=np.bool_)
         for trial in trials:
             found[self.space.place(trial.pool)] = True
-            found |= self.ruled_out(self.plain, trial)
+            found |= self.ruled_out(self, trial)
         return found
 
 
 def by_ribbon(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
-    """See the table: Ribbon."""
+    """Rule out what costs as much, or what a violating pool contains with fewer of the first."""
     if goal.feasible(trial):
-        return goal.hopeless([trial])
+        return CheapestInTime.hopeless(goal, [trial])  # by prices
     pools = goal.space.pools
     return contained(pools, trial.pool) & (pools[:, 0] < trial.pool[0])
 
 
 def by_random(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
-    """See the table: random."""
+    """Rule out what has more of each type, or fewer of each than a violating pool."""
     pools, tried = goal.space.pools, np.array(trial.pool)
     beyond = pools > tried if goal.feasible(trial) else pools < tried
     return np.asarray(beyond.all(axis=1))
 
 
 def by_climbing(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
-    """See the table: climbing."""
+    """Rule out nothing."""
     return np.zeros(len(goal.space.pools), dtype=np.bool_)
 
 
@@ -105,7 +82,9 @@ def _paper(lookup: PoolLookup) -> PoolGoal:
 
 
 def _published(ruled_out: RuledOut) -> Callable[[PoolLookup], PoolGoal]:
-    return lambda lookup: PublishedGoal(plain=lookup.goal(), ruled_out=ruled_out)
+    return lambda lookup: PublishedGoal(
+        space=lookup.space, in_time=lookup.in_time, ruled_out=ruled_out
+    )
 
 
 def _ribbon(lookup: PoolLookup, seed: int) -> PoolStrategy:

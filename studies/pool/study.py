@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from circinus.pipelines import checks
@@ -33,7 +33,15 @@ from circinus.studies.pool.lookups import PoolLookup
 from circinus.studies.pool.methods import CALIBRATED, POOL_METHODS, WITHOUT_LATENCIES
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars, svg
-from circinus.studies.report.tables import grouped, mean, written
+from circinus.studies.report.tables import (
+    deviation,
+    grouped,
+    mean,
+    median,
+    of_column,
+    summarised,
+    written,
+)
 
 Stated = Callable[[Sequence[StatementRow]], None]
 """Is told what was stated in a search."""
@@ -59,13 +67,15 @@ class PoolCell:
 
     model: str
     strategy: str
-    runs: int
-    not_found: float  # share of the runs
-    evaluations: float | None  # of the others, as the two below
-    deviation: float | None
-    median: float | None
-    violating: float  # evaluations, of all runs, as the one below
-    cost: float  # of exploration, share of exhaustive
+    runs: Annotated[int, len]
+    not_found: Annotated[float, lambda rows: 1.0 - sum(row.found for row in rows) / len(rows)]
+    # of the runs that found it, as the two below
+    evaluations: Annotated[float | None, of_column(mean, "evaluations_to_optimum")]
+    deviation: Annotated[float | None, of_column(deviation, "evaluations_to_optimum")]
+    median: Annotated[float | None, of_column(median, "evaluations_to_optimum")]
+    # evaluations, of all runs, as the one below
+    violating: Annotated[float, of_column(mean, "violating_evaluations")]
+    cost: Annotated[float, of_column(mean, "exploration_cost")]  # of exploration, of exhaustive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,25 +164,7 @@ def searched(
 
 def summary(rows: Sequence[PoolRow]) -> list[PoolCell]:
     """Return a cell per model and strategy, in order."""
-    return [
-        _cell(model, strategy, group)
-        for (model, strategy), group in grouped(rows, "model", "strategy").items()
-    ]
-
-
-def _cell(model: str, strategy: str, rows: Sequence[PoolRow]) -> PoolCell:
-    counts = [row.evaluations_to_optimum for row in rows if row.evaluations_to_optimum is not None]
-    return PoolCell(
-        model=model,
-        strategy=strategy,
-        runs=len(rows),
-        not_found=1.0 - len(counts) / len(rows),
-        evaluations=mean(counts),
-        deviation=float(np.std(counts, ddof=1)) if len(counts) > 1 else None,
-        median=float(np.median(counts)) if counts else None,
-        violating=float(np.mean([row.violating_evaluations for row in rows])),
-        cost=float(np.mean([row.exploration_cost for row in rows])),
-    )
+    return summarised(rows, PoolCell, "model", "strategy")
 
 
 def optimum_line(lookup: PoolLookup) -> str:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, fields
 from functools import cache
 from importlib import metadata
+from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     Line = TypeVar("Line", bound=DataclassInstance)
+    Cell = TypeVar("Cell", bound=DataclassInstance)
 
 VERSION = "version"
 """The last column of every CSV file."""
@@ -93,16 +95,55 @@ def grouped(rows: Iterable[Line], *columns: str) -> dict[tuple[Any, ...], list[L
     return groups
 
 
+def summarised(rows: Iterable[Line], kind: type[Cell], *columns: str) -> list[Cell]:
+    """Return a cell per group of rows with equal values in columns, in order of first appearance.
+
+    A cell has these values, and annotated fields are what their annotations compute of the group:
+    `Annotated[int, len]`, `Annotated[float, of_column(mean, "seconds")]`.
+    """
+    hints = get_type_hints(kind, include_extras=True).items()
+    figures = {n: hint.__metadata__[0] for n, hint in hints if hasattr(hint, "__metadata__")}
+    return [
+        kind(**dict(zip(columns, key, strict=True)), **{n: of(group) for n, of in figures.items()})
+        for key, group in grouped(rows, *columns).items()
+    ]
+
+
+def of_column(figure: Callable[[list[Any]], Any], column: str) -> Callable[[Sequence[Any]], Any]:
+    """Return a function of rows: a figure of the values in a column."""
+    return lambda rows: figure([getattr(row, column) for row in rows])
+
+
+def ratio_of(column: str, over: str) -> Callable[[Sequence[Any]], float]:
+    """Return a function of rows: the sum of a column over that of another; NaN if that is 0."""
+    part, whole = of_column(sum, column), of_column(sum, over)
+    return lambda rows: part(rows) / whole(rows) if whole(rows) else nan
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of what is known; None: nothing is."""
-    known = [float(value) for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    return float(np.mean(known)) if (known := _known(values)) else None
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """Return the median of what is known; None: nothing is."""
+    return float(np.median(known)) if (known := _known(values)) else None
+
+
+def deviation(values: Iterable[float | None]) -> float | None:
+    """Return the standard deviation of what is known; None: of fewer than two values."""
+    return float(np.std(known, ddof=1)) if len(known := _known(values)) > 1 else None
 
 
 def error(values: Iterable[float | None]) -> float | None:
     """Return the standard error of the mean of what is known; None: of fewer than two values."""
-    known = [float(value) for value in values if value is not None]
-    return float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None
+    known = _known(values)
+    spread = deviation(known)
+    return None if spread is None else float(spread / np.sqrt(len(known)))
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [float(value) for value in values if value is not None]
 
 
 @cache

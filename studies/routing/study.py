@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from circinus.scheduler.routing.traffic import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute, ExecutionMode
 from circinus.studies.report import pages
 from circinus.studies.report.charts import svg
-from circinus.studies.report.tables import grouped, mean, text, written
+from circinus.studies.report.tables import mean, of_column, ratio_of, summarised, text, written
 from circinus.studies.routing import load_steps, pictures
 from circinus.studies.routing.load_steps import LoadStepRow
 from circinus.studies.routing.pictures import RecordedRun
@@ -132,12 +133,13 @@ class RoutingCell:
 
     scenario: str
     policy: str
-    runs: int
-    not_served: int  # requests, of all runs
-    late: float  # share of the requests
-    usd_per_1000: float | None
-    p95_s: float | None
-    longest_switch_s: float
+    runs: Annotated[int, len]
+    # requests, of all runs
+    not_served: Annotated[int, lambda rows: sum(row.requests - row.served for row in rows)]
+    late: Annotated[float, ratio_of("late", "requests")]  # share of the requests
+    usd_per_1000: Annotated[float | None, of_column(mean, "usd_per_1000")]
+    p95_s: Annotated[float | None, of_column(mean, "p95_s")]
+    longest_switch_s: Annotated[float, of_column(max, "switch_s")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,21 +205,8 @@ def page(cells: Sequence[RoutingCell], figures: Mapping[int, str]) -> str:
 
 
 def summary(rows: Sequence[RoutingRow]) -> list[RoutingCell]:
-    """Return what to tell of the rows."""
-    cells = grouped(rows, "scenario", "policy")
-    return [
-        RoutingCell(
-            scenario=scenario,
-            policy=policy,
-            runs=len(of),
-            not_served=sum(row.requests - row.served for row in of),
-            late=sum(row.late for row in of) / sum(row.requests for row in of),
-            usd_per_1000=mean([row.usd_per_1000 for row in of]),
-            p95_s=mean([row.p95_s for row in of]),
-            longest_switch_s=max(row.switch_s for row in of),
-        )
-        for (scenario, policy), of in cells.items()
-    ]
+    """Return a cell per scenario and policy, in order."""
+    return summarised(rows, RoutingCell, "scenario", "policy")
 
 
 def _row(

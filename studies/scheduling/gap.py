@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ from circinus.scheduler.problem import Problem, Schedule, validate
 from circinus.scheduler.problem_form import schedule_to_dict
 from circinus.studies.report.charts import panels, svg
 from circinus.studies.report.pages import grid, page, paragraph
-from circinus.studies.report.tables import grouped, written
+from circinus.studies.report.tables import of_column, summarised, written
 from circinus.studies.scheduling.problems import ProblemCase
 
 ILP = "ilp"
@@ -202,40 +203,31 @@ class GapRow:
         return self.cost / self.bound if self.bound > 0 else 1.0
 
 
+def _worst_ratio(rows: Sequence[GapRow]) -> float:
+    worst = min if rows[0].objective == Objective.GOODPUT else max
+    return worst(row.ratio for row in rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """Rows of one policy at one size, put together."""
 
     policy: str
     queries: int  # N
-    problems: int  # how many
-    proven: int  # for how many the bound is the optimum
-    mean_ratio: float  # of the ratios to the bound; NaN if one has none
-    worst_ratio: float  # the lowest ratio of goodput, the highest of cost
-    served: float  # mean number of queries
-    seconds: float  # mean, of the machine's time
-    cpu_seconds: float  # mean, of the processor's, in the study's process
+    problems: Annotated[int, len]  # how many
+    proven: Annotated[int, of_column(sum, "proven")]  # for how many the bound is the optimum
+    # of the ratios to the bound; NaN if one has none
+    mean_ratio: Annotated[float, of_column(fmean, "ratio")]
+    worst_ratio: Annotated[float, _worst_ratio]  # lowest ratio of goodput, highest of cost
+    served: Annotated[float, of_column(fmean, "served")]  # mean number of queries
+    seconds: Annotated[float, of_column(fmean, "seconds")]  # mean, of the machine's time
+    # mean, of the processor's, in the study's process
+    cpu_seconds: Annotated[float, of_column(fmean, "cpu_seconds")]
 
 
 def summary(rows: Sequence[GapRow]) -> list[Line]:
     """Return a line per size and policy, in the order of the rows."""
-    lines = []
-    for (queries, policy), of in grouped(rows, "queries", "policy").items():
-        worst = min if of[0].objective == "goodput" else max
-        lines.append(
-            Line(
-                policy=policy,
-                queries=queries,
-                problems=len(of),
-                proven=sum(r.proven for r in of),
-                mean_ratio=fmean(r.ratio for r in of),
-                worst_ratio=worst(r.ratio for r in of),
-                served=fmean(r.served for r in of),
-                seconds=fmean(r.seconds for r in of),
-                cpu_seconds=fmean(r.cpu_seconds for r in of),
-            )
-        )
-    return lines
+    return summarised(rows, Line, "queries", "policy")
 
 
 def cells(line: Line) -> tuple[str, ...]:

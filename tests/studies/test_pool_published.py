@@ -42,7 +42,7 @@ def as_dear(pool: Pool) -> set[Pool]:
 
 
 def hopeless(rule: RuledOut, trial: PoolTrial) -> set[Pool]:
-    ruled_out = PublishedGoal(plain=PLAIN, ruled_out=rule).hopeless([trial])
+    ruled_out = PublishedGoal(space=SPACE, ruled_out=rule).hopeless([trial])
     return {tuple(of) for of in SPACE.pools[ruled_out].tolist()}
 
 
@@ -67,7 +67,7 @@ def test_a_trial_rules_out_what_the_loops_over_counts_do(
 
 @every_rule
 def test_nothing_tried_rules_nothing_out(rule: RuledOut) -> None:
-    assert not PublishedGoal(plain=PLAIN, ruled_out=rule).hopeless([]).any()
+    assert not PublishedGoal(space=SPACE, ruled_out=rule).hopeless([]).any()
 
 
 @every_rule
@@ -75,5 +75,5 @@ def test_nothing_tried_rules_nothing_out(rule: RuledOut) -> None:
 def test_what_is_good_and_feasible_is_of_the_plain_goal(
     rule: RuledOut, pool: Pool, share: float
 ) -> None:
-    goal, trial = PublishedGoal(plain=PLAIN, ruled_out=rule), PoolTrial(pool, share)
+    goal, trial = PublishedGoal(space=SPACE, ruled_out=rule), PoolTrial(pool, share)
     assert (goal.worth(trial), goal.feasible(trial)) == (PLAIN.worth(trial), PLAIN.feasible(trial))

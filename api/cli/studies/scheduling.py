@@ -141,15 +141,16 @@ def dispatch(
     rows = dispatch_study.run(study, out, ProcessorClock())
     (out / "dispatch.svg").write_text(svg(dispatch_study.picture(rows)))
     (out / "dispatch.html").write_text(dispatch_study.page(rows, requests))
-    figures = {name: _figures(group) for name, group in dispatch_study.summary(rows).items()}
+    cells = dispatch_study.summary(rows)
     lines = [f"{'policy':<18}{'pool':<14}{'allowable, 1/s':>15}{'sd':>8}{'worst late, ms':>16}"]
     lines += [
-        f"{name:<18}{counts:<14}{rate:>15.1f}{deviation:>8.1f}{worst_s * _MS:>16.1f}"
-        for name, (counts, rate, deviation, worst_s) in figures.items()
+        f"{cell.policy:<18}{cell.pool:<14}{cell.allowable_rps:>15.1f}{cell.deviation_rps:>8.1f}"
+        f"{cell.late_max_s * _MS:>16.1f}"
+        for cell in cells
     ]
     lines.append(f"written: {out}/dispatch.csv, .svg, .html")
-    told = {name: dict(zip(_FIGURES, of, strict=True)) for name, of in figures.items()}
-    screen.show("\n".join(lines), document={"folder": out, "policies": told})
+    figures = {cell.policy: {name: getattr(cell, name) for name in _FIGURES} for cell in cells}
+    screen.show("\n".join(lines), document={"folder": out, "policies": figures})
 
 
 def pool_change(
@@ -301,8 +302,3 @@ def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:
     if missing:
         raise InvalidInput.of("--pool", "must be given for every policy, missing", missing)
     return {name: told.get(name, told.get("", ())) for name in names}
-
-
-def _figures(group: list[dispatch_study.DispatchRow]) -> tuple[str, float, float, float]:
-    rate, deviation = dispatch_study.spread([row.allowable_rps for row in group])
-    return group[0].pool, rate, deviation, max(row.late_max_s for row in group)
