@@ -19,7 +19,7 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import Evaluator, FloatArray, StoppingRule
 from circinus.pipelines.model.query import PlanningMethod, Query
-from circinus.planner.answers.known import Answer, Known, answer, every_plan
+from circinus.planner.answers.known import Answer, Known, answer, evaluated
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.auditing import Audit
 from circinus.planner.search.bill import CallsCost, Forecast
@@ -126,7 +126,7 @@ class Planner:
         """Return the plans that `answer` chooses among, of every configuration; errors alike."""
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
-        return every_plan(query, infrastructure, known, strategy, rule, confidence)
+        return evaluated(query, infrastructure, known, strategy, rule, confidence).plans
 
 
 def planner_of(method: PlanningMethod) -> Planner:

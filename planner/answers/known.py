@@ -257,7 +257,7 @@ def answer(
     The strategy judges which configurations are accurate enough, as in a search that had measured
     all of them. InvalidInput if the query does not fit pipeline and infrastructure.
     """
-    setting, recalled, accurate, plans = _evaluate(
+    setting, recalled, accurate, plans = evaluated(
         query, infrastructure, known, strategy, rule, margin_confidence
     )
     good, tail = recalled.measured, recalled.tail
@@ -275,37 +275,24 @@ def answer(
     )
 
 
-def every_plan(
+class Evaluation(NamedTuple):
+    """What is known of a query before plans are compared."""
+
+    setting: SearchSetting
+    recalled: Recalled
+    accurate: Mapping[Configuration, Estimate]  # configurations that are accurate enough
+    plans: Sequence[Plan]  # of all of these, the cheapest of each at least
+
+
+def evaluated(
     query: Query,
     infrastructure: Infrastructure,
     known: Known,
     strategy: StrategyFactory,
     rule: StoppingRule | None,
     margin_confidence: float | None = MARGIN_CONFIDENCE,
-) -> Sequence[Plan]:
-    """Return the plans that `answer` chooses among: the cheapest of every configuration, at least.
-
-    InvalidInput as there.
-    """
-    return _evaluate(query, infrastructure, known, strategy, rule, margin_confidence).plans
-
-
-class _Evaluation(NamedTuple):
-    setting: SearchSetting
-    recalled: Recalled
-    accurate: Mapping[Configuration, Estimate]
-    plans: Sequence[Plan]
-
-
-def _evaluate(
-    query: Query,
-    infrastructure: Infrastructure,
-    known: Known,
-    strategy: StrategyFactory,
-    rule: StoppingRule | None,
-    margin_confidence: float | None,
-) -> _Evaluation:
-    """Return the plans of all configurations that are accurate enough, and what they rest on."""
+) -> Evaluation:
+    """Return the plans that `answer` chooses among, and what they rest on; errors as there."""
     setting = SearchSetting.of(query, known.graph, infrastructure, known.population)
     bench = Bench(setting=setting, rule=rule)
     recalled = known.recollection.of(bench, known.profiles, strategy)
@@ -316,7 +303,7 @@ def _evaluate(
             accuracy, tail = accurate[one.configuration], recalled.tail
             make = partial(announced, setting, one, tail, accuracy, _MOST_PLANS, margin_confidence)
             plans += recalled.plans((one.number, accuracy, margin_confidence), make)
-    return _Evaluation(setting, recalled, accurate, plans)
+    return Evaluation(setting, recalled, accurate, plans)
 
 
 def _accurate(

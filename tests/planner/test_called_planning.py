@@ -25,7 +25,7 @@ from circinus.pipelines.model.restrictions import Choice, Restrictions
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.answers.break_even import break_even
-from circinus.planner.answers.known import Known, answer, every_plan
+from circinus.planner.answers.known import Known, answer, evaluated
 from circinus.planner.deployment.callers import Callers, limited, limited_uses, tightest
 from circinus.planner.deployment.placement import Placements, placements, placements_of
 from circinus.planner.deployment.prediction import effective_latencies, predict
@@ -417,7 +417,7 @@ class Reading:
 
     def plans(self, rate: float) -> Sequence[Plan]:
         query = replace(QUERY, request_rate_per_s=rate)
-        return every_plan(query, self.infrastructure, self.known, exhaustive_search, TTest())
+        return evaluated(query, self.infrastructure, self.known, exhaustive_search, TTest()).plans
 
 
 def least(plans: Sequence[Plan], *, calls: bool) -> float:

@@ -15,7 +15,6 @@ from circinus.scheduler.dispatch.policy import Fleet
 from circinus.scheduler.simulation.draws import SimulatedRates
 from circinus.scheduler.simulation.engine import Scenario, simulate
 from circinus.scheduler.simulation.loads import load_of
-from circinus.scheduler.simulation.pool_choice import pool_of
 from circinus.studies.dispatch.pool_change import (
     Change,
     PoolChangeRow,
@@ -71,7 +70,7 @@ def test_a_budget_that_pays_no_instance_is_refused() -> None:
 def test_the_best_rate_is_that_of_the_best_of_all_pools() -> None:
     draws, space = draws_of(study(), 1, 1000), change().space()
     policy = dispatch_policy(DEFAULT.dispatch)
-    within = map(pool_of, space.pools[space.within(2.0)])
+    within = map(space.at, np.flatnonzero(space.within(2.0)).tolist())
     rates = [SimulatedRates(policy=policy, draws=draws).rate(pool) for pool in within]
     assert best_rate(draws, space, 2.0) == pytest.approx(max(rates), rel=0.003)
 
