@@ -317,7 +317,7 @@ def _number_of(outcome: DriftOutcome) -> Callable[[Sequence[DriftRow]], int]:
 
 def _ratio(rows: Sequence[DriftRow]) -> float | None:
     columns = ("replanned_seconds", "cold_seconds", "oracle_seconds")
-    again_s, cold_s, oracle_s = (of_column(mean, column)(rows) for column in columns)
+    again_s, cold_s, oracle_s = (mean(getattr(row, column) for row in rows) for column in columns)
     if again_s is None or cold_s is None or oracle_s is None or cold_s <= oracle_s:
         return None
     return (again_s - oracle_s) / (cold_s - oracle_s)
