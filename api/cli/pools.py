@@ -96,8 +96,9 @@ def choose(
         leave(ExitCode.OK if pool.slices else ExitCode.INFEASIBLE)
         return
     # seconds of compiled simulator, that no other command should wait for
-    from circinus.api.use_cases.pools import PoolTerms, choice_view, choose_pool, latencies_of
+    from circinus.api.use_cases.pools import PoolTerms, choose_pool
     from circinus.scheduler.simulation.loads import load_of
+    from circinus.scheduler.simulation.measurements import parse_latencies
 
     for name, wanted in {"--model": model, "--qos-ms": qos_ms}.items():
         checks.require(wanted is not None, name, "must be given with --latency", wanted)
@@ -115,7 +116,7 @@ def choose(
         seed=seed,
     )
     lines = read_file(latency, "--latency").decode("utf-8", "replace").splitlines()
-    answer = choice_view(choose_pool(latencies_of(lines, model or ""), terms))
+    answer = choose_pool(parse_latencies(lines, model or ""), terms)
     screen.show(*_choice_lines(answer), document=answer)
     leave(ExitCode.OK if answer.chosen else ExitCode.INFEASIBLE)
 

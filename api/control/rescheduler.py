@@ -21,6 +21,7 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import retire_expired
 from circinus.api.use_cases.scheduling import (
     LiveQuery,
+    ScaledTier,
     Target,
     live_queries,
     pools_of,
@@ -178,7 +179,8 @@ class Rescheduler:
         self, asked: Mapping[str, int], served: Mapping[str, Assignment]
     ) -> dict[str, float]:
         """Return the loads at which queries want as many replicas as somebody asked for."""
-        scaled = {q: self._live[q].scaled(served[q].plan_id, self._infrastructure) for q in asked}
+        plans = {q: self._live[q].plans[served[q].plan_id] for q in asked}
+        scaled = {q: ScaledTier.of(plan, self._infrastructure) for q, plan in plans.items()}
         loads = {q: load_for(asked[q], at.own) for q, at in scaled.items() if at is not None}
         return {q: load for q, load in loads.items() if load > 1}
 

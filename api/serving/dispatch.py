@@ -20,13 +20,11 @@ from typing import cast
 
 import httpx
 import uvicorn
-import uvloop
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from circinus.api.bootstrap.orchestrators import make_follower
-from circinus.api.event_log import Outage, event, start_event_log, trouble
-from circinus.api.http.loop_lag import LoopLag
+from circinus.api.event_log import Outage, event, trouble
 from circinus.api.schemas.following import (
     FOLLOWED,
     REPORTED,
@@ -35,16 +33,13 @@ from circinus.api.schemas.following import (
     addresses_in,
     to_desired,
 )
-from circinus.api.serving.bounded import EdgeLimits
-from circinus.api.serving.edge import listening_at, server_before
+from circinus.api.serving.edge import listening_at, run_serving, server_before
 from circinus.api.serving.proxy import Proxy, Upstream
 from circinus.api.serving.replicas import ReplicaReport, replica_reports, reports_to_json
-from circinus.api.settings import Settings, allow_descriptors
+from circinus.api.settings import Settings
 from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.instances import DesiredDeployment
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.workers.process import PRIVATE
-from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
@@ -258,12 +253,8 @@ async def _serve(
     over: asyncio.Event,
     leaves_s: float,
 ) -> None:
-    lag = LoopLag(SystemClock())
-    lag.start()
-    largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
-    others = Proxy(upstream, largest, settings.control_limit, settings.stream_limit)
-    limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
-    server = server_before(others, follow.orchestrator, settings, lag, limits)
+    others = Proxy.to(upstream, settings)
+    server = server_before(others, follow.orchestrator, settings, streams=others.streams)
     server.config.timeout_graceful_shutdown = _LASTS_S
     # Signals are handled here: the server would end at once, and raise them again.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
@@ -293,11 +284,7 @@ async def _ended(
 
 def run(settings: Settings, service: str) -> None:
     """Dispatch until told to end; errors as `dispatch`."""
-    os.umask(PRIVATE)
-    allow_descriptors()
-    start_event_log(settings.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(dispatch(settings, service))
+    run_serving(dispatch(settings, service), settings)
 
 
 def main() -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 import uvicorn
+import uvloop
 from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circinus.api.bootstrap.planning import installed_version
+from circinus.api.event_log import start_event_log
 from circinus.api.http.authentication import Authentication
 from circinus.api.http.bodies import JSON
 from circinus.api.http.data_plane import DataPlane
@@ -23,9 +26,11 @@ from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.deployments import RequestReply
 from circinus.api.serving.bounded import EdgeLimits, bounded
 from circinus.api.serving.routes import ServedRoutes
-from circinus.api.settings import Settings
+from circinus.api.settings import Settings, allow_descriptors
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.runtime.walk import RequestResult
+from circinus.deploy.workers.process import PRIVATE
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
@@ -76,12 +81,16 @@ def server_before(
     others: ASGIApp,
     orchestrator: Orchestrator,
     settings: Settings,
-    lag: LoopLag,
-    limits: EdgeLimits,
     routes: Sequence[BaseRoute] = (),
+    streams: Callable[[], int] = lambda: 0,  # connections that are counted by `others`
 ) -> uvicorn.Server:
-    """Return a server of requests to deployments, and of `routes`; all else is for `others`."""
-    limit = settings.body_limit_bytes
+    """Return a server of requests to deployments, and of `routes`; all else is for `others`.
+
+    Called within its event loop, whose lag counts as waiting from now on.
+    """
+    limit, lag = settings.body_limit_bytes, LoopLag(SystemClock())
+    lag.start()
+    bounds = EdgeLimits(connections=settings.connection_limit, apart=streams)
     plane = DataPlane(others, orchestrator, orchestrator.infrastructure, limit)
     health = ExactRoute("/healthz", FunctionEndpoint(_health), methods=["GET"])
     requests = ExactRoute("/v1/queries/{id}/requests", plane, methods=["POST"])
@@ -89,7 +98,7 @@ def server_before(
     return uvicorn.Server(
         uvicorn.Config(
             Authentication(router, lag=lag, **settings.guarded_by),
-            http=bounded(limits),
+            http=bounded(bounds),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -113,6 +122,15 @@ async def _health(_scope: Scope, _receive: Receive) -> Response:
     """Answer that this process is there, whatever the service's does: deployments need no more."""
     view = HealthView(version=installed_version("circinus"))
     return Response(view.model_dump_json(), media_type=JSON)
+
+
+def run_serving(work: Coroutine[None, None, None], settings: Settings) -> None:
+    """Run what serves clients on an event loop of its own, with the rights and log it needs."""
+    os.umask(PRIVATE)
+    allow_descriptors()
+    start_event_log(settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 def listening_at(host: str, port: int) -> socket.socket:

@@ -9,33 +9,32 @@ query. What a deployment needs besides is read from the environment as a service
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvloop
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from circinus.api.bootstrap.planning import installed_version
-from circinus.api.event_log import start_event_log
 from circinus.api.http.bodies import JSON, REQUESTS
-from circinus.api.http.loop_lag import LoopLag
 from circinus.api.http.metrics import MEDIA_TYPE, exposition
 from circinus.api.schemas.base import HealthView
 from circinus.api.schemas.plans import PlanFile, to_plan
 from circinus.api.schemas.violations import checked
-from circinus.api.serving.bounded import EdgeLimits
-from circinus.api.serving.edge import FunctionEndpoint, listening_at, server_before
+from circinus.api.serving.edge import (
+    FunctionEndpoint,
+    listening_at,
+    run_serving,
+    server_before,
+)
 from circinus.api.settings import Settings
 from circinus.api.store.records import NotFound
 from circinus.deploy.runtime.deployment import DeploymentPhase
 from circinus.deploy.runtime.following import AddressedLauncher
 from circinus.deploy.runtime.instances import DesiredDeployment, instances_of
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.io.files import read_file
@@ -100,10 +99,8 @@ async def serve(file: PlanFile, settings: Settings) -> None:
         dispatch_policy(settings.chosen_method.dispatch),
         SystemClock(),
     )
-    lag, limits = LoopLag(SystemClock()), EdgeLimits(connections=settings.connection_limit)
-    lag.start()
     others = _Others(orchestrator, file.query_id)
-    server = server_before(FunctionEndpoint(others.answer), orchestrator, settings, lag, limits)
+    server = server_before(FunctionEndpoint(others.answer), orchestrator, settings)
     asyncio.get_running_loop().add_signal_handler(
         signal.SIGTERM, lambda: setattr(server, "should_exit", True)
     )
@@ -128,14 +125,11 @@ async def _until_served(
 
 def main() -> int:
     """Serve the plan of a file; give the exit code."""
-    os.umask(PRIVATE)
     try:
         settings = Settings()
-        start_event_log(settings.log_level)
         content = read_file(Path(sys.argv[1]), "plan file", _LARGEST_FILE)
         file = checked(PlanFile, read_json(content, "plan file"))
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(file, settings))
+        run_serving(serve(file, settings), settings)
     except CircinusError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -18,22 +18,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import uvloop
-
 from circinus.api.bootstrap.orchestrators import call_gate, make_orchestrator
 from circinus.api.bootstrap.planning import installed_version
-from circinus.api.event_log import event, start_event_log
-from circinus.api.http.loop_lag import LoopLag
-from circinus.api.serving.bounded import EdgeLimits
+from circinus.api.event_log import event
 from circinus.api.serving.channel import CallServer, Handlers, from_bytes, to_bytes
-from circinus.api.serving.edge import listening_at, route_requests, server_before
+from circinus.api.serving.edge import (
+    listening_at,
+    route_requests,
+    run_serving,
+    server_before,
+)
 from circinus.api.serving.proxy import Proxy, Upstream
 from circinus.api.serving.replicas import Replicas, replica_routes
 from circinus.api.serving.routes import ServedRoutes
-from circinus.api.settings import Settings, allow_descriptors
+from circinus.api.settings import Settings
 from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.deploy.runtime.orchestrator import Orchestrator
-from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
@@ -126,18 +126,14 @@ async def _serve(
     orchestrator.followers = replicas
     routes = ServedRoutes(orchestrator)
     process = _ServingProcess(settings, orchestrator, replicas, routes)
-    calls, lag = CallServer(process.handlers), LoopLag(SystemClock())
-    lag.start()
+    calls = CallServer(process.handlers)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.over.set)
-    largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
-    service = Upstream.at(service_socket(folder))
-    others = Proxy(service, largest, settings.control_limit, settings.stream_limit)
-    limits = EdgeLimits(connections=settings.connection_limit, apart=others.streams)
+    others = Proxy.to(Upstream.at(service_socket(folder)), settings)
     paths = [
         route_requests(others, routes, settings.body_limit_bytes),
         *replica_routes(replicas),
     ]
-    server = server_before(others, orchestrator, settings, lag, limits, paths)
+    server = server_before(others, orchestrator, settings, paths, others.streams)
     async with calls.listening(serving_socket(folder)):
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         serving.add_done_callback(lambda _: process.over.set())
@@ -165,7 +161,6 @@ async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float)
 
 def main() -> int:
     """Serve until it is over; return the exit code."""
-    os.umask(PRIVATE)
     answer = os.dup(1)
     os.dup2(2, 1)  # what pipelines print goes to standard error, with the log
 
@@ -174,12 +169,8 @@ def main() -> int:
         os.close(answer)
 
     settings: Settings = from_bytes(sys.stdin.buffer.read())
-    allow_descriptors()
-    folder = Path(sys.argv[1])
-    start_event_log(settings.log_level)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings, folder, reply))
+        run_serving(serve(settings, Path(sys.argv[1]), reply), settings)
     except CircinusError as error:
         reply(error)
         return 2

@@ -20,6 +20,7 @@ from circinus.api.http.data_plane import while_connected
 from circinus.api.http.errors import answer_of
 from circinus.api.http.event_stream import wants_stream
 from circinus.api.serving.bounded import abort
+from circinus.api.settings import Settings
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, Unavailable
 
@@ -115,6 +116,12 @@ class Proxy:
         self._pool = service.pool(sum(self._most.values()))
         self._most[_STREAMS] = streams
         self._streams: set[httpcore.AsyncHTTPConnection] = set()
+
+    @classmethod
+    def to(cls, service: Upstream, settings: Settings) -> Proxy:
+        """Return what hands requests on to a service, within the limits of settings."""
+        largest = max(settings.body_limit_bytes, settings.dataset_limit_bytes)
+        return cls(service, largest, settings.control_limit, settings.stream_limit)
 
     def streams(self) -> int:
         """Return how many streams of events are open."""

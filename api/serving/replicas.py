@@ -81,8 +81,8 @@ def replica_reports(
 ) -> dict[str, ReplicaReport]:
     """Return query id -> what its requests got here, with samples since the report before."""
     now, reports = orchestrator.clock.now(), {}
-    for query, report in orchestrator.reports().items():
-        trace = orchestrator.trace(query)
+    for query, dispatcher in orchestrator.dispatchers().items():
+        report, trace = dispatcher.report(), dispatcher.telemetry.trace
         counted = ReplicaReport(
             report=report, arrival_count=trace.arrival_count, service_count=trace.service_count
         )
@@ -214,7 +214,8 @@ class Replicas:
         waiting += (it._replace(at=now - it.at) for it in latest(each.arrivals, arrived))
         due = sorted(it for it in waiting if it.at < now - _HELD_S)
         self._arrivals[query] = [it for it in waiting if it.at >= now - _HELD_S]
-        self.orchestrator.ingest(query, due, latest(each.services, served))
+        if (dispatcher := self.orchestrator.dispatchers().get(query)) is not None:
+            dispatcher.ingest(due, latest(each.services, served))
 
     def reports(self) -> dict[str, DeploymentReport]:
         """Return query id -> what its requests got from all dispatchers, the one here first."""
@@ -232,11 +233,10 @@ class Replicas:
 
         The dispatcher here learnt of all requests, but not of all answers.
         """
-        own = self.orchestrator.workload(query_id)
-        if own is None:
+        if (own := self.orchestrator.dispatchers().get(query_id)) is None:
             return None
-        answers = self.reports()[query_id].answers.latest(JUDGED_ANSWERS)
-        return replace(own, elsewhere_s=answers.elsewhere_s())
+        answers = self._together(query_id, own.report()).answers.latest(JUDGED_ANSWERS)
+        return replace(own.workload(), elsewhere_s=answers.elsewhere_s())
 
     def _together(self, query: str, own: DeploymentReport) -> DeploymentReport:
         total = own

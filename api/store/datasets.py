@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.exc import IntegrityError
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from circinus.api.phases import REPLANNABLE, UNFINISHED
 from circinus.api.store.engine import reading, rows, writing
 from circinus.api.store.query_rows import QueryRow
-from circinus.api.store.records import Conflict, NotFound
+from circinus.api.store.records import Conflict, NotFound, record_of
 from circinus.api.store.tables import DatasetRow
 
 
@@ -35,10 +35,9 @@ class SqlDatasets:
 
     def add(self, dataset: StoredDataset, content: bytes) -> tuple[StoredDataset, bool]:
         """Keep a data set; give it, as it was first kept, and whether it is new."""
-        columns = {name: getattr(dataset, name) for name in StoredDataset.__slots__}
         try:
             with writing(self._engine) as session:
-                session.add(DatasetRow(**columns, content=content))
+                session.add(DatasetRow(**asdict(dataset), content=content))
         except IntegrityError:  # it is there already
             return self.get(dataset.id), False
         return dataset, True
@@ -48,7 +47,7 @@ class SqlDatasets:
         wanted = select(DatasetRow).where(DatasetRow.id == dataset_id)
         if not (stored := rows(self._engine, wanted)):
             raise NotFound("dataset", dataset_id)
-        return _record(stored[0])
+        return record_of(StoredDataset, stored[0])
 
     def content(self, dataset_id: str) -> bytes:
         """Return the content as it was handed over; NotFound if there is none of that id."""
@@ -62,7 +61,7 @@ class SqlDatasets:
     def all(self) -> tuple[StoredDataset, ...]:
         """Return all of them, the newest first."""
         newest = select(DatasetRow).order_by(DatasetRow.created_at.desc(), DatasetRow.id)
-        return tuple(map(_record, rows(self._engine, newest)))
+        return tuple(record_of(StoredDataset, row) for row in rows(self._engine, newest))
 
     def users(self) -> Mapping[str, Sequence[str]]:
         """Return the queries, newest first, that may yet be planned on a data set, by its id."""
@@ -71,17 +70,12 @@ class SqlDatasets:
 
     def delete(self, dataset_id: str) -> None:
         """Forget one; Conflict while a query uses it, NotFound if there is none of that id."""
-        forgets = delete(DatasetRow).where(DatasetRow.id == dataset_id)
+        forgets = delete(DatasetRow).where(DatasetRow.id == dataset_id).returning(DatasetRow.id)
         with writing(self._engine) as session:
             if users := _users(session).get(dataset_id):
                 raise Conflict("dataset", f"must not be used by {', '.join(users)}", dataset_id)
-            gone = session.execute(forgets)
-            if not gone.rowcount:  # type: ignore[attr-defined]  # of a DELETE it is there
+            if session.scalar(forgets) is None:
                 raise NotFound("dataset", dataset_id)
-
-
-def _record(row: DatasetRow) -> StoredDataset:
-    return StoredDataset(**{name: getattr(row, name) for name in StoredDataset.__slots__})
 
 
 def _users(session: Session) -> Mapping[str, Sequence[str]]:

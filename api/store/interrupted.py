@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,18 +26,23 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from circinus.api.schemas.base import Input
-from circinus.api.store.journal import Checkpoint
+from circinus.api.store.journal import (
+    Checkpoint,
+    nan_for_null,
+    null_for_nan,
+    plain_figures,
+    restored,
+)
 from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.operators import KnobValue
-from circinus.pipelines.model.profile import Failure, FloatArray
+from circinus.pipelines.model.profile import FloatArray
 from circinus.profiler.journal import MeasuredInput, MemoryJournal
 from circinus.profiler.spending import NOTHING_SPENT, Spent, all_used, reserved_usd
 
 _MOST_FILES = 50  # of plans that were broken off; the oldest go first
 _OWN_FILE, _OWN_FOLDER = 0o600, 0o700
-_ALIKE = ("input", "draw", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
 
 Measurement = tuple[Configuration, MeasuredInput]
 
@@ -88,38 +92,26 @@ class MeasurementDocument(Input):
     @classmethod
     def of(cls, configuration: Configuration, measured: MeasuredInput) -> MeasurementDocument:
         """Return the document of a measurement."""
-        failure = measured.failure
+        figures = plain_figures(measured)
         return cls(
-            **{name: getattr(measured, name) for name in _ALIKE},
+            **figures | {"failure": figures["failure"] or ""},
             configuration=configuration.as_dict(),
-            score=_number(measured.score),
-            operator_s=[_number(seconds) for seconds in measured.operator_s.tolist()],
+            operator_s=[null_for_nan(seconds) for seconds in measured.operator_s.tolist()],
             waited_s=None if measured.waited_s is None else measured.waited_s.tolist(),
-            output_bytes=[_number(size) for size in measured.output_bytes.tolist()],
-            input_bytes=_number(measured.input_bytes),
+            output_bytes=[null_for_nan(size) for size in measured.output_bytes.tolist()],
             used=None if measured.used is None else measured.used.tolist(),
             output=None if measured.output is None else b64encode(measured.output).decode(),
             varied=list(measured.varied),
-            failed_operator=None if failure is None else failure.operator,
-            failure="" if failure is None else failure.cause,
         )
 
     @property
     def measurement(self) -> Measurement:
         """What was measured; InvalidInput if it cannot be."""
-        failure, operator = None, self.failed_operator
-        if operator is not None:
-            failure = Failure(
-                input=self.input, draw=self.draw, operator=operator, cause=self.failure
-            )
-        measured = MeasuredInput(
-            **{name: getattr(self, name) for name in _ALIKE},
-            score=_nan(self.score),
+        measured = restored(
+            self,
             operator_s=_array(self.operator_s),
             waited_s=None if self.waited_s is None else _array(self.waited_s),
             output_bytes=_array(self.output_bytes),
-            input_bytes=_nan(self.input_bytes),
-            failure=failure,
             used=None if self.used is None else np.array(self.used, dtype=np.float64),
             output=None if self.output is None else b64decode(self.output),
             varied=tuple(self.varied),
@@ -135,18 +127,38 @@ class _Head(Input):
     history: list[str]
 
 
-@dataclass
-class FileJournal:
+@dataclass(eq=False)
+class _OwnFile:
+    """A file that only its user may read, of planning that may be broken off."""
+
+    path: Path  # of the file; it is made with the first line
+    trouble: str = field(default="", init=False)  # why nothing is kept any more; empty: it is
+
+    def make_room(self) -> None:
+        """Make the folder of the file if there is none; remove the oldest files of its kind."""
+        folder = self.path.parent
+        folder.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
+        every = folder.glob(f"*{self.path.suffix}")
+        by_age = sorted(every, key=lambda path: path.stat().st_mtime)
+        for path in by_age[: max(len(by_age) - _MOST_FILES + 1, 0)]:
+            path.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Remove the file: planning ended, so nobody goes on from it any more."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+@dataclass(eq=False)
+class FileJournal(_OwnFile):
     """A `profiler.journal.Journal` in a file that only its user may read.
 
     It is for one process at a time; a second one on the same file measures some inputs twice. A
     disk that is full or cannot be written costs what would have been kept, not the search.
     """
 
-    path: Path  # of the file; it is made with the first measurement
     checkpoint: Checkpoint  # what the measurements are of
     taken_over: int = 0  # measurements that were there at the start
-    trouble: str = field(default="", init=False)  # why nothing is kept any more; empty: it is
     _begun: bool = field(default=False, init=False)  # whether the file was written to
     _measurements: MemoryJournal = field(default_factory=MemoryJournal, init=False)
     _known: dict[Configuration, None] = field(default_factory=dict, init=False)
@@ -187,11 +199,6 @@ class FileJournal:
         except OSError as error:
             self.trouble = error.strerror or type(error).__name__
 
-    def forget(self) -> None:
-        """Remove the file: there is nothing to go on from any more."""
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
-
     def _keep(self, configuration: Configuration, measured: MeasuredInput) -> None:
         self._measurements.record(configuration, measured)
         self._known[configuration] = None
@@ -200,10 +207,7 @@ class FileJournal:
         if self.taken_over:
             self._append("")  # ends a line that was torn
             return
-        self.path.parent.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
-        by_age = sorted(self.path.parent.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
-        for path in by_age[: max(len(by_age) - _MOST_FILES + 1, 0)]:
-            path.unlink(missing_ok=True)
+        self.make_room()
         self.path.unlink(missing_ok=True)  # of something else
         now = self.checkpoint
         head = _Head(journal=1, parts=dict(now.parts), history=list(now.history))
@@ -237,16 +241,8 @@ def _measured(lines: Iterator[bytes]) -> Iterator[Measurement]:
             yield MeasurementDocument.model_validate_json(line).measurement
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def _array(values: Sequence[float | None]) -> FloatArray:
-    return np.array([_nan(value) for value in values], dtype=np.float64)
+    return np.array([nan_for_null(value) for value in values], dtype=np.float64)
 
 
 SUFFIX = ".paid"
@@ -254,15 +250,13 @@ SUFFIX = ".paid"
 
 
 @dataclass(eq=False)
-class FileLedger:
+class FileLedger(_OwnFile):
     """A `profiler.spending.Ledger` in a file that only its user may read.
 
     A disk that is full or cannot be written costs what would have been kept, not the search: the
     cap then holds for this process alone, and `trouble` says why.
     """
 
-    path: Path  # of the file; it is made with the first reservation
-    trouble: str = field(default="", init=False)  # why nothing is kept any more; empty: it is
     _read: int = field(default=0, init=False)  # bytes of the file that are known
     _known: dict[str, _Entry] = field(default_factory=dict, init=False)  # by ticket
     _usd: float = field(default=0.0, init=False)  # that count as paid
@@ -297,11 +291,6 @@ class FileLedger:
                 ).plus(entry.spent)
         return spent_by_operator
 
-    def forget(self) -> None:
-        """Remove the file: planning ended, so nobody goes on from it any more."""
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
-
     @contextlib.contextmanager
     def _held(self, *, writes: bool = False) -> Iterator[BinaryIO | None]:
         """Hold the file with all its lines known; None: there is none, or it fails."""
@@ -321,11 +310,7 @@ class FileLedger:
         if not self.path.exists():
             if not writes:
                 return None
-            self.path.parent.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
-            every = self.path.parent.glob(f"*{SUFFIX}")
-            by_age = sorted(every, key=lambda path: path.stat().st_mtime)
-            for path in by_age[: max(len(by_age) - _MOST_FILES + 1, 0)]:
-                path.unlink(missing_ok=True)
+            self.make_room()
         how = os.O_RDWR | os.O_APPEND | os.O_CREAT
         return os.fdopen(os.open(self.path, how, _OWN_FILE), "r+b", buffering=0)
 

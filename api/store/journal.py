@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from sqlalchemy import ColumnElement, Engine, case, delete, func, or_, select
@@ -29,10 +30,52 @@ from circinus.pipelines.model.profile import USAGE_FIELDS, Failure, FloatArray
 from circinus.profiler.journal import MeasuredInput
 
 _TYPE = np.dtype("<f8")
+_ARRAYS = ("operator_s", "waited_s", "output_bytes", "used")
 _TABLE = MeasurementRow.__table__
 _KEY = ("query_id", "configuration", "input", "draw")
 _ALIKE = ("input", "draw", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
-"""What a row says as a measurement does."""
+"""What a row, or a line of a file, says as a measurement does."""
+
+
+def plain_figures(measured: MeasuredInput) -> dict[str, Any]:
+    """Return a measurement without its arrays, as rows and lines of files store it."""
+    failure = measured.failure
+    return {
+        **{name: getattr(measured, name) for name in _ALIKE},
+        "score": null_for_nan(measured.score),
+        "input_bytes": null_for_nan(measured.input_bytes),
+        "failed_operator": None if failure is None else failure.operator,
+        "failure": None if failure is None else failure.cause,
+    }
+
+
+def restored(stored: Any, **arrays: Any) -> MeasuredInput:  # noqa: ANN401 - a row, or a line
+    """Return the measurement of which `plain_figures` and arrays were stored."""
+    failure = None
+    if stored.failed_operator is not None:
+        failure = Failure(
+            input=stored.input,
+            draw=stored.draw,
+            operator=stored.failed_operator,
+            cause=stored.failure or "",
+        )
+    return MeasuredInput(
+        **{name: getattr(stored, name) for name in _ALIKE},
+        score=nan_for_null(stored.score),
+        input_bytes=nan_for_null(stored.input_bytes),
+        failure=failure,
+        **arrays,
+    )
+
+
+def null_for_nan(value: float) -> float | None:
+    """Return a value as JSON and columns hold it: NaN is null there."""
+    return None if math.isnan(value) else float(value)
+
+
+def nan_for_null(value: float | None) -> float:
+    """Return the value that `null_for_nan` was given."""
+    return math.nan if value is None else value
 
 
 class SqlJournal:
@@ -78,23 +121,14 @@ class SqlJournal:
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
         """Store one measurement; ClaimLost if the worker does not hold the query."""
-        failure = measured.failure
+        arrays = {name: getattr(measured, name) for name in _ARRAYS}
         values = {
-            **{name: getattr(measured, name) for name in _ALIKE},
+            **plain_figures(measured),
+            **{n: None if a is None else a.astype(_TYPE).tobytes() for n, a in arrays.items()},
             "query_id": self.query_id,
             "configuration": self._key(configuration),
             "times": 1,
-            "score": _number(measured.score),
-            "operator_s": measured.operator_s.astype(_TYPE).tobytes(),
-            "waited_s": None
-            if measured.waited_s is None
-            else measured.waited_s.astype(_TYPE).tobytes(),
-            "output_bytes": measured.output_bytes.astype(_TYPE).tobytes(),
-            "input_bytes": _number(measured.input_bytes),
-            "used": None if measured.used is None else measured.used.astype(_TYPE).tobytes(),
             "varied": " ".join(measured.varied) or None,
-            "failed_operator": None if failure is None else failure.operator,
-            "failure": None if failure is None else failure.cause,
         }
         with writing(self._engine) as session:
             require_claim(session, self.query_id, self.worker)
@@ -131,38 +165,15 @@ def _configuration(text: str) -> Configuration:
     return Configuration(tuple((o, k, value) for o, k, value in json.loads(text)))
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _array(data: bytes) -> FloatArray:
-    return np.frombuffer(data, dtype=_TYPE).astype(np.float64)
+def _array(data: bytes | None) -> FloatArray | None:
+    return None if data is None else np.frombuffer(data, dtype=_TYPE).astype(np.float64)
 
 
 def _measured(stored: MeasurementRow) -> MeasuredInput:
-    failure = None
-    if stored.failed_operator is not None:
-        failure = Failure(
-            input=stored.input,
-            draw=stored.draw,
-            operator=stored.failed_operator,
-            cause=stored.failure or "",
-        )
-    return MeasuredInput(
-        **{name: getattr(stored, name) for name in _ALIKE},
-        score=_nan(stored.score),
-        operator_s=_array(stored.operator_s),
-        waited_s=None if stored.waited_s is None else _array(stored.waited_s),
-        output_bytes=_array(stored.output_bytes),
-        input_bytes=_nan(stored.input_bytes),
-        failure=failure,
-        varied=tuple((stored.varied or "").split()),
-        used=None if stored.used is None else _array(stored.used).reshape(-1, USAGE_FIELDS),
-    )
+    arrays = {name: _array(getattr(stored, name)) for name in _ARRAYS}
+    if (used := arrays["used"]) is not None:
+        arrays["used"] = used.reshape(-1, USAGE_FIELDS)
+    return restored(stored, **arrays, varied=tuple((stored.varied or "").split()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ class QueryRow(Base):
         again = PlanRow.id.in_([plan_id for plan_id, _ in plans])
         session.execute(delete(PlanRow).where(PlanRow.query_id == self.id, again))
         session.add_all(
-            PlanRow(id=plan_id, query_id=self.id, position=position, plan=dict(plan))
+            PlanRow(id=plan_id, query_id=self.id, position=position, document=dict(plan))
             for position, (plan_id, plan) in enumerate(plans)
         )
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -60,6 +60,12 @@ def from_document(kind: type[Value], document: Mapping[str, object]) -> Value:
         first = error.errors()[0]
         field = ".".join(map(str, (kind.__name__, *first["loc"])))
         raise InvalidInput.of(field, f"must be valid ({first['msg']})", first["input"]) from error
+
+
+def record_of(kind: type[Value], row: object) -> Value:
+    """Return the record of a row that has an attribute for each of its fields."""
+    names = (each.name for each in dataclasses.fields(cast("Any", kind)))
+    return kind(**{name: getattr(row, name) for name in names})
 
 
 REPLANNED = "replanned: "

@@ -54,6 +54,6 @@ class SqlRoutes:
     def remove(self, name: str) -> None:
         """Forget a route; NotFound if there is none of that name."""
         with writing(self._engine) as session:
-            done = session.execute(delete(RouteRow).where(RouteRow.name == name))
-            if not done.rowcount:  # type: ignore[attr-defined]  # of a delete there is one
+            gone = delete(RouteRow).where(RouteRow.name == name).returning(RouteRow.name)
+            if session.scalar(gone) is None:
                 raise NotFound("route", name)

@@ -16,12 +16,16 @@ from circinus.api.store.records import (
     InForce,
     NewEvent,
     from_document,
+    record_of,
     to_document,
 )
 from circinus.api.store.tables import DisplacementRow, MachinesRow, ScheduleRow, tell
 
 IN_FORCE = 1
 """Id of the row."""
+
+
+REVISION = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
 
 
 class ScheduleStore:
@@ -42,8 +46,7 @@ class ScheduleStore:
         """
         known = self._known
         with reading(self._engine) as session:
-            wanted = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
-            revision = session.scalar(wanted) or 0
+            revision = session.scalar(REVISION) or 0
             if revision != known[0]:
                 row = session.get_one(ScheduleRow, IN_FORCE)
                 known = self._known = (row.revision, from_document(InForce, row.schedule))
@@ -52,8 +55,7 @@ class ScheduleStore:
     def revision(self) -> int:
         """Return how often the schedule was replaced."""
         with reading(self._engine) as session:
-            wanted = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
-            return session.scalar(wanted) or 0
+            return session.scalar(REVISION) or 0
 
     def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> int:
         """Put another schedule in force, and note who was displaced by it; give its number."""
@@ -86,10 +88,7 @@ class ScheduleStore:
         if query_id is not None:
             mine = or_(DisplacementRow.query_id == query_id, DisplacementRow.by == query_id)
             wanted = wanted.where(mine)
-        return tuple(
-            DisplacedRecord(at=row.at, query_id=row.query_id, by=row.by, moved=row.moved)
-            for row in rows(self._engine, wanted)
-        )
+        return tuple(record_of(DisplacedRecord, row) for row in rows(self._engine, wanted))
 
     def machines(self) -> dict[str, int]:
         """Return the number of machines of every tier or `TIER/TYPE` for which it was set."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypedDict, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
-from sqlalchemy import ColumnElement, Engine, bindparam, delete, func, select
+from sqlalchemy import ColumnElement, Engine, Select, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from circinus.api.phases import CANCELLABLE, LIVE, REPLANNABLE, QueryPhase
@@ -37,13 +37,16 @@ from circinus.api.store.records import (
     Search,
     StoredPlan,
     StoredQuery,
+    record_of,
 )
 from circinus.api.store.routes import SqlRoutes
-from circinus.api.store.schedules import IN_FORCE, ScheduleStore
-from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, ScheduleRow, tell
+from circinus.api.store.schedules import REVISION, ScheduleStore
+from circinus.api.store.tables import CheckpointRow, MeasurementRow, PlanRow, tell
 from circinus.scheduler.rolling.pooling import Slices
 
 _CANCELLED = "cancelled"
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class QueryChoice(TypedDict, total=False):
@@ -115,11 +118,10 @@ class Store:
         wanted = wanted.where(*_conditions(**choice))
         wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
         with reading(self._engine) as session:
-            records = session.execute(wanted).all()
-        return tuple(
-            QueryState(serial=serial, id=name, version=version, phase=QueryPhase(phase))
-            for serial, name, version, phase in records
-        )
+            return tuple(
+                QueryState(serial=serial, id=name, version=version, phase=QueryPhase(phase))
+                for serial, name, version, phase in session.execute(wanted)
+            )
 
     def state(self, query_id: str) -> tuple[int, int]:
         """Return the version of a query and the revision of the schedule in force. Cheap.
@@ -141,22 +143,18 @@ class Store:
     def counts(self) -> Mapping[QueryPhase, int]:
         """Return how many queries are in each phase; phases without any are left out. Cheap."""
         wanted = select(QueryRow.phase, func.count()).group_by(QueryRow.phase)
-        with reading(self._engine) as session:
-            return {QueryPhase(phase): count for phase, count in session.execute(wanted)}
+        return {QueryPhase(phase): count for phase, count in self._pairs(wanted).items()}
 
     def live(self) -> Mapping[str, int]:
         """Return the live queries, oldest first: id -> revision, new with other plans. Cheap."""
         wanted = select(QueryRow.id, QueryRow.revision).where(QueryRow.phase.in_(LIVE))
-        with reading(self._engine) as session:
-            records = session.execute(wanted.order_by(QueryRow.serial))
-            return {query_id: revision for query_id, revision in records}
+        return self._pairs(wanted.order_by(QueryRow.serial))
 
     def pools(self) -> Mapping[str, Slices]:
         """Return the pools that should serve live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.pool.is_not(None)
-        with reading(self._engine) as session:
-            records = session.execute(select(QueryRow.id, QueryRow.pool).where(*there))
-            return {query_id: pool for query_id, pool in records if pool is not None}
+        wanted = select(QueryRow.id, QueryRow.pool).where(*there)
+        return {q: pool for q, pool in self._pairs(wanted).items() if pool is not None}
 
     def set_pool(
         self, query_id: str, pool: Slices, *, at: float, follows: bool = False, why: str = ""
@@ -189,9 +187,8 @@ class Store:
     def replicas(self) -> Mapping[str, int]:
         """Return how many replicas somebody asked for, of live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.replicas.is_not(None)
-        with reading(self._engine) as session:
-            records = session.execute(select(QueryRow.id, QueryRow.replicas).where(*there))
-            return {query_id: count for query_id, count in records if count is not None}
+        wanted = select(QueryRow.id, QueryRow.replicas).where(*there)
+        return {q: count for q, count in self._pairs(wanted).items() if count is not None}
 
     def set_replicas(self, query_id: str, replicas: int | None) -> StoredQuery:
         """Store how many replicas a query should have; None: they follow the rate of requests.
@@ -290,7 +287,7 @@ class Store:
         """Return the plans of a query in order; empty before planning ended."""
         now = PlanRow.query_id == query_id, PlanRow.superseded_at.is_(None)
         wanted = select(PlanRow).where(*now).order_by(PlanRow.position)
-        return tuple(row.record for row in rows(self._engine, wanted))
+        return tuple(record_of(StoredPlan, row) for row in rows(self._engine, wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
         """Return a plan, of the newest query where several found the same; NotFound if none did.
@@ -307,7 +304,7 @@ class Store:
         with reading(self._engine) as session:
             if (row := session.scalar(newest)) is None:
                 raise NotFound("plan", plan_id)
-            return row.record
+            return record_of(StoredPlan, row)
 
     def journal(self, query_id: str, edition: str, worker: str | None = None) -> SqlJournal:
         """Return the measurements of a query by an edition of its pipeline; see `SqlJournal`."""
@@ -320,6 +317,10 @@ class Store:
     def checkpoints(self, worker: str | None) -> SqlCheckpoints:
         """Return the checkpoints as a worker has them; see `SqlCheckpoints`."""
         return SqlCheckpoints(self._engine, worker)
+
+    def _pairs(self, wanted: Select[Key, Value]) -> dict[Key, Value]:
+        with reading(self._engine) as session:
+            return {key: value for key, value in session.execute(wanted)}
 
     @cached_property
     def _measured(self) -> Engine:
@@ -339,8 +340,7 @@ class Store:
             engine.dispose()
 
 
-_REVISION = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
-_STATE = select(QueryRow.version, _REVISION.scalar_subquery()).where(
+_STATE = select(QueryRow.version, REVISION.scalar_subquery()).where(
     QueryRow.id == bindparam("query_id")
 )
 

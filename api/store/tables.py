@@ -26,7 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from circinus.api.schemas.events import EventView
 from circinus.api.store.engine import one_at_a_time
-from circinus.api.store.records import NewEvent, StoredPlan
+from circinus.api.store.records import NewEvent
 
 # Named constraints, so that a migration can find them again.
 _NAMES = {
@@ -124,19 +124,8 @@ class PlanRow(Base):
     query_id: Mapped[_Owner]
     id: Mapped[str] = mapped_column(Text, primary_key=True, index=True)
     position: Mapped[int] = mapped_column()
-    plan: Mapped[dict[str, object]] = mapped_column(DOCUMENT)
+    document: Mapped[dict[str, object]] = mapped_column("plan", DOCUMENT)
     superseded_at: Mapped[float | None] = mapped_column(Double)
-
-    @property
-    def record(self) -> StoredPlan:
-        """The plan as the store hands it out."""
-        return StoredPlan(
-            id=self.id,
-            query_id=self.query_id,
-            position=self.position,
-            document=self.plan,
-            superseded_at=self.superseded_at,
-        )
 
 
 class ScheduleRow(Base):

@@ -18,6 +18,7 @@ from circinus.api.store.datasets import SqlDatasets, StoredDataset
 from circinus.deploy.profiling.examples import ExampleSet
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
+from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import (
     LARGEST_UNPACKED,
@@ -118,9 +119,10 @@ class ExamplesHere:
     async def example(self, wanted: ExampleSet, index: int, timeout_s: float) -> Example:
         """Return one example of a set."""
         made = wanted.examples(self.pipeline)
-        example = await asyncio.to_thread(lambda: list(islice(made, index, index + 1)))
-        checks.require(bool(example), "example.index", "must be one of the examples", index)
-        return example[0]
+        example = await asyncio.to_thread(next, islice(made, index, None), None)
+        if example is None:
+            raise InvalidInput.of("example.index", "must be one of the examples", index)
+        return example
 
     async def hashes(self, wanted: ExampleSet, timeout_s: float) -> Collection[str]:
         """Return the hashes of a set's inputs."""

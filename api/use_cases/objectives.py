@@ -8,7 +8,7 @@ carry. Answers that wait for each other are more alike than the interval takes t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import sqrt
 
@@ -77,9 +77,8 @@ class ObservedObjectives:
     report: DeploymentReport
     planned_per_s: float | None = None  # requests per second that its plan is for; None: any
     overload: str = ""  # why there is too much to do, in words; empty: there is not
-    scaled_tier: str | None = (
-        None  # whose replicas a number of replicas counts; None: there is none
-    )
+    # whose replicas a number of replicas counts; None: there is none
+    scaled_tier: str | None = None
 
     @property
     def state(self) -> ObservedState:
@@ -161,22 +160,14 @@ def _grown(plan: Plan, report: DeploymentReport) -> float:
 
 def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:
     if not len(scores):
-        why = "no request's right output is known"
-        return JudgedObjective(
-            name=_ACCURACY, bound=slo.accuracy, state=ObservedState.UNSURE, why=why
-        )
+        return _unsure(_ACCURACY, slo.accuracy, "no request's right output is known")
     found = accuracy_observed(scores)
     return _objective(_ACCURACY, slo.accuracy, found, found.at_least(slo.accuracy), None)
 
 
 def _latency(slo: Slo, answers: LatestAnswers) -> JudgedObjective:
     bound, statistic = slo.latency_s, slo.latency_statistic
-    told = JudgedObjective(
-        name="latency",
-        bound=bound,
-        state=ObservedState.UNSURE,
-        why="no request was answered lately",
-    )
+    told = _unsure("latency", bound, "no request was answered lately")
     for span_s in SPANS_S:
         latency_s = answers.within(span_s).sojourn_s
         if not len(latency_s):
@@ -204,9 +195,7 @@ def _costs(slo: Slo, report: DeploymentReport, spending: Spending) -> Iterator[J
         return
     name, bound = "cost_per_1000", slo.cost_usd_per_1000_requests
     if len(answers.usd) < LEAST or (spending.rated and report.arrivals_per_s <= 0):
-        yield JudgedObjective(
-            name=name, bound=bound, state=ObservedState.UNSURE, why=_few(len(answers.usd))
-        )
+        yield _unsure(name, bound, _few(len(answers.usd)))
         return
     # At a rate machines are paid for between requests, too; else they are used one by one.
     each_s = _mean(answers.sojourn_s)
@@ -234,15 +223,12 @@ def _throughput(bound: float, report: DeploymentReport) -> JudgedObjective:
     busy = any(queue.waiting for queue in report.queues.values())
     if told.state is ObservedState.MISSED and not busy:
         why = "no request waits: it may be able to do more"
-        return JudgedObjective(
-            name="throughput",
-            bound=bound,
-            state=ObservedState.UNSURE,
-            observed=found,
-            span_s=lasted_s,
-            why=why,
-        )
+        return replace(told, state=ObservedState.UNSURE, why=why)
     return told
+
+
+def _unsure(name: str, bound: float, why: str) -> JudgedObjective:
+    return JudgedObjective(name=name, bound=bound, state=ObservedState.UNSURE, why=why)
 
 
 def _objective(
@@ -353,8 +339,7 @@ class PromiseCheck:
 
 def accuracy_check(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseCheck:
     """Compare accuracy, by requests whose output is known."""
-    known = seen is not None and len(seen.scores) > 0
-    observed = accuracy_observed(seen.scores) if seen is not None and known else None
+    observed = None if seen is None or not len(seen.scores) else accuracy_observed(seen.scores)
     state = None if observed is None else observed.at_least(slo.accuracy)
     return PromiseCheck(
         bound=slo.accuracy, predicted=plan.accuracy, observed=observed, state=state

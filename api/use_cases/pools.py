@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
@@ -16,12 +16,8 @@ from circinus.scheduler.simulation.choosing import (
     largest_for_budget,
 )
 from circinus.scheduler.simulation.loads import Load, load_of, recorded_load
-from circinus.scheduler.simulation.measurements import LatencyTable, measured, parse_latencies
-from circinus.scheduler.simulation.pool_choice import (
-    ChoiceMethod,
-    PoolChoice,
-    PoolQuestion,
-)
+from circinus.scheduler.simulation.measurements import LatencyTable, measured
+from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +38,7 @@ class PoolTerms:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolAnswer:
-    """What was chosen, and the prices that it was chosen by."""
-
-    choice: PoolChoice
-    priced: tuple[PricedType, ...]  # the types to choose among
-
-
-def latencies_of(lines: Iterable[str], model: str) -> LatencyTable:
-    """Return the measured latencies of a model, see `scheduler.simulation.measurements`."""
-    return parse_latencies(lines, model)
-
-
-def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
+def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolChoiceView:
     """Choose a pool; InvalidInput if the terms make no sense, or a type has no price."""
     checks.among("method", terms.method, [*ChoiceMethod])
     none = terms.budget_usd_per_hour is None and terms.rate_rps is None
@@ -86,12 +69,7 @@ def choose_pool(table: LatencyTable, terms: PoolTerms) -> PoolAnswer:
         choice = cheapest_for_rate(question, terms.rate_rps)
     else:
         choice = best_within(question, terms.rate_rps, terms.budget_usd_per_hour)
-    return PoolAnswer(choice=choice, priced=priced)
-
-
-def choice_view(answer: PoolAnswer) -> PoolChoiceView:
-    """Return an answer as it is shown."""
-    return PoolChoiceView.of(answer.choice, prices=answer.priced)
+    return PoolChoiceView.of(choice, prices=priced)
 
 
 def chosen_for(body: ChoosePoolBody) -> PoolChoiceView:
@@ -112,4 +90,4 @@ def chosen_for(body: ChoosePoolBody) -> PoolChoiceView:
         requests=body.requests,
         seed=body.seed,
     )
-    return choice_view(choose_pool(measured("latencies", cells), terms))
+    return choose_pool(measured("latencies", cells), terms)

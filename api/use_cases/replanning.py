@@ -102,8 +102,7 @@ def _search_on(
     vain = record.search
     if vain is not None and not eased(observed, vain.observed):
         return "a search in a world no slower than this one found none, nothing was changed"
-    search = Search(why=why, infrastructure=to_document(observed), at=parts.clock.timestamp())
-    if not parts.store.search_on(record.id, search):
+    if not _request_search(parts, record, why, observed):
         return "the query changed meanwhile, nothing was changed"
     return "it is searched on while the old one serves"
 
@@ -113,9 +112,15 @@ def _search_for_better(
 ) -> None:
     """Request a search among undecided configurations, while plans measured earlier serve."""
     why = f"{answer.undecided} configurations may be cheaper or more accurate"
+    _request_search(parts, record, why, infrastructure)  # one in planning again needs none
+
+
+def _request_search(
+    parts: ServiceParts, record: StoredQuery, why: str, infrastructure: Infrastructure
+) -> bool:
     at = parts.clock.timestamp()
     search = Search(why=why, infrastructure=to_document(infrastructure), at=at)
-    parts.store.search_on(record.id, search)  # a query that is in planning again needs none
+    return parts.store.search_on(record.id, search)
 
 
 def _store(
@@ -134,15 +139,14 @@ def _store(
 
 
 def _spec(spec: Mapping[str, object], query: Query, data: ReplanData | None) -> dict[str, object]:
-    slo = spec.get("slo")
-    slo_document = dict(slo) if isinstance(slo, Mapping) else {}
-    slo_document["accuracy"] = query.slo.accuracy
-    if "latency_s" in slo_document or query.slo.throughput_per_s is None:
-        slo_document["latency_s"] = query.slo.latency_s
-    if query.slo.cost_usd_per_hour is not None:
-        slo_document["cost_usd_per_hour"] = query.slo.cost_usd_per_hour
-    if query.slo.cost_usd_per_1000_requests is not None:
-        slo_document["cost_usd_per_1000_requests"] = query.slo.cost_usd_per_1000_requests
+    slo, document = query.slo, spec.get("slo")
+    slo_document = dict(document) if isinstance(document, Mapping) else {}
+    slo_document["accuracy"] = slo.accuracy
+    if "latency_s" in slo_document or slo.throughput_per_s is None:
+        slo_document["latency_s"] = slo.latency_s
+    for cost in ("cost_usd_per_hour", "cost_usd_per_1000_requests"):
+        if getattr(slo, cost) is not None:
+            slo_document[cost] = getattr(slo, cost)
     if data is None:
         return {**spec, "slo": slo_document}
     before = spec.get("data")

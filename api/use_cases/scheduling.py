@@ -126,10 +126,6 @@ class LiveQuery:
         plan = self.plans[plan_id]
         return borne_per_s(plan, self.slo, self.rate_per_s, HIGHEST_UTILISATION)
 
-    def scaled(self, plan_id: str, infrastructure: Infrastructure) -> ScaledTier | None:
-        """Return the tier whose replicas are counted; None: none of them can have others."""
-        return ScaledTier.of(self.plans[plan_id], infrastructure)
-
     def most_usd_per_hour(self, plan_id: str) -> float:
         """Return the cost allowed beyond one of its plans; infinite without an objective."""
         if self.slo.cost_usd_per_hour is None:

@@ -128,7 +128,7 @@ class RoutedEndpoint:
         try:
             answer = await self._answered(input, replace(terms, arrived=arrived))
         except TooManyRequests:
-            self._requests.turned_away(self.clock.now())
+            self._requests.failed(self.clock.now(), refused=True)
             raise
         except Exception:
             self._requests.failed(self.clock.now())

@@ -101,12 +101,13 @@ class AttemptedCall:
 
 
 class CallResult(NamedTuple):
-    """A call that was made."""
+    """The answer of a segment of a plan."""
 
     reply: RunReply
-    seconds: float  # of its attempts, and of the waits that endpoints asked for
-    waited_s: float  # for an instance's turn and for leave
-    used: Mapping[str, Mapping[str, Usage]]  # operator -> endpoint -> by all attempts
+    # of its operators one after the other, or of a call's attempts and the waits between them
+    seconds: float
+    waited_s: float  # for an instance's turn, and for a permit to call
+    used: Mapping[str, Mapping[str, Usage]] = {}  # operator -> endpoint -> by all attempts
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
 from circinus.deploy.workers.client import WorkerClient, answers
@@ -225,12 +225,7 @@ class RunningInstance:
     def without_handle(self) -> RunningInstance:
         """Return the instance without the means to end it."""
         return RunningInstance(
-            address=self.address,
-            pid=self.pid,
-            tls=self.tls,
-            enforcement=self.enforcement,
-            note=self.note,
-            message_bytes=self.message_bytes,
+            **{each.name: getattr(self, each.name) for each in fields(RunningInstance)}
         )
 
     def client(self, address: str | None = None) -> WorkerClient:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from circinus.deploy.runtime.calls import CallGate, UnlimitedCalls
@@ -27,10 +27,9 @@ from circinus.deploy.runtime.deployment import (
 from circinus.deploy.runtime.dispatcher import Dispatcher
 from circinus.deploy.runtime.following import Followers, NoFollowers, ServedDeployment
 from circinus.deploy.runtime.instances import DesiredDeployment, Launcher, instances_of
-from circinus.deploy.runtime.learning import LatencyMemory, ObservedWorkload
+from circinus.deploy.runtime.learning import LatencyMemory
 from circinus.deploy.runtime.report import BillMemory, DeploymentReport
 from circinus.deploy.runtime.supervisor import WarmUp
-from circinus.deploy.runtime.telemetry import ArrivalSample, ServiceSample, TraceBuffer
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
@@ -169,23 +168,11 @@ class Orchestrator:
 
     def reports(self) -> dict[str, DeploymentReport]:
         """Return query id -> what its requests got from here, of the plans that serve."""
-        return {query: d.dispatcher.report() for query, d in self._serving.items()}
+        return {query: dispatcher.report() for query, dispatcher in self.dispatchers().items()}
 
-    def workload(self, query_id: str) -> ObservedWorkload | None:
-        """Return the latest requests to a query, as a workload; None: no plan serves it."""
-        deployment = self._serving.get(query_id)
-        return None if deployment is None else deployment.dispatcher.workload()
-
-    def trace(self, query_id: str) -> TraceBuffer:
-        """Return the latest requests from here to a query that serves, as they are kept."""
-        return self._serving[query_id].dispatcher.telemetry.trace
-
-    def ingest(
-        self, query_id: str, arrivals: Iterable[ArrivalSample], services: Iterable[ServiceSample]
-    ) -> None:
-        """Learn from requests to a query, in order, that another dispatcher sent, if it serves."""
-        if query_id in self._serving:
-            self._serving[query_id].dispatcher.ingest(arrivals, services)
+    def dispatchers(self) -> dict[str, Dispatcher]:
+        """Return query id -> what sends its requests to instances, of the plans that serve."""
+        return {query: deployment.dispatcher for query, deployment in self._serving.items()}
 
     async def close(self) -> None:
         """Stop everything; may be called again."""

@@ -7,11 +7,11 @@ add up to in `plus`, and where the dispatcher counts it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import ceil, exp, log
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -154,14 +154,16 @@ class SpanCounts:
 
     def plus(self, other: SpanCounts) -> SpanCounts:
         """Return the sums of both, which are of one span."""
-        return SpanCounts(
-            span_s=self.span_s,
+        return replace(
+            self,
+            **_sums(self, other, "in_time", "turned_away", "failed"),
             covered_s=max(self.covered_s, other.covered_s),
             buckets=Counter(self.buckets) + Counter(other.buckets),
-            in_time=self.in_time + other.in_time,
-            turned_away=self.turned_away + other.turned_away,
-            failed=self.failed + other.failed,
         )
+
+
+def _sums(one: object, other: object, *fields: str) -> dict[str, Any]:
+    return {name: getattr(one, name) + getattr(other, name) for name in fields}
 
 
 def bucket_of(latency_s: float) -> int:
@@ -201,22 +203,13 @@ class QueueFigures:
         answered = self.answered + other.answered
         weighed = self.answered * self.observed_over_predicted
         weighed += other.answered * other.observed_over_predicted
-        return QueueFigures(
-            waiting=self.waiting + other.waiting,
-            places=self.places,
-            workers=self.workers,
+        sums = ("waiting", "answered", "late", "late_s", "turned_away", "lost", "waited_s")
+        return replace(
+            self,
+            **_sums(self, other, *sums, "predicted_s", "observed_s", "drifts"),
             busy=tuple(dict.fromkeys((*self.busy, *other.busy))),
             idle=min(self.idle, other.idle),  # who is at work for one is so for all
-            answered=answered,
-            late=self.late + other.late,
-            late_s=self.late_s + other.late_s,
             late_max_s=max(self.late_max_s, other.late_max_s),
-            turned_away=self.turned_away + other.turned_away,
-            lost=self.lost + other.lost,
-            waited_s=self.waited_s + other.waited_s,
-            predicted_s=self.predicted_s + other.predicted_s,
-            observed_s=self.observed_s + other.observed_s,
-            drifts=self.drifts + other.drifts,
             observed_over_predicted=weighed / answered if answered else 1.0,
             endpoints=self.endpoints.plus(other.endpoints),
         )
@@ -256,17 +249,11 @@ class DeploymentReport:
         }
         return replace(
             self,
-            arrivals_per_s=self.arrivals_per_s + other.arrivals_per_s,
-            answered=self.answered + other.answered,
-            failed=self.failed + other.failed,
+            **_sums(self, other, "arrivals_per_s", "answered", "failed"),
             answers=self.answers.plus(other.answers),
-            spans=_added(self.spans, other.spans),
+            spans=tuple(map(SpanCounts.plus, self.spans, other.spans)),
             queues=queues,
         )
-
-
-def _added(spans: Sequence[SpanCounts], others: Sequence[SpanCounts]) -> tuple[SpanCounts, ...]:
-    return tuple(one.plus(other) for one, other in zip(spans, others, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,13 +281,8 @@ class ServedBill:
 
     def plus(self, other: ServedBill) -> ServedBill:
         """Return the sum of both bills, as of this one's plan."""
-        return ServedBill(
-            plan_id=self.plan_id,
-            answered=self.answered + other.answered,
-            failed=self.failed + other.failed,
-            used=used_together(self.used, other.used),
-            unsure=self.unsure + other.unsure,
-        )
+        sums = _sums(self, other, "answered", "failed", "unsure")
+        return replace(self, **sums, used=used_together(self.used, other.used))
 
 
 def used_together(

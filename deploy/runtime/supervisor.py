@@ -176,7 +176,7 @@ class InstanceSupervisor:
         client, self._client = self._client, None
         if client is not None:
             self.queue.remove(client.address)
-            task = asyncio.get_running_loop().create_task(_closed_when_idle(client))
+            task = asyncio.get_running_loop().create_task(_close_when_idle(client, _LAST_S))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
@@ -216,10 +216,10 @@ class InstanceSupervisor:
                 await self._discard()
 
 
-async def _closed_when_idle(client: WorkerClient) -> None:
+async def _close_when_idle(client: WorkerClient, longest_s: float) -> None:
     try:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_S):
+            async with asyncio.timeout(longest_s):
                 await client.idle()
     finally:
         await client.close()
@@ -280,10 +280,7 @@ class Peers:
         finally:
             self._mark(client.address, serves=False)
             self.queue.drop(client)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._drain_s):
-                    await client.idle()
-            await client.close()
+            await _close_when_idle(client, self._drain_s)
 
     def _mark(self, address: str, *, serves: bool) -> None:
         before = set(self._serving)

@@ -143,15 +143,11 @@ class Traffic:
             counts.buckets[bucket] += 1
             counts.in_time += in_time
 
-    def turned_away(self, at: float) -> None:
-        """Count a request that was refused so that others are in time."""
+    def failed(self, at: float, *, refused: bool = False) -> None:
+        """Count a request that got an error, or was refused so that others are in time."""
         for counts in self._counting(at):
-            counts.turned_away += 1
-
-    def failed(self, at: float) -> None:
-        """Count a request that got another error."""
-        for counts in self._counting(at):
-            counts.failed += 1
+            counts.turned_away += refused
+            counts.failed += not refused
 
     def spans(self, now: float) -> tuple[SpanCounts, ...]:
         """Return the counts of every span."""
@@ -227,12 +223,9 @@ class Telemetry:
 
     def add_failure(self, at: float, *, refused: bool) -> None:
         """Count a request that got an error, or was refused so that others are in time."""
-        if refused:
-            self.refused += 1
-            self.traffic.turned_away(at)
-        else:
-            self.errors += 1
-            self.traffic.failed(at)
+        self.refused += refused
+        self.errors += not refused
+        self.traffic.failed(at, refused=refused)
 
     def answers(self, now: float) -> LatestAnswers:
         """Return the latest answers."""

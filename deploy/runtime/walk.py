@@ -15,7 +15,7 @@ from functools import cached_property, reduce
 from math import inf
 from sys import float_info
 
-from circinus.deploy.runtime.calls import AttemptedCall, Callee, Calls
+from circinus.deploy.runtime.calls import AttemptedCall, Callee, CallResult, Calls
 from circinus.deploy.runtime.segments import Segment
 from circinus.deploy.runtime.tier_queue import LEAST_LEFT_S, TierQueue
 from circinus.deploy.workers.client import WorkerClient
@@ -107,15 +107,6 @@ class RequestWalk:
 
 
 @dataclass(frozen=True, slots=True)
-class _SegmentResult:
-    """The answer of a segment."""
-
-    reply: RunReply
-    operators_s: float  # of its operators one after the other, or of a call's attempts and waits
-    waited_s: float  # for an instance's turn, and for leave to call
-
-
-@dataclass(frozen=True, slots=True)
 class _Rest:
     """Seconds from a segment's answer to the request's, without waits: learnt, and when last."""
 
@@ -180,7 +171,7 @@ class PlanRunner:
                 raise
             result = await self._serve(walk, segment)
         walk.answered[segment.operators[0]] = self.clock.now()
-        operators_s, waited_s = result.operators_s, result.waited_s
+        operators_s, waited_s = result.seconds, result.waited_s
         for name, data in result.reply.outputs.items():
             walk.outputs[name] = _Data(
                 data,
@@ -208,7 +199,7 @@ class PlanRunner:
             await asyncio.sleep(wait)
         return last, transfer_s
 
-    async def _serve(self, walk: RequestWalk, segment: Segment) -> _SegmentResult:
+    async def _serve(self, walk: RequestWalk, segment: Segment) -> CallResult:
         names = ", ".join(segment.operators)
         inputs = {name: walk.outputs[name].data for name in segment.inputs}
         walk.doing = f"{names} waited for an instance of tier {segment.tier}"
@@ -234,11 +225,11 @@ class PlanRunner:
         except DeadlineExceeded as error:  # told by the worker, just before we would notice
             raise DeadlineExceeded(walk.timeout_s, walk.doing) from error
         walk.operator_s.update(reply.seconds)
-        return _SegmentResult(reply, sum(reply.seconds.values()), waited_s)
+        return CallResult(reply, sum(reply.seconds.values()), waited_s)
 
     async def _call(
         self, walk: RequestWalk, segment: Segment, inputs: Mapping[str, bytes], callee: Callee
-    ) -> _SegmentResult:
+    ) -> CallResult:
         def send(client: WorkerClient, number: int, timeout_s: float) -> Awaitable[RunReply]:
             return client.run(
                 segment.operators, inputs, segment.wants, timeout_s=timeout_s, attempt=number
@@ -256,7 +247,7 @@ class PlanRunner:
         walk.operator_s[callee.operator] = result.seconds
         for operator, by_endpoint in result.used.items():
             walk.used[operator] = reduce(Usage.plus, by_endpoint.values(), NOTHING_USED)
-        return _SegmentResult(result.reply, result.seconds, result.waited_s)
+        return result
 
     def _time_left_s(self, walk: RequestWalk) -> float:
         left = walk.ends - self.clock.now()

@@ -39,7 +39,7 @@ def report(traffic: Traffic) -> DeploymentReport:
 def noted(traffic: Traffic, at: float, what: str, latency_s: float) -> None:
     traffic.arrived(at)
     if what == "turned_away":
-        traffic.turned_away(at)
+        traffic.failed(at, refused=True)
     elif what == "failed":
         traffic.failed(at)
     else:

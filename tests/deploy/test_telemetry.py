@@ -28,7 +28,7 @@ def test_everything_that_becomes_of_a_request_is_counted_once() -> None:
     traffic = Traffic(since=0.0)
     traffic.answered(1.0, 0.1, in_time=True)
     traffic.answered(2.0, 0.9, in_time=False)
-    traffic.turned_away(3.0)
+    traffic.failed(3.0, refused=True)
     traffic.failed(4.0)
     (minute, *_) = traffic.spans(20.0)
     assert (minute.requests, minute.in_time, minute.turned_away, minute.failed) == (4, 1, 1, 1)

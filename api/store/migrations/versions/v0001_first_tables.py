@@ -1,14 +1,21 @@
-"""All tables of the first release. What comes after it is added by further migrations."""
+"""All tables of the first release. What comes after it is added by further migrations.
+
+Names of keys and indices follow the convention of `api.store.tables`.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.types import TypeEngine
 
 revision = "1001"  # 0001 to 0020 were of databases before the first release
 down_revision = None
 
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_Type = type[TypeEngine[Any]]
 
 
 def upgrade() -> None:
@@ -20,218 +27,157 @@ def upgrade() -> None:
 
 
 def _serial() -> sa.Column[int]:
-    return sa.Column("serial", _SERIAL, nullable=False, autoincrement=True)
+    return sa.Column("serial", _SERIAL, primary_key=True, autoincrement=True)
 
 
-def _of_query(table: str) -> sa.ForeignKeyConstraint:
-    """Return what removes rows of a table with their query."""
-    name = f"fk_{table}_query_id"
-    return sa.ForeignKeyConstraint(["query_id"], ["queries.id"], name=name, ondelete="CASCADE")
+def _key(name: str, kind: _Type = sa.Text) -> sa.Column[object]:
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _needed(kind: _Type, *names: str, default: str | None = None) -> list[sa.Column[object]]:
+    return [sa.Column(name, kind, nullable=False, server_default=default) for name in names]
+
+
+def _optional(kind: _Type, *names: str) -> list[sa.Column[object]]:
+    return [sa.Column(name, kind) for name in names]
+
+
+def _query_id(*, key: bool = False, index: bool = False) -> sa.Column[str]:
+    """Return a column whose rows are removed with their query."""
+    query = sa.ForeignKey("queries.id", ondelete="CASCADE")
+    return sa.Column("query_id", sa.Text, query, primary_key=key, nullable=False, index=index)
 
 
 def _make_queries() -> None:
     op.create_table(
         "queries",
         _serial(),
-        sa.Column("id", sa.Text, nullable=False),
-        sa.Column("idempotency_key", sa.Text),
-        sa.Column("fingerprint", sa.Text, nullable=False),
-        sa.Column("spec", sa.JSON, nullable=False),
-        sa.Column("phase", sa.Text, nullable=False),
-        sa.Column("message", sa.Text, nullable=False),
-        sa.Column("history", sa.JSON, nullable=False),
-        sa.Column("progress", sa.JSON),
-        sa.Column("result", sa.JSON),
-        sa.Column("claimed_by", sa.Text),
-        sa.Column("heartbeat_at", sa.Double),
-        sa.Column("cancel_requested", sa.Boolean, nullable=False),
-        sa.Column("crashes", sa.Integer, nullable=False),
-        sa.Column("tenant", sa.Text, nullable=False, server_default=""),
-        sa.Column("search", sa.JSON),
-        sa.Column("revision", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("pool", sa.JSON),
+        sa.Column("id", sa.Text, nullable=False, unique=True),
+        sa.Column("idempotency_key", sa.Text, unique=True),
+        *_needed(sa.Text, "fingerprint"),
+        *_needed(sa.JSON, "spec"),
+        *_needed(sa.Text, "phase", "message"),
+        *_needed(sa.JSON, "history"),
+        *_optional(sa.JSON, "progress", "result"),
+        sa.Column("claimed_by", sa.Text, index=True),
+        *_optional(sa.Double, "heartbeat_at"),
+        *_needed(sa.Boolean, "cancel_requested"),
+        *_needed(sa.Integer, "crashes"),
+        *_needed(sa.Text, "tenant", default=""),
+        *_optional(sa.JSON, "search"),
+        *_needed(sa.Integer, "revision", default="0"),
+        *_optional(sa.JSON, "pool"),
         sa.Column("pool_follows", sa.Boolean, nullable=False, server_default=sa.false()),
-        sa.Column("replicas", sa.Integer),
-        sa.Column("version", sa.Integer, nullable=False, server_default="1"),
-        sa.PrimaryKeyConstraint("serial", name="pk_queries"),
-        sa.UniqueConstraint("id", name="uq_queries_id"),
-        sa.UniqueConstraint("idempotency_key", name="uq_queries_idempotency_key"),
+        *_optional(sa.Integer, "replicas"),
+        *_needed(sa.Integer, "version", default="1"),
+        sa.Index(None, "phase", "serial"),
+        sa.Index(None, "tenant", "serial"),
     )
-    op.create_index("ix_queries_phase_serial", "queries", ["phase", "serial"])
-    op.create_index("ix_queries_tenant_serial", "queries", ["tenant", "serial"])
-    op.create_index("ix_queries_claimed_by", "queries", ["claimed_by"])
 
 
 def _make_what_belongs_to_a_query() -> None:
     op.create_table(
         "plans",
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("id", sa.Text, nullable=False),
-        sa.Column("position", sa.Integer, nullable=False),
-        sa.Column("plan", sa.JSON, nullable=False),
-        sa.Column("superseded_at", sa.Double),
-        sa.PrimaryKeyConstraint("query_id", "id", name="pk_plans"),
-        _of_query("plans"),
+        _query_id(key=True),
+        sa.Column("id", sa.Text, primary_key=True, index=True),
+        *_needed(sa.Integer, "position"),
+        *_needed(sa.JSON, "plan"),
+        *_optional(sa.Double, "superseded_at"),
+        sa.Index(None, "query_id", "position"),
     )
-    op.create_index("ix_plans_id", "plans", ["id"])
-    op.create_index("ix_plans_query_id_position", "plans", ["query_id", "position"])
     op.create_table(
         "displacements",
         _serial(),
-        sa.Column("at", sa.Double, nullable=False),
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("by", sa.Text),
-        sa.Column("moved", sa.Boolean, nullable=False),
-        sa.PrimaryKeyConstraint("serial", name="pk_displacements"),
-        _of_query("displacements"),
+        *_needed(sa.Double, "at"),
+        _query_id(index=True),
+        sa.Column("by", sa.Text, index=True),
+        *_needed(sa.Boolean, "moved"),
     )
-    op.create_index("ix_displacements_query_id", "displacements", ["query_id"])
-    op.create_index("ix_displacements_by", "displacements", ["by"])
-    op.create_table(
-        "checkpoints",
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("document", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("query_id", name="pk_checkpoints"),
-        _of_query("checkpoints"),
-    )
+    op.create_table("checkpoints", _query_id(key=True), *_needed(sa.JSON, "document"))
     op.create_table(
         "trials",
         _serial(),
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("configuration", sa.Text, nullable=False),
-        sa.Column("trial", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("serial", name="pk_trials"),
-        sa.UniqueConstraint("query_id", "configuration", name="uq_trials_query_id_configuration"),
-        _of_query("trials"),
+        _query_id(),
+        *_needed(sa.Text, "configuration"),
+        *_needed(sa.JSON, "trial"),
+        sa.UniqueConstraint("query_id", "configuration"),
     )
-    op.create_table(
-        "served_bills",
-        sa.Column("run", sa.Text, nullable=False),
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("bill", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("run", name="pk_served_bills"),
-        _of_query("served_bills"),
-    )
-    op.create_index("ix_served_bills_query_id", "served_bills", ["query_id"])
+    op.create_table("served_bills", _key("run"), _query_id(index=True), *_needed(sa.JSON, "bill"))
 
 
 def _make_measurements() -> None:
     op.create_table(
         "measurements",
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("configuration", sa.Text, nullable=False),
-        sa.Column("input", sa.Integer, nullable=False, autoincrement=False),
-        sa.Column("draw", sa.Integer, nullable=False, autoincrement=False, server_default="0"),
-        sa.Column("times", sa.Integer, nullable=False),
-        sa.Column("score", sa.Double),
-        sa.Column("operator_s", sa.LargeBinary, nullable=False),
-        sa.Column("waited_s", sa.LargeBinary),
-        sa.Column("output_bytes", sa.LargeBinary, nullable=False),
-        sa.Column("input_bytes", sa.Double),
-        sa.Column("spent_s", sa.Double, nullable=False),
-        sa.Column("saved_s", sa.Double, nullable=False),
-        sa.Column("runs", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("saved_runs", sa.Integer, nullable=False, server_default="0"),
-        sa.Column("calls_s", sa.Double, nullable=False, server_default="0"),
-        sa.Column("calls_usd", sa.Double, nullable=False, server_default="0"),
-        sa.Column("used", sa.LargeBinary),
-        sa.Column("varied", sa.Text),
-        sa.Column("failed_operator", sa.Text),
-        sa.Column("failure", sa.Text),
-        sa.PrimaryKeyConstraint(
-            "query_id", "configuration", "input", "draw", name="pk_measurements"
-        ),
-        _of_query("measurements"),
+        _query_id(key=True),
+        _key("configuration"),
+        _key("input", sa.Integer),
+        sa.Column("draw", sa.Integer, primary_key=True, autoincrement=False, server_default="0"),
+        *_needed(sa.Integer, "times"),
+        *_optional(sa.Double, "score"),
+        *_needed(sa.LargeBinary, "operator_s"),
+        *_optional(sa.LargeBinary, "waited_s"),
+        *_needed(sa.LargeBinary, "output_bytes"),
+        *_optional(sa.Double, "input_bytes"),
+        *_needed(sa.Double, "spent_s", "saved_s"),
+        *_needed(sa.Integer, "runs", "saved_runs", default="0"),
+        *_needed(sa.Double, "calls_s", "calls_usd", default="0"),
+        *_optional(sa.LargeBinary, "used"),
+        *_optional(sa.Text, "varied", "failed_operator", "failure"),
     )
     op.create_table(
         "spending",
-        sa.Column("ticket", sa.Text, nullable=False),
-        sa.Column("endpoint", sa.Text, nullable=False),
-        sa.Column("query_id", sa.Text, nullable=False),
-        sa.Column("operator", sa.Text, nullable=False),
-        sa.Column("reserved_usd", sa.Double, nullable=False),
-        sa.Column("calls", sa.Double),
-        sa.Column("input_tokens", sa.Double),
-        sa.Column("cached_tokens", sa.Double),
-        sa.Column("output_tokens", sa.Double),
-        sa.Column("usd", sa.Double),
-        sa.PrimaryKeyConstraint("ticket", "endpoint", name="pk_spending"),
-        _of_query("spending"),
+        _key("ticket"),
+        _key("endpoint"),
+        _query_id(index=True),
+        *_needed(sa.Text, "operator"),
+        *_needed(sa.Double, "reserved_usd"),
+        *_optional(sa.Double, "calls", "input_tokens", "cached_tokens", "output_tokens", "usd"),
     )
-    op.create_index("ix_spending_query_id", "spending", ["query_id"])
 
 
 def _make_what_belongs_to_the_service() -> None:
     op.create_table(
         "schedule",
-        sa.Column("id", sa.Integer, nullable=False, autoincrement=False),
-        sa.Column("schedule", sa.JSON, nullable=False),
-        sa.Column("at", sa.Double, nullable=False),
-        sa.Column("revision", sa.Integer, nullable=False, server_default="1"),
-        sa.PrimaryKeyConstraint("id", name="pk_schedule"),
+        _key("id", sa.Integer),
+        *_needed(sa.JSON, "schedule"),
+        *_needed(sa.Double, "at"),
+        *_needed(sa.Integer, "revision", default="1"),
     )
     op.create_table(
-        "machines",
-        sa.Column("tier", sa.Text, nullable=False),
-        sa.Column("machines", sa.Integer, nullable=False),
-        sa.Column("at", sa.Double, nullable=False),
-        sa.PrimaryKeyConstraint("tier", name="pk_machines"),
+        "machines", _key("tier"), *_needed(sa.Integer, "machines"), *_needed(sa.Double, "at")
     )
     op.create_table(
         "events",
         _serial(),
-        sa.Column("at", sa.Double, nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("query_id", sa.Text),
-        sa.Column("words", sa.Text, nullable=False),
-        sa.Column("data", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("serial", name="pk_events"),
+        *_needed(sa.Double, "at"),
+        *_needed(sa.Text, "kind"),
+        *_optional(sa.Text, "query_id"),
+        *_needed(sa.Text, "words"),
+        *_needed(sa.JSON, "data"),
+        sa.Index(None, "query_id", "serial"),
     )
-    op.create_index("ix_events_query_id_serial", "events", ["query_id", "serial"])
     op.create_table(
         "history",
         _serial(),
-        sa.Column("query", sa.Text, nullable=False),
-        sa.Column("pipeline", sa.Text, nullable=False),
-        sa.Column("fingerprint", sa.Text, nullable=False),
-        sa.Column("record", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("serial", name="pk_history"),
-        sa.UniqueConstraint("query", name="uq_history_query"),
+        sa.Column("query", sa.Text, nullable=False, unique=True),
+        *_needed(sa.Text, "pipeline", "fingerprint"),
+        *_needed(sa.JSON, "record"),
+        sa.Index(None, "fingerprint", "serial"),
     )
-    op.create_index("ix_history_fingerprint_serial", "history", ["fingerprint", "serial"])
     op.create_table(
         "datasets",
-        sa.Column("id", sa.Text, nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("size_bytes", sa.BigInteger, nullable=False),
-        sa.Column("inputs", sa.Integer, nullable=False),
-        sa.Column("created_at", sa.Double, nullable=False),
-        sa.Column("content", sa.LargeBinary, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_datasets"),
+        _key("id"),
+        *_needed(sa.Text, "kind"),
+        *_needed(sa.BigInteger, "size_bytes"),
+        *_needed(sa.Integer, "inputs"),
+        *_needed(sa.Double, "created_at"),
+        *_needed(sa.LargeBinary, "content"),
     )
-    op.create_table(
-        "routes",
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("route", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("name", name="pk_routes"),
-    )
-    op.create_table(
-        "latencies",
-        sa.Column("plan_id", sa.Text, nullable=False),
-        sa.Column("learnt", sa.JSON, nullable=False),
-        sa.PrimaryKeyConstraint("plan_id", name="pk_latencies"),
-    )
-    _make_call_leases()
-
-
-def _make_call_leases() -> None:
-    figures = ("requests", "tokens", "slots", "until")
-    needs = ("needs_requests", "needs_tokens", "needs_slots", "since")
+    op.create_table("routes", _key("name"), *_needed(sa.JSON, "route"))
+    op.create_table("latencies", _key("plan_id"), *_needed(sa.JSON, "learnt"))
     op.create_table(
         "call_leases",
-        sa.Column("endpoint", sa.Text, nullable=False),
-        sa.Column("holder", sa.Text, nullable=False),
-        sa.Column("grain", sa.BigInteger, nullable=False, autoincrement=False),
-        *(sa.Column(name, sa.Double, nullable=False) for name in (*figures, *needs)),
-        sa.PrimaryKeyConstraint("endpoint", "holder", "grain", name="pk_call_leases"),
+        *(_key("endpoint"), _key("holder"), _key("grain", sa.BigInteger)),
+        *_needed(sa.Double, "requests", "tokens", "slots", "until"),
+        *_needed(sa.Double, "needs_requests", "needs_tokens", "needs_slots", "since"),
     )
