@@ -91,7 +91,7 @@ CASES = (
         story="may not cost what the cloud does, so the edge",
         slo=SloRequest(  # in the cloud the least share costs more
             accuracy=0.6,
-            latency_s=0.2,
+            latency_s=0.24,
             latency_statistic=LatencyStatistic.P50,
             cost_usd_per_hour=0.09,
             holds_for=HoldsFor.FUTURE,
@@ -100,7 +100,7 @@ CASES = (
     DemoCase(
         name="private",
         story="nothing may leave its device, which halves clips",
-        slo=SloRequest(accuracy=0.6, latency_s=0.3, holds_for=HoldsFor.FUTURE),
+        slo=SloRequest(accuracy=0.6, latency_s=0.36, holds_for=HoldsFor.FUTURE),
         restrictions=RestrictionsRequest(stays_on_device=Stays.EVERYTHING, knobs=_HALVED),
     ),
     DRIFTING,
