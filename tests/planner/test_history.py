@@ -346,6 +346,7 @@ def test_queries_that_measured_next_to_nothing_change_nothing() -> None:
     )
 
 
+@pytest.mark.slow
 def test_like_queries_shorten_the_search() -> None:
     history = [_warm_start_record(WARM_START_ACCURACY, seed) for seed in range(10, 15)]
     warm = [_warm_start_planned(WARM_START_ACCURACY, seed, *history) for seed in range(5)]
@@ -354,6 +355,7 @@ def test_like_queries_shorten_the_search() -> None:
     assert sum(r.measured for r in warm) < 0.8 * sum(r.measured for r in cold)
 
 
+@pytest.mark.slow
 def test_queries_that_mislead_are_outgrown() -> None:
     upside_down = additive([[0.4, 0.3, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0], [0.15, 0.05, 0.1, 0.0]])
     history = [_warm_start_record(upside_down, seed) for seed in range(10, 13)]

@@ -144,6 +144,7 @@ def test_shares_come_with_their_exact_interval() -> None:
     assert cells["all", "met of those shown as met"].value is None
 
 
+@pytest.mark.slow
 def test_what_is_announced_on_samples_holds_on_fresh_inputs(tmp_path: Path) -> None:
     rows = run(_study(_pipeline(), 12), tmp_path)
 

@@ -73,6 +73,7 @@ def test_without_goodput_there_is_no_ratio() -> None:
     assert (line.of_100, line.least_of_100, line.of_simulated) == (None, None, None)
 
 
+@pytest.mark.slow
 def test_every_request_to_unlike_workers_is_answered_or_refused() -> None:
     words = ["--policy", "plan_ahead", "--seeds", "1", "--seconds", "1.25", "--json"]
     result = invoke("study", "unlike", *words)
