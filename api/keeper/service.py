@@ -1,3 +1,0 @@
-"""The former name of `api.serving.service`."""
-
-from circinus.api.serving.service import main as main
