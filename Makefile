@@ -18,7 +18,7 @@ export OMP_NUM_THREADS := 1
 export OPENBLAS_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: help install demo demo-calls demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format docs lock proto clean
+.PHONY: help install demo demo-calls demo-cluster serve traces cluster cluster-stop cluster-programs cluster-test test slow bench check lint types layers format docs generate lock proto clean
 
 ## help: list the targets
 help:
@@ -134,6 +134,11 @@ format: $(STAMP)
 ## docs: the pages and the reference as a site, in build/site
 docs: $(STAMP)
 	$(BIN)/python -m mkdocs build
+
+## generate: make the schema of query files and the definition of PipelineQuery anew
+generate: $(STAMP)
+	$(BIN)/circinus validate --schema > docs/query.schema.json
+	$(BIN)/circinus operator --definition > deploy/chart/files/crds/pipelinequery.yaml
 
 ## lock: resolve pyproject.toml again and write constraints.txt
 lock:

@@ -167,7 +167,7 @@ class RateAdmission:
 
 
 class RateGate:
-    """A `Gate` that waits until rate limits let an attempt leave, first come, first served.
+    """A `PermitGate` that waits until rate limits let an attempt leave, first come, first served.
 
     While leases cannot be reached it waits, too. A context manager: inside, a thread tells the
     leases that this holder lives, and at the end what is in hand is given back. It is asked

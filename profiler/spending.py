@@ -137,7 +137,7 @@ def all_used(each: Iterable[Usage]) -> Usage:
 
 
 class SpendingGate:
-    """A `Gate` that gives leave as long as there is money, over a ledger.
+    """A `PermitGate` that permits calls as long as there is money, over a ledger.
 
     What machines cost is part of it, see `ran`: `limit_usd` holds over both together. Where money
     is short only because of what is reserved for attempts under way here, it waits for those.

@@ -190,6 +190,19 @@ def test_a_page_of_the_house_names_only_files_and_folders_that_are_there(page: s
     assert set(named) - there == set()
 
 
+def test_what_the_architecture_says_decides_is_in_the_file_that_it_names() -> None:
+    table = (
+        read("docs/architecture.md").partition("## Where is it decided?")[2].partition("\n## ")[0]
+    )
+    rows = [row.split("|")[2:4] for row in table.splitlines() if row.startswith("| ")][1:]
+
+    assert len(rows) > 10
+    for files, names in rows:
+        code = "\n".join(read(file) for file in re.findall(r"`([^`]+)`", files))
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
+            assert re.search(rf"(def|class) {name}\b", code), name
+
+
 def ways() -> dict[str, str]:
     """Return the sections of the architecture that say which way something goes."""
     page = read("docs/architecture.md")

@@ -16,10 +16,10 @@ from circinus.api.bootstrap.orchestrators import make_discovery
 from circinus.api.bootstrap.parts import make_examples
 from circinus.api.bootstrap.planners import spawn_with
 from circinus.api.control.objective_watcher import LOOK_S, ObjectiveWatcher
+from circinus.api.control.planning_supervisor import PlanningSupervisor
 from circinus.api.control.pool_follower import PoolFollower
 from circinus.api.control.reconciler import Reconciler
 from circinus.api.control.rescheduler import Rescheduler
-from circinus.api.control.supervisor import PlanningSupervisor
 from circinus.api.event_log import Outage, event, trouble
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.events import EventKind

@@ -1,4 +1,6 @@
-"""The objects of a scheduled plan. Pure: equal plans and settings give equal documents.
+"""The objects of a scheduled plan, for `circinus render`; `pods` has those that a service starts.
+
+Pure: equal plans and settings give equal documents.
 
 The operators of a plan on one tier sit in one slice of a machine (ADR 0004), so there is a
 Deployment for each tier and machine, its pods serving all operators of the tier; and one Service,

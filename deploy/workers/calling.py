@@ -91,14 +91,14 @@ class Attempts:
 
 @dataclass(slots=True)
 class _Settled:
-    """A `Gate` of one attempt, for which there is leave; it keeps what was used."""
+    """A `PermitGate` of one attempt that is permitted; it records what was used."""
 
     used: dict[str, Usage] = field(default_factory=dict)
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
-        """See `Gate`."""
+        """See `PermitGate`."""
         return Permit(operator=operator, most=most)
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """See `Gate`."""
+        """See `PermitGate`."""
         self.used = dict(used)

@@ -2,7 +2,7 @@
 
 Figures are means over the inputs measured: which inputs these are is chance. Plans are tightened
 as far as the interval of their latency allows: tightened to the estimate every other plan would be
-late.
+late. Intervals of accuracy are the strategy's (`planner.models.accuracy.Accuracies.estimate`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def estimated(
     return replace(
         plan,
         accuracy=known,
-        latency_s=_interval(setting, plan, measured, tail, inputs=setting.runs),
+        latency_s=_latency_interval(setting, plan, measured, tail, inputs=setting.runs),
         future=_outlook(setting, plan, measured, tail, known),
     )
 
@@ -75,7 +75,7 @@ def _outlook(
     stands = standing(measured.profile)
     examples = setting.population - len(np.unique(measured.profile.inputs[~stands]))
     scores = means_of_inputs(measured.profile.inputs[stands], measured.scores[stands])
-    known = _interval(
+    known = _latency_interval(
         setting, replace(plan, latency_s=latency), measured, tail, inputs=MOST_EXAMPLES
     )
     known = latency_served(known, _off_by(setting.context, plan.deployment.tiers))
@@ -100,10 +100,10 @@ def _seconds(setting: SearchSetting, plan: Plan, measured: Measured, population:
     return latency_estimate(seconds, statistic=context.statistic, population=population)
 
 
-def _interval(
+def _latency_interval(
     setting: SearchSetting, plan: Plan, measured: Measured, tail: LatencyTail, *, inputs: int
 ) -> Estimate:
-    """Return the latency over so many inputs, as its own ones and those of all others tell it.
+    """Return the latency over so many inputs, by its own runs and those of all others.
 
     Of few inputs the own spread says little, and the luckiest of many configurations is
     announced. Where runs that were not seen may be slow, the interval is one of less confidence.

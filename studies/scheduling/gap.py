@@ -28,7 +28,7 @@ from circinus.scheduler.ilp import Ilp, Objective
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
 from circinus.scheduler.policies.rental import called_usd_per_hour, rented_usd_per_hour
-from circinus.scheduler.problem import Problem, Schedule, validate
+from circinus.scheduler.problem import SCHEDULING_POLICIES, Problem, Schedule, validate
 from circinus.scheduler.problem_form import schedule_to_dict
 from circinus.studies.report.charts import panels, svg
 from circinus.studies.report.pages import grid, page, paragraph
@@ -36,9 +36,9 @@ from circinus.studies.report.tables import of_column, summarised, written
 from circinus.studies.scheduling.problems import ProblemCase
 
 ILP = "ilp"
-POLICIES = (PUBLISHED.scheduling, DEFAULT.scheduling, "fcfs", "local_best", ILP)
-"""In the order in which they run: those of the methods, `greedy` and `priced`, which mean their
-forms for the objective, and the baselines."""
+_METHODS = (PUBLISHED.scheduling, DEFAULT.scheduling)  # which mean their forms for the objective
+POLICIES = (*_METHODS, *(p for p in SCHEDULING_POLICIES if p not in (*_METHODS, ILP)), ILP)
+"""In the order in which they run: those of the methods, the other baselines, the optimum."""
 _UNWRITTEN = ("cpu_seconds",)
 """Of a row: the page has them."""
 NEAREST_PERCENT = 0.001

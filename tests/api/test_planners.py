@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from circinus.api.bootstrap.parts import opened_parts
 from circinus.api.bootstrap.planners import StartedPlanner, spawn_with
-from circinus.api.control.supervisor import PlanningSupervisor
+from circinus.api.control.planning_supervisor import PlanningSupervisor
 from circinus.api.phases import QueryPhase
 from circinus.api.settings import Settings
 from circinus.api.store.records import NewQuery, StoredQuery

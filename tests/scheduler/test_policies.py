@@ -81,7 +81,9 @@ def test_an_unknown_name_gets_the_list_of_names() -> None:
 
 
 def test_every_name_gives_a_policy_of_its_own() -> None:
-    assert len({repr(scheduling_policy(n, Terms())) for n in SCHEDULING_POLICIES}) == 5
+    assert len({repr(scheduling_policy(n, Terms())) for n in SCHEDULING_POLICIES}) == len(
+        SCHEDULING_POLICIES
+    )
     assert len({repr(dispatch_policy(n)) for n in DISPATCH_POLICIES}) == len(DISPATCH_POLICIES)
 
 

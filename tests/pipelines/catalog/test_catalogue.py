@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,13 @@ from circinus.pipelines.registry import load_pipeline
 from circinus.profiler.execution import Completed, FailedRun
 
 ROOT = Path(__file__).parents[3]
-NAMES = ("digits", "ocr", "retrieval", "speech", "tracking")
+NAMES = tuple(
+    sorted(
+        point.name
+        for point in entry_points(group="circinus.pipelines")
+        if point.value.startswith("circinus.")
+    )
+)
 EXTRAS = ("bm25s", "cv2", "jiwer", "PIL", "pocketsphinx", "rapidfuzz", "tesserocr")
 HEAVY = ("sklearn", "torch")
 SEED = 2  # of tests: planning and reporting have others, see `pipelines.catalog.material`

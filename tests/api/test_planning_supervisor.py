@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circinus.api.control.supervisor import COMES_UP_S, PlanningSupervisor, _Seat
+from circinus.api.control.planning_supervisor import COMES_UP_S, PlanningSupervisor, _Seat
 from circinus.api.phases import QueryPhase
 from circinus.api.store.engine import connect
 from circinus.api.store.failures import DatabaseAway, DatabaseOwned
