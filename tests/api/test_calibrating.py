@@ -12,6 +12,8 @@ from typer.testing import Result
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 from tests.api.cli.commands import invoke
 
+pytestmark = pytest.mark.slow
+
 TWO_TIERS = """
 name: two
 tiers:

@@ -30,6 +30,8 @@ from circinus.pipelines.model.payload import Payload
 from tests import postgres
 from tests.api.fakes import PIPELINE, SPEC, FakeCatalogue, FakeDeployer, parts_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server() -> Iterator[postgres.PostgresServer]:

@@ -21,6 +21,8 @@ from tests.calls.chatting import CHATTING, MOST_INPUT, MOST_OUTPUT, PRICES, endp
 from tests.calls.chatting import pipeline as chatting
 from tests.calls.server import ModelServer, serving_models
 
+pytestmark = pytest.mark.slow
+
 READER = chatting.by_name["reader"]
 SMALL = Configuration((("reader", "model", "small"), ("reader", "hints", 0)))
 PRICE = PRICES["small"]

@@ -17,6 +17,8 @@ from tests.calls.calling_process import AT_ONCE, REQUESTS, TOKENS
 from tests.contracts.databases import opened, postgres, sqlite_file
 from tests.profiler.limited_calls import most_in_a_window
 
+pytestmark = pytest.mark.slow
+
 WINDOW_S = 1.5
 PROCESSES = 4
 

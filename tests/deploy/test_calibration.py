@@ -36,6 +36,8 @@ from tests.deploy.profiled_pipelines import CHAIN, chain
 from tests.deploy.serving import launcher
 from tests.deploy.tiny_pipelines import gathering
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Counting:

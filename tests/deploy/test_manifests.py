@@ -265,7 +265,7 @@ def machines(draw: st.DrawFn) -> MachineShape:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2), machines(), TEMPLATES)
 def test_objects_of_any_plan_are_valid_unique_and_within_the_grant(
     scheduled: ScheduledPlan,
@@ -329,7 +329,7 @@ def test_objects_of_unlike_queries_or_plans_never_share_a_name(
     assert same or mine.isdisjoint(theirs)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scheduled_plans(), st.sampled_from(Pinning), st.integers(0, 2))
 def test_objects_of_any_plan_are_read_back_into_the_same_plan(
     scheduled: ScheduledPlan, pinning: Pinning, standby: int

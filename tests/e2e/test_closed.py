@@ -14,6 +14,8 @@ import pytest
 
 from tests.e2e.service_process import ON_ONE_TIER, ServiceProcess, serving
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "do-not-tell"
 DATA = "".join(f'{{"input": {{"value": {i}}}, "expected": {2 * i + 1}}}\n' for i in range(40))
 

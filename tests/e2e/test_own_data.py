@@ -13,6 +13,8 @@ import pytest
 
 from tests.e2e.service_process import ROOT, ServiceProcess
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[ServiceProcess]:

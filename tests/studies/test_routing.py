@@ -14,6 +14,8 @@ from circinus.studies.routing.load_steps import LoadStepRow, breaking_points, lo
 from circinus.studies.routing.pictures import RecordedRun
 from circinus.studies.routing.study import PUBLISHED_ROUTE, ROUTERS, RoutingStudy, run, summary
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("change", "message"),

@@ -150,7 +150,7 @@ def test_the_same_plan_is_rendered_the_same() -> None:
     assert first == again
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scheduled_plans())
 def test_any_file_is_valid_and_read_back_into_the_same_plan(scheduled: ScheduledPlan) -> None:
     document = rendered(scheduled)
