@@ -330,11 +330,11 @@ class Ilp:
         call = _run_highs if solver is Solver.HIGHS else _run_cbc
         bound, proven = call(model.program, self.time_limit_s, self.gap)
         solutions = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
-        found = model.program.sol_status in solutions
-        placement = model.placement() if found else compiled.placement()
+        solved = model.program.sol_status in solutions
+        placement = model.placement() if solved else compiled.placement()
         if self.objective is Objective.GOODPUT:
-            return _filled(compiled, placement, bound * model.scale, proven=proven and found)
-        if not found:
+            return _filled(compiled, placement, bound * model.scale, proven=proven and solved)
+        if not solved:
             return _nothing(compiled, inf if proven else bound)
         schedule, money = compiled.schedule(placement), model.money_usd_per_hour()
         return Solved(schedule=schedule, objective=money, bound=bound, proven=proven)
@@ -362,11 +362,11 @@ def _nothing(compiled: Compiled, bound: float) -> Solved:
 def installed_solvers() -> tuple[Solver, ...]:
     """Return the solvers that are there, the faster first; InvalidInput if there is none."""
     there = set(pulp.listSolvers(onlyAvailable=True))
-    found = tuple(solver for solver in Solver if solver.value in there)
-    if not found:
+    installed = tuple(solver for solver in Solver if solver.value in there)
+    if not installed:
         rule = "must be installed: HiGHS (pip install highspy) or CBC"
         raise InvalidInput.of("a solver of integer programs", rule, sorted(there))
-    return found
+    return installed
 
 
 def _run_highs(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[float, bool]:
@@ -395,6 +395,6 @@ def _run_cbc(program: pulp.LpProblem, time_limit_s: float, gap: float) -> tuple[
     if not stopped:
         value = program.objective.value() if program.objective else 0.0
         return (0.0 if value is None else value), True
-    found = _CBC_BOUND.search(text)
+    match = _CBC_BOUND.search(text)
     worst = inf if program.sense == pulp.LpMaximize else 0.0
-    return (abs(float(found[1])) if found else worst), False
+    return (abs(float(match[1])) if match else worst), False

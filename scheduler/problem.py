@@ -163,8 +163,8 @@ class Schedule:
 
     def beside(self, aside: Mapping[str, str]) -> Schedule:
         """Return the schedule that also tells of queries that are set aside, and why."""
-        told = {q: f"It is set aside, so that others are served: {aside[q]}" for q in aside}
-        return replace(self, waiting={**self.waiting, **told}, aside=(*self.aside, *aside))
+        reasons = {q: f"It is set aside, so that others are served: {aside[q]}" for q in aside}
+        return replace(self, waiting={**self.waiting, **reasons}, aside=(*self.aside, *aside))
 
 
 SCHEDULING_POLICIES = ("priced", "greedy", "ilp", "fcfs", "local_best")
@@ -297,8 +297,8 @@ def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:
 def _wrong_utilisation(problem: Problem, schedule: Schedule) -> Iterator[str]:
     true = utilisation(problem, schedule.assignments)
     if set(true) != set(schedule.utilisation):
-        said = sorted(schedule.utilisation)
-        yield f"utilisation must name the tiers {sorted(true)}, got {said}."
+        stated = sorted(schedule.utilisation)
+        yield f"utilisation must name the tiers {sorted(true)}, got {stated}."
     for tier, part in schedule.utilisation.items():
         if tier in true and not isclose(part, true[tier], abs_tol=1e-9):
             yield f"utilisation of {tier} must be {true[tier]:g}, got {part:g}."

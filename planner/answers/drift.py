@@ -1,11 +1,11 @@
 """Whether a deployed plan still gives what it was planned for, and what the world is like now.
 
 Circinus 4.3: a monitor compares what requests take, and score where the output is known,
-with the plan's estimates; what drifted is planned anew. A drift is told only where the SLO
-is missed: a plan that is merely worse than thought, yet good enough, is left alone. How the
-world is now follows from what requests took beside what the profile says that they take on
-the infrastructure as it is said to be - not beside the plan's own estimates, which may be
-of a world that had drifted before.
+with the plan's estimates; what drifted is planned anew. A drift is reported only where the SLO
+is missed: a plan that is merely worse than estimated, yet good enough, is left alone. The present
+state follows from the observed requests beside the profile's prediction for the declared
+infrastructure. The plan's own estimates do not serve: they may stem from a state that had
+drifted before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.ahead import MOST_EXAMPLES
 from circinus.planner.models.estimates import accuracy_estimate, latency_estimate
 
-_ENDLESS = MOST_EXAMPLES  # requests to come: what was seen of them is a vanishing part
+_ENDLESS = MOST_EXAMPLES  # requests to come: the observed ones are a vanishing part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class DriftSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObservedRequests:
-    """What requests to a plan gave lately."""
+    """Figures of the latest requests to a plan."""
 
     latency_s: FloatArray  # of each, in the SLO's sense, shape (n,)
-    tier_s: Mapping[str, float]  # tier -> mean seconds that a request kept its instances busy
+    tier_s: Mapping[str, float]  # tier -> mean seconds that a request occupied its instances
     moved_s: float  # mean seconds on the way: all but operators and waiting for an instance's turn
     scores: FloatArray  # of those whose output is known, shape (k,)
 
@@ -140,17 +140,17 @@ def parts_of(
 
 
 def as_observed(
-    infrastructure: Infrastructure,  # as it is said to be
+    infrastructure: Infrastructure,  # as declared
     plan: Plan,  # that answered
     parts: LatencyParts,  # of its requests on that infrastructure
-    observed: ObservedRequests,  # what its requests gave lately
+    observed: ObservedRequests,  # its latest requests
     settings: DriftSettings | None = None,  # what is noticeable
 ) -> Infrastructure:
-    """Return the infrastructure as the requests to a plan found it; itself: as it is said to be.
+    """Return the infrastructure that explains a plan's requests; itself: as declared.
 
-    Tiers that took longer are slower by as much; one without machines has no speed. Of the links
-    on the plan's ways which one became thinner, and whether in bandwidth or delay, cannot be told
-    apart: all are taken to be, in both.
+    Tiers that took longer are slower by as much; one without machines has no speed. The requests
+    do not show which link of the plan became thinner, nor whether in bandwidth or delay:
+    all are taken to be, in both.
     """
     settings = settings or DriftSettings()
     slower, thinner = (

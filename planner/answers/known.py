@@ -1,4 +1,4 @@
-"""What earlier measurements say of a query, nothing measured anew.
+"""Answers to a query from earlier measurements, nothing measured anew.
 
 Profiles are of the reference machine: placements, allocations and costs follow from them, for any
 infrastructure and any SLO. So a what-if is answered at once, and replanning (Circinus 4.3) starts
@@ -52,7 +52,7 @@ from circinus.planner.strategy.protocol import (
     StrategyFactory,
 )
 
-_CACHED = 16  # questions of which a part is kept
+_CACHED = 16  # questions of which a part is cached
 _Value = TypeVar("_Value")
 
 
@@ -61,10 +61,10 @@ _MOST_PLANS = 24
 
 @dataclass(slots=True, eq=False)
 class _Counted:
-    """Profiles as they count under what a query says of failures and knobs."""
+    """Profiles as they count under a query's rules on failures and knobs."""
 
     of: tuple[OnFailure, Restrictions, StrategyFactory, type]  # what it is by
-    measured: tuple[Measured, ...]  # as in the setting that was asked first
+    measured: tuple[Measured, ...]  # as in the first setting
     failed: tuple[FailedMeasurement, ...]
     tail: LatencyTail
     judge: Strategy  # has observed all of them
@@ -101,7 +101,7 @@ class Recollection:
     def of(self, bench: Bench, profiles: Sequence[Profile], strategy: StrategyFactory) -> Recalled:
         """Return what was measured of all profiles.
 
-        Whenever it is asked, profiles and population are the same, and rules of one type alike.
+        Profiles and population are the same in every call, and rules of one type are alike.
         """
         setting = bench.setting
         query = setting.context.query
@@ -191,7 +191,7 @@ def _endings(bench: Bench, profiles: Sequence[Profile]) -> Sequence[Ending]:
 def _circumstances(context: PlanningContext) -> Hashable:
     """Return what decides how long configurations take at least."""
     slo, rate = context.slo, context.query.request_rate_per_s
-    # Where copies are needed, the bound says what machines that do not hold them count as.
+    # Where copies are needed, the bound is what machines that do not hold them count as.
     bound = slo.latency_s if rate is not None or slo.throughput_per_s is not None else None
     return repr(context.infrastructure), slo.latency_statistic, rate, slo.throughput_per_s, bound
 
@@ -222,8 +222,8 @@ class Known:
     graph: PipelineGraph
     profiles: Sequence[Profile]  # one per configuration, over the first inputs of one order
     population: int  # number of inputs there are
-    # Configurations taken to be accurate enough for an accuracy SLO, whatever the stopping rule
-    # says, with that SLO: a strategy may know more than the rule.
+    # Configurations taken to be accurate enough for an accuracy SLO, against the stopping rule
+    # if need be, with that SLO: a strategy may know more than the rule.
     trusted: Mapping[Configuration, float]
     # What its answers have in common; rules of one kind are alike, they are of its one order
     recollection: Recollection = field(default_factory=Recollection, init=False)
@@ -231,7 +231,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
-    """What is known of a query under some circumstances."""
+    """The answer to a query under some circumstances."""
 
     setting: SearchSetting  # the query, and where it would run
     plans: tuple[Plan, ...]  # the Pareto set, cheapest first
@@ -239,8 +239,8 @@ class Answer:
     accurate: frozenset[Configuration]  # those of them that are accurate enough
     failed: tuple[FailedMeasurement, ...]
     shortfall: Shortfall | None  # why there is no plan; None when there is one
-    # Configurations that may belong to the front, but were not measured enough to say; None: the
-    # strategy cannot say.
+    # Configurations that may belong to the front, but were not measured enough to decide; None:
+    # the strategy cannot count them.
     undecided: int | None = None
 
 
@@ -249,7 +249,7 @@ def answer(
     infrastructure: Infrastructure,
     known: Known,
     strategy: StrategyFactory,
-    rule: StoppingRule | None,  # what the strategy is told of scores; None: nothing
+    rule: StoppingRule | None,  # the strategy's rule for scores; None: it has none
     margin_confidence: float | None = MARGIN_CONFIDENCE,  # see `upper_ratio`
 ) -> Answer:
     """Return the plans of a query as far as they were measured.
@@ -276,7 +276,7 @@ def answer(
 
 
 class Evaluation(NamedTuple):
-    """What is known of a query before plans are compared."""
+    """The evaluation of a query before plans are compared."""
 
     setting: SearchSetting
     recalled: Recalled

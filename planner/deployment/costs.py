@@ -32,7 +32,7 @@ class Costs(NamedTuple):
     """US dollars, of one plan or of each of many."""
 
     per_hour: FloatArray
-    per_1000: FloatArray | None  # None: nothing that is asked depends on it
+    per_1000: FloatArray | None  # None: nothing in the query depends on it
 
 
 def usd_of_inputs(work: Work) -> FloatArray:  # (n,)

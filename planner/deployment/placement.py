@@ -62,7 +62,7 @@ class Placements:
     def where(self, callers: Callers, called: Called) -> Placements:
         """Return those on which operators may be that call so, in their order.
 
-        What was asked for is kept: equal questions have one answer. InvalidInput if all send data
+        Answers are cached: equal questions have one answer. InvalidInput if all send data
         back down, and only those that do not were looked at.
         """
         if called not in self._by_calls:

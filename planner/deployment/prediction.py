@@ -113,7 +113,7 @@ def meets(context: PlanningContext, prediction: Prediction) -> BoolArray:  # (P,
 
 
 def effective_latency(context: PlanningContext, prediction: Prediction) -> FloatArray:  # (P,)
-    """Return latencies that also say when machines do not hold the copies.
+    """Return latencies that also show where machines do not hold the copies.
 
     Then it is the SLO's bound or the latency, whichever is more, times how many times too many
     the copies are: always above the bound, and the more so the less they fit.

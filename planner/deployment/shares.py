@@ -4,11 +4,11 @@ Circinus 4.2, algorithm 1, ParetoOptimize: "multi-dimensional binary search to t
 resource usage until the latency SLO is violated". It lowers one tier's share after the other,
 each as far as it goes; where two tiers could give up a step each, that finds the two corners and
 nothing between, and the cheapest deployment is often between. Here, for every placement that
-meets the SLO on full machines, every share vector is found from which no tier can take a step,
-over a grid of 20 steps per tier. Only where these are too many to try are tiers lowered one after
-the other, in every order of them: the tier that comes first saves most, so the orders give plans
+meets the SLO on full machines, the search lists every share vector from which no tier can take
+a step, over a grid of 20 steps per tier. Only if these are too many to try, tiers are lowered one
+by one, in every order of them: the tier that comes first saves most, so the orders give plans
 of unlike demand. All operators of a tier have the same share. Where the GPUs of a tier give some
-shares only, what is found is raised to the next of them: latency falls with every share, so the
+shares only, the result is raised to the next of them: latency falls with every share, so the
 least vector of given shares that holds is above some minimal one, and above it raised.
 
 A dedicated tier without price keeps its full share: nobody else could have what is
@@ -65,7 +65,7 @@ class Allocations:
     steps: TierArray  # share per tier in steps of `SHARE_STEP`, shape (A, T)
     demand: FloatArray  # machines asked of each tier, replicas included, shape (A, T)
     cost_usd_per_hour: FloatArray  # of machines and calls, (A,)
-    # of both for 1,000 requests, (A,); None: nothing that is asked depends on it
+    # of both for 1,000 requests, (A,); None: nothing in the query depends on it
     cost_usd_per_1000_requests: FloatArray | None
     latency_s: FloatArray  # in the SLO's statistic, shape (A,)
     fits: BoolArray  # whether the machines hold all copies, shape (A,)
@@ -326,7 +326,7 @@ def combinations(
     good = np.flatnonzero(meets(context, prediction))
     demand = np.round(steps * placements.widths[rows] * prediction.replicas, 9)[:, tiers]
     copies = prediction.replicas.sum(axis=1)
-    # Of equal rows the first is kept.
+    # The first of equal rows remains.
     good = good[np.lexsort((prediction.latency_s[good], copies[good]))]
     front: list[int] = []
     for row in np.unique(rows):

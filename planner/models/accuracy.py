@@ -1,9 +1,9 @@
-"""What is known of the accuracy of every candidate: a process over knobs, told of mean scores.
+"""Model of the accuracy of every candidate: a process over knobs that observes mean scores.
 
 Every few inputs that a configuration meets are an observation of its mean, with the noise that
 `planner.models.score_noise` gives them: shared with the other configurations that met the same
 inputs. Where operators draw, an observation is of the mean over inputs of means over draws, and
-what it is worth is told by `planner.models.estimates`.
+`planner.models.estimates` computes what it is worth.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Accuracies:
     ) -> float:
         """Return what an accuracy is at least, by the models and by its own n scores alone.
 
-        Both have to say so: models may be wrong, and of many configurations the luckiest is
+        Both have to show it: models may be wrong, and of many configurations the luckiest is
         looked at. The own scores, which know nothing of the others, are granted half a deviation.
         """
         mean = float(scores.mean()) if mean is None else mean
@@ -94,7 +94,7 @@ class Accuracies:
 
         A configuration is looked at because its scores are good, and its interval as often as
         the search likes: one that rests on these scores alone is too high. The posterior draws
-        them towards what is known of alike configurations, whose scores on the same inputs are
+        them towards the estimates of alike configurations, whose scores on the same inputs are
         known to be lucky together (`docs/studies/planning.md` has what it covers).
         """
         if self.drawn is None and len(scores) >= population:
@@ -142,7 +142,7 @@ class AccuracyModel:
         self._drawn = Drawn(population) if draws else None
         self._inputs: dict[int, IntArray] = {}  # that scores are of, where operators draw
         self._spans: list[_Span] = []  # of the increments, where operators draw
-        self._repeats_at = 1  # repeats of an input at which q is told anew
+        self._repeats_at = 1  # repeats of an input at which q is estimated anew
         self._knobs = knobs
         self._population = population
         self._paired = paired
@@ -219,7 +219,7 @@ class AccuracyModel:
         self._process.refit(self._noise.covariances(every, every, self._apart(met, met)))
 
     def predict(self) -> Accuracies:
-        """Return predictions from what was seen or recalled, at least one configuration."""
+        """Return predictions from observed or recalled configurations, at least one."""
         process = self._process
         widened = (_UNSURE if self._guessed else 1.0) * max(1.0, process.squared_residual)
         return Accuracies(

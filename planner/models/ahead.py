@@ -1,4 +1,4 @@
-"""What measurements on N examples say of future inputs of the same source.
+"""Estimates for future inputs of the same source, from measurements on N examples.
 
 Examples are a sample of what will come, so that a figure which is exact on them is not on the
 next ones. Inputs, and what operators do at random, are what the intervals are over.
@@ -39,7 +39,7 @@ _TAIL = (1 - SURE) / 2 / _COMPARED
 MOST_EXAMPLES = 1_000_000  # that are looked for, and stand for the source itself
 _ROUNDING = 1e-9  # of a fraction times N that is a whole number
 _SLOW_PART = 0.25
-"""Part of the inputs that may be much slower than all others: n of those say nothing of a mean. By
+"""Part of the inputs that may be much slower than all others: n of those show no mean. By
 simulation, with this part 20 times as slow, intervals of 2, 4, 6, 8 and 10 inputs hold the mean in
 44, 65, 83, 90 and 95 % of 1000 draws; where seconds vary smoothly more inputs change little."""
 
@@ -121,7 +121,7 @@ def latency_sureness(statistic: LatencyStatistic, inputs: int) -> float:
 
 
 def latency_served(latency: Estimate, within: float) -> Estimate:
-    """Return a future latency where calibrations say by what factor served requests are off.
+    """Return a future latency where calibrations give the factor that served requests are off by.
 
     What inputs differ by and what settings do is taken to be independent.
     """
@@ -135,7 +135,7 @@ def latency_served(latency: Estimate, within: float) -> Estimate:
 def would_show(ahead: Outlook, slo: Slo) -> int | None:
     """Return about how many examples would show accuracy and latency, were they as estimated.
 
-    None: these do, no number would, or it cannot be told.
+    None: these do, no number would, or the number is unknown.
     """
     if ahead.accuracy.left_out:
         return None

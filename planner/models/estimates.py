@@ -15,7 +15,7 @@ latency, N counts as endless, and an expected score is known as follows.
 The mean over inputs of means over draws has the variance
 s^2 ((1 - q) (1 / n - 1 / N) + q sum_i 1 / d_i / n^2) (two-stage sampling: Cochran, "Sampling
 Techniques", 1977, section 10.6): the first term ends when all inputs are met, the second never
-does. q is only told by inputs that were drawn again. Until they say otherwise all of the variance
+does. Only inputs that were drawn again determine q. Until there are any, all of the variance
 is taken to be between draws, which makes n inputs worth n, as if they were drawn with replacement.
 """
 
@@ -36,7 +36,7 @@ from circinus.pipelines.model.slo import SURE, Estimate, LatencyStatistic
 _PRIOR_WEIGHT = 6.0
 """Repeats for which q = 1 counts. With 6, of n repeats that were all alike q is 6 / (6 + n): above
 the 95 % limit of Clopper and Pearson where one in two differs, 3 / n, and the more so below."""
-_SHARED_WEIGHT = 16.0  # repeats for which what all configurations say counts for one of them
+_SHARED_WEIGHT = 16.0  # repeats that the evidence of all configurations counts as for one of them
 _LEAST_PART = 0.01  # of q: no repeats prove that draws are all alike
 _LEAST_GAIN = 1e-3  # that a measurement is worth at least, so that t rises
 
@@ -47,7 +47,7 @@ _RANKS = 4096  # remembered: what requests got is looked at each second, for eve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """What the draws of inputs that were drawn again say."""
+    """Statistics of the inputs that were drawn again."""
 
     squares: float  # squared deviations from the mean of the input, over s^2
     count: int  # draws beyond the first of each input
@@ -71,7 +71,7 @@ class Repeats:
 def part_within(each: Iterable[Repeats]) -> float:
     """Return q for all configurations: that of the one whose draws differ most.
 
-    They met the same draws, so what they say together counts as one of them does.
+    They met the same draws, so their evidence together counts as one of them does.
     """
     repeated = [one for one in each if one.count]
     if not repeated:
@@ -175,7 +175,7 @@ def accuracy_estimate(
     if drawn is not None:
         return drawn_estimate(scores, drawn, population=population, confidence=confidence)
     n = len(scores)
-    # Summed exactly, as stopping rules do: a mean that equals the SLO must be seen to.
+    # Summed exactly, as stopping rules do: a mean that equals the SLO must compare as equal.
     mean = min(max(fsum(scores.tolist()) / n, 0.0), 1.0)
     shrink = _shrink(n, population)
     deviation = float(scores.std(ddof=1)) if n > 1 else 0.0

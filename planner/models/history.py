@@ -27,7 +27,7 @@ from circinus.pipelines.model.slo import Slo
 MOST_RECALLED = 400
 """Configurations: about what ten queries leave. With more, a proposal takes too long."""
 
-FEWEST_INPUTS = 2  # of all queries together; one input of one query says next to nothing
+FEWEST_INPUTS = 2  # of all queries together; one input of one query shows next to nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@
 | S | covariance of the observations, their noise included | (n, n) |
 | T | inverse of the lower Cholesky factor of S | (n, n) |
 | w | T (y - mean): independent standard normals if the model is right | (n,) |
-| V | T k(X, candidates): what each observation told of each candidate | (n, m) |
+| V | T k(X, candidates): what each observation adds on each candidate | (n, m) |
 
 k(x, x') = c + sum_k a_k R_k(x_k, x'_k) + b exp(-theta h(x, x')).
 
@@ -22,7 +22,7 @@ terms of their own; the last term is what knobs do together. An unordered knob h
 R_k = identity, an ordered one R_k = exp(-2 |i - j| / (radix - 1)).
 
 A new observation adds one row to T, w and V and changes mean and variance of all
-candidates by one rank. V is not kept: a row of it is a row of T times k(X, candidates),
+candidates by one rank. V is not stored: a row of it is a row of T times k(X, candidates),
 which is a sum over the candidates that were met, see `planner.models.knob_basis`. So this is
 O(n^2 + r m) for r of them, where a fit from scratch is O(n r m).
 
@@ -57,7 +57,7 @@ _PRIOR_WIDTH = 1.5  # deviation of a hyper-parameter's logarithm around its star
 class KnobKernel:
     """Hyper-parameters, variances in squared units of the target."""
 
-    mean: float  # of the target before anything is seen
+    mean: float  # of the target before any observation
     constant: float  # c, how far the mean may be off
     effects: tuple[float, ...]  # a_k per knob with a choice
     interaction: float  # b
@@ -78,7 +78,7 @@ class KnobKernel:
 
     @property
     def prior(self) -> float:
-        """Variance of a value before anything is seen."""
+        """Variance of a value before any observation."""
         return (1 + self.own) * sum(self.variances) + self.shift
 
     @property

@@ -1,7 +1,7 @@
 """How much operators' seconds vary over inputs, pooled over all that was measured.
 
 A few inputs of one configuration seldom show the rare slow ones: their mean is then too
-low, their own spread says that it is well known, and of many configurations the luckiest
+low, their own spread makes it look well known, and of many configurations the luckiest
 is chosen. So a mean is predicted from two sides: from the inputs' own mean, which is
 right in the long run, and from their median times how far means lie above medians
 everywhere. Each counts by its precision: where nothing is slow now and then the two agree.
@@ -18,7 +18,7 @@ everywhere. Each counts by its precision: where nothing is slow now and then the
 
 Some slowness is the input's or the moment's and meets all configurations alike: then the
 cells of a few quiet inputs are many and know nothing. The configuration that met most
-inputs, the scout, tells (double sampling, the regression estimator): a mean moves by beta
+inputs, the scout, informs (double sampling, the regression estimator): a mean moves by beta
 times what the scout's own moved, beta learnt from the common inputs, drawn towards 1.
 """
 
@@ -36,14 +36,14 @@ from circinus.pipelines.model.latency import TierArray, Work, speeds_at
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.query import PlanningContext
 
-_FEWEST = 4  # inputs of a cell whose median says anything
-_ALL_WEIGHT = 40.0  # inputs that what is known of all operators together counts in one's pool
+_FEWEST = 4  # inputs of a cell whose median is informative
+_ALL_WEIGHT = 40.0  # inputs that the pool of all operators counts as in one operator's pool
 _MEDIAN = 1.57  # variance of a median over that of a mean, of normal bodies
 _QUARTILES = 1.349  # distance of the quartiles of a normal, in deviations
 _SHORTEST_S = 1e-12
 _COMMON_VARIANCE, _COMMON_WEIGHT = 0.3, 16.0
 """Variance of g before anything is known, in inputs."""
-_RIDGE = 0.01  # per input: of g's variance that says no more than that beta is 1
+_RIDGE = 0.01  # per input: of g's variance that shows no more than that beta is 1
 _STEEPEST = 1.5  # beta
 _SLOW = 20.0
 """r from which a run is slow: nothing about the input, something about the machine. Of five
@@ -65,7 +65,7 @@ class _Pool(NamedTuple):
 
 
 _PRIOR = _Pool(mean=1.1, variance=0.5, body=0.15, inputs=20.0)
-"""Before anything is known. No spike was seen in so few inputs: there may be some."""
+"""Before any measurement. So few inputs showed no spike: there may be some."""
 
 
 class LatencyTail:
@@ -129,7 +129,7 @@ class LatencyTail:
     ) -> tuple[float, float]:
         """Return the ends, that sure, of a mean latency's interval over the measured mean.
 
-        Of what was seen, see `slow_chance`; arguments are those of `upper_ratio`.
+        Of the observed runs, see `slow_chance`; arguments are those of `upper_ratio`.
         """
         z = float(ndtri((1 + sure) / 2))
         low, high = (
@@ -140,10 +140,10 @@ class LatencyTail:
     def slow_chance(self, work: Work, population: int) -> float:
         """Return about the chance that a run of a configuration that was not measured is slow.
 
-        No bound on a mean holds without one on what was not seen. Slow runs come at a rate, per
-        run or per second of running, whichever says more, that half a one besides those seen
-        tells of (the mean under Jeffreys' prior of a Poisson rate). The work has to be of a
-        configuration that was taken in.
+        No bound on a mean holds without one on unobserved runs. Slow runs have a rate, per run or
+        per second of running, whichever predicts more. The rate counts half a slow run besides
+        the observed ones (the mean under Jeffreys' prior of a Poisson rate). The work has to be
+        of a configuration that was taken in.
         """
         left = population - work.operator_s.shape[1]
         left_s = left * float(work.operator_s.mean(axis=1).sum())

@@ -1,8 +1,8 @@
 """Seconds and dollars of one operator on an input, by cells: settings of its lineage's knobs.
 
 Prices are known before anything is called. So what is learnt of dollars is how many times as much
-as a usual call at its endpoint's prices a run costs: an endpoint that was never called is taken to
-be asked for as much as those that were.
+as a usual call at its endpoint's prices a run costs: calls to an endpoint without any so far are
+taken to be as large as those to the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ it takes at all is open within two orders of magnitude."""
 _OTHER_OWN, _OTHER_SHIFT, _BETWEEN = 0.004, 0.1, 0.01
 """How log seconds of an operator differ between queries: see `KnobKernel.own`, `shift`; variance
 of the mean of a cell between them."""
-_PRIOR_CV2, _PRIOR_WEIGHT = 0.3, 20.0  # pooled with what is seen; few inputs show no spikes
+_PRIOR_CV2, _PRIOR_WEIGHT = 0.3, 20.0  # pooled with observations; few inputs show no spikes
 _MOST_CORRECTION = 1.5  # of the mean of a log-normal over its median, in logs
 _USUAL = Usage(calls=1.0, input_tokens=1000.0, output_tokens=200.0)
 """Of a call: a question with a page to read, and a paragraph as the answer."""
@@ -39,7 +39,7 @@ _LEAST = 1e-9  # of the ratio: some calls that are charged for cost nothing
 
 
 class OperatorSeconds:
-    """One operator: its cells, what was seen of them, and a process over the others.
+    """One operator: its cells, their observations, and a process over the others.
 
     Cells are unlike settings of the lineage's knobs, or of all (`whole`).
     """
@@ -131,7 +131,7 @@ class OperatorSeconds:
     def refit(self) -> None:
         """Choose hyper-parameters anew; noise stays that of the first looks.
 
-        It also stands for what the kernel cannot tell.
+        It also stands for what the kernel cannot explain.
         """
         if len(self.process) >= 4:
             self.process.refit()
@@ -177,7 +177,7 @@ class OperatorDollars:
         usual = {each.name: each.price.usd(_USUAL, _USUAL_S) for each in endpoints}
         self._level = np.array([sum(usual[name] for name in names) for names in called])
         self._process = process
-        self._mean = np.full(len(called), np.nan)  # US dollars where it was seen
+        self._mean = np.full(len(called), np.nan)  # US dollars where observed
         self._count = np.zeros(len(called), dtype=np.int64)
 
     def observe(self, cell: int, usd: FloatArray) -> None:
@@ -192,7 +192,7 @@ class OperatorDollars:
             self._process.add(cell, self._log_ratio(cell), noise)
 
     def expected(self) -> FloatArray:  # (cells,)
-        """Return the mean dollars of an input, as seen or as predicted."""
+        """Return the mean dollars of an input, as observed or as predicted."""
         met: list[int] = self._process.rows
         if met:
             self._process.revise(np.array([self._log_ratio(cell) for cell in met]))

@@ -159,7 +159,7 @@ class SecondsModel:
             cells.refit()
 
     def predict(self) -> Seconds:
-        """Return predictions from what was seen, at least one configuration."""
+        """Return predictions from the observed configurations, at least one."""
         moments = [cells.moments() for cells in self._operators]
         sizes = [cells.bytes() for cells in self._operators]
         which = [cells.which for cells in self._operators]

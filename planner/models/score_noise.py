@@ -12,7 +12,7 @@
 
 All configurations meet the inputs in one order, so the mean of n inputs is off by
 W(t) / t of a Brownian motion W in t, and what further inputs add is an increment of it:
-independent of what came before, and correlated (by r) with the increments of other
+independent of the inputs before, and correlated (by r) with the increments of other
 configurations over the same inputs. A hard start makes all look bad, not one; and what
 one configuration happens to fail at, its neighbours do.
 """
@@ -26,7 +26,7 @@ import numpy as np
 
 from circinus.pipelines.model.profile import FloatArray
 
-_PRIOR_PART, _PRIOR_WEIGHT = 0.4, 10.0  # p before anything is seen, in observations
+_PRIOR_PART, _PRIOR_WEIGHT = 0.4, 10.0  # p before any data, in observations
 _PRIOR_SHARED, _PRIOR_NEAR, _SHARED_WEIGHT = 0.15, 0.3, 40.0  # e, f, in pairs of scores
 _REACH = 3.0  # knobs: on two measured pipelines r falls by about a third with each
 _MOST_SHARED = 0.95  # e + f: something is a configuration's own

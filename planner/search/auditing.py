@@ -1,8 +1,8 @@
-"""Searching by scores that may be wrong, and promising what those who know better say.
+"""Searching by scores that may be wrong, and promising what labels confirm.
 
-A judge's scores lead a search; what accuracy a plan has is for its labels to say. So a strategy is
-told scores corrected by all labels so far, and what it thinks is accurate enough is measured on
-all inputs and audited: labels are asked for until they decide, or none are left. A few come first,
+A judge's scores lead a search; labels decide the accuracy of a plan. So a strategy observes
+scores corrected by all labels so far. What it takes to be accurate enough is measured on all
+inputs and audited: labels are requested until they decide, or none are left. A few come first,
 or a judge that is too strict would leave nothing to audit. The one rule: no word of the strategy's
 on an accuracy goes further than here.
 """
@@ -34,7 +34,7 @@ _LAST_CHANCE = (
     0.05  # chance of any other configuration below which the best one is looked at closely
 )
 _LOOKS = ((0.0, 1.0), (0.0, 1.0, 1.0, 1.0))  # scores by whose worth corrections are compared
-_MOVED = 0.02  # of that worth: what the strategy was told is told anew when it moved further
+_MOVED = 0.02  # of that worth: the strategy observes scores anew when it moved further
 
 
 class Audit(Protocol):
@@ -49,7 +49,7 @@ class Audit(Protocol):
     ) -> Estimate:
         """Return the accuracy of a configuration over a population, with an interval of 95 %.
 
-        Of the profile's inputs, in the order drawn, those count that are kept, shape (n,); a
+        Of the profile's inputs, in the order drawn, the included ones count, shape (n,); a
         failed one among them scores 0. With a bound it may find out more, which may take long,
         until the interval is on one side of it.
         """
@@ -73,7 +73,7 @@ class Audited:
 
     def __init__(
         self,
-        make: Callable[[], Strategy],  # a new one, that has seen nothing; equal every time
+        make: Callable[[], Strategy],  # a new one, without observations; equal every time
         audit: Audit,
         setting: SearchSetting,
     ) -> None:
@@ -106,7 +106,7 @@ class Audited:
         self._strategy.observe(number, None if measured is None else self._corrected(measured))
 
     def judged(self, number: int, measured: Measured) -> Judgement:
-        """Return what the audit says; where the strategy thinks it worth while, by more labels."""
+        """Return the audit's judgement, by more labels where the strategy finds them worth it."""
         bound, population = self._setting.slo.accuracy, self._setting.population
         if self._asks and self._pilots and measured.inputs >= min(_PILOTED, population):
             self._pilots = False
@@ -142,7 +142,7 @@ class Audited:
         return other
 
     def _looks_closer(self) -> bool:
-        """Audit the best that was seen, as the strategy gives up; False: there is none.
+        """Audit the best measured one, as the strategy gives up; False: there is none.
 
         Its scores were corrected by the labels of others, which may have been unlucky.
         """

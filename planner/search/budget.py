@@ -132,7 +132,7 @@ class Account:
         )
 
     def deadline(self) -> Callable[[], bool]:
-        """Return what says whether the answer is due, from now on."""
+        """Return a function that decides whether the answer is due, from now on."""
         elapsed_s = self.elapsed_s
         left_s = self.budget.own_left_s(
             spent_s=self.evaluator.spent_s, elapsed_s=elapsed_s, waited_s=self.waits.seconds

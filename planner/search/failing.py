@@ -1,4 +1,4 @@
-"""What a failed measurement counts as: the query says, `data.on_failure`.
+"""What a failed measurement counts as, by the query's `data.on_failure`.
 
 | `on_failure` | an input on which a configuration failed |
 | --- | --- |
@@ -6,10 +6,10 @@
 | `drop` | scores zero there; leaves the population once it failed in all of `_ENOUGH` or more |
 | `stop` | ends the search |
 
-A cause that says nothing of the input (`Failure.ends_planning`) ends the search, whatever is said.
+A cause apart from the input (`Failure.ends_planning`) ends the search in every mode.
 
 An input leaves the population by counting, in every configuration, as the mean of the others: that
-moves no figure, and what was paired by input stays so. The accuracy says how many it leaves out,
+moves no figure, and what was paired by input stays so. The accuracy states how many it leaves out,
 and never holds for future inputs: requests with such inputs fail.
 
 A failed run is no sample of latency: its seconds and bytes are those of another input of the
@@ -65,7 +65,7 @@ class FailureCount:
 
 
 class Counting:
-    """What profiles count as, by what is known of all of them.
+    """What profiles count as, by all profiles together.
 
     `left_out` and what a profile counts as may change with every one that is learnt.
     """
@@ -130,7 +130,7 @@ class Counting:
 
 
 class Tolerant(Counting):
-    """An Evaluator whose failed measurements are finite, and count as the query says."""
+    """An Evaluator whose failed measurements are finite, and count by the query's rule."""
 
     def __init__(self, evaluator: Evaluator, on_failure: OnFailure, configurations: int) -> None:
         super().__init__(on_failure, configurations)

@@ -1,4 +1,4 @@
-"""What a search has found: the configurations measured, and the plans that follow from them."""
+"""Findings of a search: the configurations measured, and the plans that follow from them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Findings:
         self.measured: dict[int, Measured] = {}  # by number, without those that failed
         self.failed: list[FailedMeasurement] = []
         self.plans: tuple[Plan, ...] = ()  # the Pareto set, cheapest first
-        self.newest: tuple[Plan, ...] = ()  # that the latest measurements gave
-        self.fruitless = 0  # new configurations since the cheapest plan was found
+        self.newest: tuple[Plan, ...] = ()  # from the latest measurements
+        self.fruitless = 0  # new configurations since the cheapest plan
 
     @property
     def count(self) -> int:
@@ -79,7 +79,7 @@ class Findings:
     ) -> tuple[Plan, ...]:
         """Announce a configuration that was observed, and return its plans, cheapest first.
 
-        `is_new` says that this was its first measurement, `anew` that no earlier plan stands.
+        `is_new` means that this was its first measurement, `anew` that no earlier plan stands.
         """
         before = self._cheapest
         in_time = measured.latency_s <= self._setting.slo.latency_s
@@ -96,7 +96,7 @@ class Findings:
 
     @property
     def behind(self) -> tuple[Measured, ...]:
-        """Configurations of the Pareto set that met more inputs than their plans say."""
+        """Configurations of the Pareto set that met more inputs than their plans state."""
         return tuple(
             one
             for number, one in self.measured.items()
@@ -106,7 +106,7 @@ class Findings:
 
     def failures_bind(self, failures: Sequence[FailureCount], left_out: Collection[int]) -> bool:
         """Return whether, but for a failure, a configuration might have been enough."""
-        if not self.measured:  # a limit may come before any configuration was found to fail
+        if not self.measured:  # a limit may come before any configuration fails
             return bool(self.failed or failures)
         slo = self._setting.slo
         for one in self.measured.values():
@@ -148,7 +148,7 @@ class Findings:
 def state_of(
     setting: SearchSetting, measured: Measured, judgement: Judgement, *, has_plan: bool
 ) -> TrialState:
-    """Return what is known of a configuration that did not fail."""
+    """Return the state of a configuration that did not fail."""
     slo, accuracy = setting.slo, judgement.accuracy or measured.accuracy
     if has_plan:
         return TrialState.FEASIBLE

@@ -36,7 +36,7 @@ from circinus.planner.search.bill import CallsCost, Cost, ExpectedWait, Forecast
 from circinus.planner.search.budget import Budget
 
 _LEAST_EARLIER = 4
-"""Fewer earlier bills say less than probes: their range holds the next in 3 of 5 cases."""
+"""Fewer earlier bills predict less than probes: their range holds the next in 3 of 5 cases."""
 
 
 _USD = Usage._fields.index("usd")
@@ -63,7 +63,7 @@ runs were within these, since more configurations meet fewer inputs each."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """A few measurements to forecast from. They are kept, so a search pays for none twice."""
+    """A few measurements to forecast from. The search reuses them, and pays for none twice."""
 
     configurations: int = 4  # how many, drawn at random, `>= 1`. 4: on digits 2 % of a search.
     inputs: int = 2  # of each, `>= 1`. 2: the first one may be unlike the others.
@@ -93,7 +93,7 @@ def probed(
 ) -> list[Profile]:
     """Return the profiles of the probes, fewer when a limit comes first.
 
-    `is_over` is asked before every input: whether a limit or a cancellation ends it.
+    `is_over` is called before every input: whether a limit or a cancellation ends it.
     """
     inputs = min(probes.inputs, evaluator.population)
     profiles = []

@@ -40,9 +40,9 @@ from circinus.planner.strategy.protocol import Measured, SearchSetting
 _SECONDS_PER_HOUR, _THOUSAND = 3600.0, 1000.0
 MARGIN_CONFIDENCE = 0.99
 """Of the interval by default: of plans tightened to its upper end one in two hundred is late.
-They stand at the bound then, so whether the SLO is shown as met is decided here."""
+They stand at the bound then, so this decides whether the SLO counts as met."""
 _LEAST_DOUBT = 0.5
-"""Where slow runs are as likely as this the figure says no more: it rests on half a slow run."""
+"""Where slow runs are as likely as this the figure is void: it rests on half a slow run."""
 
 
 def estimated(
@@ -50,9 +50,9 @@ def estimated(
     plan: Plan,
     measured: Measured,
     tail: LatencyTail,
-    accuracy: Estimate | None = None,  # None: what its own scores say
+    accuracy: Estimate | None = None,  # None: by its own scores
 ) -> Plan:
-    """Return a plan with what all that was measured says of it, on the examples and ahead."""
+    """Return a plan with its figures by all measurements, on the examples and ahead."""
     known = accuracy or measured.accuracy
     known = standing_on(known, measured.profile)
     return replace(
@@ -105,8 +105,8 @@ def _latency_interval(
 ) -> Estimate:
     """Return the latency over so many inputs, by its own runs and those of all others.
 
-    Of few inputs the own spread says little, and the luckiest of many configurations is
-    announced. Where runs that were not seen may be slow, the interval is one of less confidence.
+    The own spread of few inputs shows little, and the luckiest of many configurations is
+    announced. Where unobserved runs may be slow, the interval is one of less confidence.
     Percentiles keep their order statistics.
     """
     own, context = plan.latency_s, setting.context

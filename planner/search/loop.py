@@ -75,7 +75,7 @@ class SearchSettings:
     # one, `>= 1`. 100: strategies that know what they may still save stop earlier by themselves.
     patience: int = 100
     # Configurations to measure before the models may call the query infeasible, `>= 1`. 30: with
-    # fewer they have not seen most knob values.
+    # fewer they have not observed most knob values.
     minimum: int = 30
     # Chance that any other configuration meets the SLOs, below which they do, in [0, 1). 0.1 %.
     infeasible_below: float = 1e-3
@@ -106,7 +106,7 @@ def search(  # noqa: PLR0913 - four things to plan, three ways to go about it; e
     query: Query,
     infrastructure: Infrastructure,
     evaluator: Evaluator,  # of the query's pipeline
-    rule: StoppingRule | None = None,  # says what is accurate enough; None: the strategy does
+    rule: StoppingRule | None = None,  # decides what is accurate enough; None: the strategy does
     *,
     settings: SearchSettings | None = None,
     observer: Observer | None = None,  # receives progress and may cancel

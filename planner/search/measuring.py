@@ -5,7 +5,7 @@ A configuration is left earlier when its latency is infeasible: at 10, 20, 40, .
 inputs, if even the lower end of the 99.9 % interval exceeds the SLO at full shares
 on every placement. Ten, because a t-interval on fewer follows single outliers; few
 looks and a high confidence, because a looked-at-often interval errs more often than
-it says (over eight looks still below 1 %).
+its level (over eight looks still below 1 %).
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class PartScores(Protocol):
     def of(self, profile: Profile, counts: BoolArray, *, whole: bool) -> FloatArray | None:
         """Return a score for each measurement of a profile that counts, at least one.
 
-        Their mean is the metric's figure and their spread tells how far it may be off. None: of so
-        few outputs it says nothing yet, which of the `whole` set it does. OperatorFailed if the
+        Their mean is the metric's figure and their spread shows how far it may be off. None: so
+        few outputs determine nothing yet, which the `whole` set does. OperatorFailed if the
         metric is at fault.
         """
 
@@ -110,7 +110,7 @@ class Bench:
     scores: PartScores | None = None
 
     def accuracy(self, profile: Profile) -> Estimate:
-        """Return the mean score of a counted profile with its interval, or what the audit says."""
+        """Return the mean score of a counted profile with its interval, or that of the audit."""
         population = self.setting.population
         if self.audit is not None:
             return audited(self.audit, profile, population, None)
@@ -119,7 +119,7 @@ class Bench:
     def goal(self, inputs: int | None) -> int:
         """Return on how many inputs to measure where so many are wanted; None: on all.
 
-        A metric of all outputs is computed at few numbers of inputs, and says little of few.
+        A metric of all outputs is computed at few numbers of inputs, and few show little.
         """
         most = self.setting.measurable
         if inputs is None:
@@ -211,7 +211,7 @@ def ended(
     *,
     stopped: bool,  # whether a limit ends the search
 ) -> Measured | FailedMeasurement | None:
-    """Return what a profile says of a configuration of which so many inputs were wanted.
+    """Return the measurement that a profile makes, of which so many inputs were wanted.
 
     None: so few outputs have no score yet, and more may be measured.
     """
@@ -318,8 +318,8 @@ def judged(bench: Bench, profile: Profile) -> Ending | None:
 def _judged_drawn(bench: Bench, profile: Profile) -> Ending | None:
     """Return what is decided where operators draw: no number of draws gives the expected score.
 
-    The rule is told that inputs are endless, as no draw is the last: of draws with replacement,
-    scores vary no less than of those that are made. Draws of one input that were made at once are
+    The rule takes inputs to be endless, as no draw is the last: scores of draws with replacement
+    vary no less than of those that are made. Draws of one input that were made at once are
     one score. Once nothing is left to measure, the interval decides.
     """
     setting, verdict = bench.setting, Verdict.UNDECIDED

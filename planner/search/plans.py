@@ -40,13 +40,13 @@ def announced(
     setting: SearchSetting,
     measured: Measured,  # the configuration, accurate enough
     tail: LatencyTail,  # of operators' seconds, over all configurations
-    accuracy: Estimate | None,  # what is known of its accuracy; None: what its own scores say
+    accuracy: Estimate | None,  # its accuracy; None: by its own scores
     most: int,  # plans
     confidence: float | None,  # see `upper_ratio`
 ) -> tuple[Plan, ...]:
     """Return the Pareto set of a configuration's plans, tightened as far as its interval allows.
 
-    Where objectives hold for future inputs, only those that are shown to meet them.
+    Where objectives hold for future inputs, only those that provably meet them.
     """
     ratio, slo = upper_ratio(setting, measured, tail, confidence), setting.context.slo
     within = cheaper(setting, stricter(setting.slo, ratio), measured, ratio, confidence)
@@ -79,7 +79,7 @@ def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[
 
     At most `most`: the cheapest, the least demanding per tier, and then what is unlike them.
     Cheapest first, see `PlanningContext.by_request`, of those the most accurate, then the fastest;
-    where costs by the hour and by the request say unlike things, both count.
+    where costs by the hour and by the request order plans differently, both count.
     """
     if not plans:
         return ()

@@ -1,8 +1,8 @@
 """What measured configurations would meet at most, where none meets the objectives.
 
 A relaxation is the nearest bound of one SLO that a measured plan would have met, the other SLOs
-kept, with the bound that would surely do: a bound at the estimate itself would be missed half the
-time.
+unchanged, with the bound that would surely do: a bound at the estimate itself would be missed half
+the time.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def relaxations(
             Relaxation(most := most_rate(setting, o.measured), most / slower)
             for o, slower in _until(late, ((o, slower) for o, slower in enough if o.crowded))
         ]
-    if ahead:  # nothing but what is shown is announced
+    if ahead:  # only proven plans are announced
         for name in {*candidates} - {"accuracy", *COSTS}:
             candidates[name] = [Relaxation(one.sure, one.sure) for one in candidates[name]]
     nearest = {name: _nearest(setting, name, ones) for name, ones in candidates.items()}

@@ -27,15 +27,15 @@ class PlanningOutcome(StrEnum):
     FEASIBLE = "feasible"  # there is at least one plan
     INFEASIBLE = "infeasible"
     """No plan: everything was measured, or what is left has next to no chance."""
-    EXHAUSTED = "exhausted"  # a limit came before any plan was found
+    EXHAUSTED = "exhausted"  # a limit came before any plan
     FAILED = "failed"  # no plan, because operators failed
-    CANCELLED = "cancelled"  # the observer ended it; plans found by then are given
+    CANCELLED = "cancelled"  # the observer ended it; plans until then remain
 
 
 class PlanningPhase(StrEnum):
     """What planning is at."""
 
-    PROBING = "probing"  # a few measurements say what planning will cost
+    PROBING = "probing"  # a few measurements forecast what planning will cost
     SEARCHING = "searching"  # no feasible plan yet
     IMPROVING = "improving"  # a feasible plan is known; cheaper ones are looked for
     FINISHED = "finished"
@@ -52,7 +52,7 @@ class Shortfall:
     closest: Plan | None
     sentence: str  # all this in words
     # SLO -> the value nearest to the one asked for that a measured plan would have met, the other
-    # SLOs kept. An SLO is missing when relaxing it alone helps none.
+    # SLOs unchanged. An SLO is missing when relaxing it alone helps none.
     relaxations: Mapping[str, float]
     evidence: str  # what it rests on, in words
     # The same with the confidence of the estimates: a bound at the estimate itself may well be
@@ -61,7 +61,7 @@ class Shortfall:
 
 
 class TrialState(StrEnum):
-    """What is known of a configuration."""
+    """The state of a configuration."""
 
     FEASIBLE = "feasible"  # it has a plan
     INACCURATE = "inaccurate"
@@ -126,7 +126,7 @@ class Observer(Protocol):
     """Receives reports of how planning goes, and may end it.
 
     Called in the thread that plans, which waits: after every configuration, and every few inputs
-    within one. `progress` must not raise. `cancelled` is asked after every input, and from a
+    within one. `progress` must not raise. `cancelled` is called after every input, and from a
     thread of the executor while operators run.
     """
 

@@ -1,6 +1,6 @@
 """Which measurements are made at once: for a cheaper plan first, and then to know the front.
 
-Limits say what planning may cost at most; nobody who has the cheapest plan expects to pay them.
+Limits bound what planning may cost; nobody who has the cheapest plan expects to pay them.
 """
 
 from __future__ import annotations

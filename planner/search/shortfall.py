@@ -173,7 +173,7 @@ def _missed(slo: Slo, measured: Measured) -> float:
 def _binding(slo: Slo, options: Sequence[MeasuredOption]) -> tuple[str, ...]:
     """Return the SLOs that nothing meets; if each is met by something, those not met together.
 
-    None where something seems to meet all, and met too few inputs to say so.
+    None where something seems to meet all, and met too few inputs to decide.
 
     Late configurations meet few inputs: beside a latency that nothing meets, accuracy binds only
     where none of them may have it.

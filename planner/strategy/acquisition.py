@@ -54,9 +54,9 @@ class MultiFidelitySettings:
     # Fewest inputs to announce on, `>= 2`. 16: a t-interval of so few is still honest, and an
     # oracle that confirms a known answer is granted 20.
     minimum: int = 16
-    first: int = 1  # inputs at which a configuration is first left or kept, `>= 1`
+    first: int = 1  # inputs at which a configuration is first left or continued, `>= 1`
     step: int = 4  # most inputs between two decisions, `>= 1`
-    horizon_s: float = 3600.0  # how long a plan is taken to serve when the query does not say
+    horizon_s: float = 3600.0  # how long a plan is taken to serve unless the query states it
     # Hyper-parameters are chosen anew each time there are so many times as many observations, `>
     # 1`.
     refit_growth: float = 1.5
@@ -83,7 +83,7 @@ class MultiFidelitySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Predictions:
-    """What the models say of candidates, C of them."""
+    """Predictions of the models for candidates, C of them."""
 
     met: IndexArray  # inputs, shape (C,)
     accuracies: Accuracies  # means, and how well they are known
@@ -123,7 +123,7 @@ class Acquisition:
     ) -> tuple[FloatArray, IndexArray]:
         """Return log(weight x chance per second) and the number of inputs that makes it largest.
 
-        Of all candidates those at `rows` may be measured, and `log_weight` says what showing each
+        Of all candidates those at `rows` may be measured, and `log_weight` is what showing each
         is worth; both answers are of shape (C,), -inf and 0 elsewhere.
         """
         m = len(predictions.met)
@@ -217,7 +217,7 @@ def log_affordable(
     bound, cost = _most_usd_per_hour(context), seconds.share_cost
     if bound == inf or not _is_priced(context):
         return np.zeros(len(cost))
-    # Where latency is likely missed there is no cost: the latency SLO says so already. What costs
+    # Where latency is likely missed there is no cost: the latency SLO covers that. What costs
     # nothing is within any bound.
     finite = np.isfinite(cost) & (cost > 0)
     deviation = np.sqrt(seconds.log_variance + _COST_DEVIATION**2)

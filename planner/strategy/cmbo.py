@@ -63,7 +63,7 @@ _FEWEST_TO_FIT = 2  # one observation has no variance to learn from
 
 FEWEST = 3
 """Configurations that an earlier query must have measured to have models, and gaps that maturity
-is told from."""
+is estimated from."""
 _FLOORS = np.array([0.02, 0.05])  # of accuracy, of log latency: what any model is off by
 
 
@@ -71,7 +71,7 @@ _FLOORS = np.array([0.02, 0.05])  # of accuracy, of log latency: what any model 
 class CmboSettings:
     """Settings of CMBO."""
 
-    # Size of the space-filling design before the models are asked, `>= 1`. 5: as few as give the
+    # Size of the space-filling design before the models propose, `>= 1`. 5: as few as give the
     # models a slope in several knobs; each costs a full profile.
     initial: int = 5
     # Spaces up to this size are searched whole, of larger ones so many are drawn, `>= 1`.
@@ -182,7 +182,7 @@ class Cmbo(Ruled):
     def _chance(self, accuracy: Posterior, latency: Posterior) -> float | None:
         """Return a bound on Pr[any other meets the SLOs]; None before every knob value was met.
 
-        By Boole's inequality, deviations doubled: the models have been wrong where they had seen
+        By Boole's inequality, deviations doubled: models have been wrong where they had observed
         little, and an infeasible query is worth a second look.
         """
         if not (encode(self._space, self._numbers).any(axis=0)).all():
@@ -219,7 +219,7 @@ class Cmbo(Ruled):
         return [*numbers, *extra], encoded
 
     def _neighbours(self) -> Sequence[int]:
-        """Return the open neighbours of the best seen: nearest to its SLOs, then cheapest."""
+        """Return the open neighbours of the best observed: nearest to its SLOs, then cheapest."""
         best = min(range(len(self._observed)), key=lambda i: self._distance(self._observed[i]))
         near = neighbours(self._space, self._numbers[best])
         return [n for n in near if n not in self._done and n not in self._position]

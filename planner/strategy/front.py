@@ -1,4 +1,4 @@
-"""Which candidates may belong to the front, though they were not measured enough to say.
+"""Which candidates may belong to the front, though they were not measured enough to decide.
 
 A candidate belongs to it when it meets the SLOs and no plan that costs as little is as accurate.
 
@@ -13,7 +13,7 @@ A candidate belongs to it when it meets the SLOs and no plan that costs as littl
 
 Pr[belongs] = Pr[in time and affordable] min(Pr[accuracy >= A], Pr[accuracy > a]). By the models
 accuracy is normal; by a candidate's own scores the mean of the inputs to come is Beta(S + 1,
-n - S + 1). Of few candidates one is decided where both say so: models have learnt little by then.
+n - S + 1). Of few candidates one is decided where both agree: models have learnt little by then.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ HARDLY = 0.01
 """Chance below which a candidate is taken not to belong to the front; above 1 - that, a plan is
 taken to. A lower one measures more of what is of no use."""
 _FEW = 100
-"""Candidates whose own scores have a say. Of many, each would have to meet dozens of inputs."""
+"""Candidates whose own scores count. Of many, each would have to meet dozens of inputs."""
 _ROUNDING = 1e-9
 _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FrontCandidate:
-    """What is known of candidates, shape (C,) each."""
+    """Estimates of candidates, shape (C,) each."""
 
     mean: FloatArray  # mu
     variance: FloatArray  # v
@@ -58,7 +58,7 @@ class Openness:
     """What is not known of the front."""
 
     undecided: BoolArray  # candidates that may belong to it, or may not, (C,)
-    worth: FloatArray  # what measuring more of each would tell, in [0, 1], 0: nothing, (C,)
+    worth: FloatArray  # what measuring more of each would show, in [0, 1], 0: nothing, (C,)
 
 
 def openness(
@@ -68,7 +68,7 @@ def openness(
     rows: Sequence[int],  # candidates that the plans are of
     accuracy: float,  # A
 ) -> Openness:
-    """Return what is not known of the front, and what would tell."""
+    """Return which part of the front is open, and which measurements would decide it."""
     of, mean, variance = np.array(rows, dtype=np.int64), known.mean.copy(), known.variance.copy()
     members, allowed = np.zeros(len(mean), dtype=np.bool_), known.allowed.copy()
     least = known.least_cost.copy()
@@ -92,7 +92,7 @@ def openness(
         members, (sure < 1 - HARDLY) & has_rival & (known.unknown | rival_open), known.unknown
     )
     worth = np.where(members, np.minimum(may, 1 - sure), may) * (undecided & known.unknown)
-    for row in np.flatnonzero(undecided & rival_open).tolist():  # either of both would tell
+    for row in np.flatnonzero(undecided & rival_open).tolist():  # either of both would decide
         worth[rival[row]] = max(worth[rival[row]], min(may[row], 1 - sure[row]))
     return Openness(undecided=undecided, worth=worth)
 

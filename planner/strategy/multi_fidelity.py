@@ -182,11 +182,11 @@ class MultiFidelity:
             self._seconds.refit()
 
     def judged(self, number: int, measured: Measured) -> Judgement:
-        """Return what the models say, and whether a configuration's own scores say so too."""
+        """Return the models' judgement, and whether a configuration's own scores agree."""
         row = self._pool.position[number]
         known = self._predicted().accuracies
         accuracy = known.estimate(row, measured.scores, self._setting.population)
-        if self._setting.draws:  # how far draws differ is a guess more: both have to say so
+        if self._setting.draws:  # how far draws differ is a guess more: both have to agree
             low, high = (
                 min(accuracy.low, measured.accuracy.low),
                 max(accuracy.high, measured.accuracy.high),
@@ -272,7 +272,7 @@ class MultiFidelity:
             return max(wanted, met + 1)
         if met == 0:
             return min(wanted, settings.first)
-        # Of few inputs every one may tell; fewer would take longer to weigh than to run.
+        # Of few inputs every one may decide; fewer would take longer to weigh than to run.
         input_s = float(self._predicted().seconds.hoped_s[row].sum())
         quick = int(_DECISION_S / max(input_s, _TINY))  # inputs run while one decision is made
         least = max(1, met // _STEP_PART, quick)
@@ -314,7 +314,7 @@ def _all_are_slow(
 ) -> bool:
     """Return whether every configuration was run, and none is in time on any machines.
 
-    What future inputs would take is shown by all examples, whatever they say.
+    Only all examples show the seconds of future inputs, whatever the predictions are.
     """
     if setting.is_ahead or (pool.met < min(minimum, setting.population)).any():
         return False

@@ -1,4 +1,4 @@
-"""What a search strategy is: it proposes configurations and is told what they gave."""
+"""What a search strategy is: it proposes configurations and observes their measurements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from circinus.planner.models.history import QueryRecord, within
 
 _MARGIN = 1.4
 """Power of what requests may be off by: plans stand at a 99 % interval of that and of what inputs
-differ by, and calibrations tell 95 %."""
+differ by, and calibrations state 95 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SearchSetting:
     history: tuple[QueryRecord, ...] = ()
     # Of configurations that are candidates in any case, however few others are drawn.
     numbers: tuple[int, ...] = ()
-    # Least accuracy on all examples that shows the one asked for ahead; None: it is asked of them.
+    # Least accuracy on all examples that shows the one wanted ahead; None: they must have it.
     needed: float | None = None
     callers: Callers | None = None  # who calls what; None: nobody anything
 
@@ -134,7 +134,7 @@ class SearchSetting:
     def with_slack(self) -> SearchSetting:
         """The same with a latency that leaves slack for what requests are off by predictions.
 
-        Objectives that hold for future inputs need it, by as much as calibrations say.
+        Objectives that hold for future inputs need it, by the factor of the calibrations.
         """
         slo, tiers = self.context.slo, self.context.infrastructure.tiers
         off_by = min((t.off_by for t in tiers if t.machines or t.remote), default=1.0)
@@ -154,7 +154,7 @@ class Ending(StrEnum):
     ACCURATE = "accurate"  # the mean score is decided to be at least the SLO
     INACCURATE = "inaccurate"  # it is decided to be below
     SLOW = "slow"  # latency is clearly violated on every placement; accuracy was not decided
-    PARTIAL = "partial"  # it met as many inputs as were asked for; accuracy is not decided
+    PARTIAL = "partial"  # it met as many inputs as requested; accuracy is not decided
     CUT_OFF = "cut off"  # a limit or a cancellation came first
 
 
@@ -168,7 +168,7 @@ class Measured:
     # finite, in the evaluator's order of inputs and their draws, shape (n,), n >= 1
     scores: FloatArray
     work: Work  # on the same inputs
-    accuracy: Estimate  # mean score, with the interval that these scores alone say
+    accuracy: Estimate  # mean score, with the interval of these scores alone
     # Least latency over placements at full shares, in the SLO's statistic, waits for copies
     # included, `>= 0`; above the SLO when the machines do not hold the copies.
     latency_s: float
@@ -207,7 +207,7 @@ class Proposal:
     # search's stopping rule needs to decide.
     inputs: int | None = None
     # What the strategy takes the probability to be that any configuration not announced yet meets
-    # the SLOs, at most; None when it cannot say.
+    # the SLOs, at most; None when unknown.
     chance: float | None = None
 
 
@@ -216,7 +216,7 @@ class Judgement:
     """What is thought of a configuration that was measured."""
 
     enough: bool  # whether it is accurate enough for its plans to be announced
-    accuracy: Estimate | None = None  # what its accuracy is; None: what its own scores say
+    accuracy: Estimate | None = None  # None: by its own scores
 
 
 class Strategy(Protocol):
@@ -239,8 +239,8 @@ class Strategy(Protocol):
     def judged(self, number: int, measured: Measured) -> Judgement:
         """Return whether a configuration is accurate enough, by all that was observed.
 
-        It is the one word on that: a strategy that does not decide itself gives what the search's
-        stopping rule said. The configuration did not fail, and this is the latest of it.
+        This decides alone: a strategy without a judgement of its own returns that of the search's
+        stopping rule. The configuration did not fail, and this is the latest of it.
         """
 
     def finishing(
@@ -255,13 +255,13 @@ class Strategy(Protocol):
     def undecided(self, plans: Sequence[Plan]) -> int | None:
         """Return how many configurations may belong to the front, or may not, by what is known.
 
-        None: the strategy cannot say.
+        None: the strategy cannot count them.
         """
 
     def under(self, setting: SearchSetting) -> Strategy:
         """Return one that judges all observations by other objectives or machines.
 
-        Space, population and numbers are the same. It is asked for judgements only.
+        Space, population and numbers are the same. Only its judgements are used.
         """
 
 
@@ -288,4 +288,4 @@ class Ruled:
 
 
 StrategyFactory = Callable[[SearchSetting, np.random.Generator], Strategy]
-"""Makes the strategy of one search, one that has seen nothing."""
+"""Makes the strategy of one search, one without observations."""

@@ -96,8 +96,8 @@ class _Model(gpytorch.models.ExactGP):
             gpytorch.kernels.MaternKernel(
                 nu=2.5,
                 ard_num_dims=x.shape[1],
-                # Few observations cannot tell every column's length: the prior keeps the unseen
-                # ones near the distance between unlike one-hot rows (sqrt 2 per knob).
+                # Few observations do not fix every column's length: the prior holds the others
+                # near the distance between unlike one-hot rows (sqrt 2 per knob).
                 lengthscale_prior=gpytorch.priors.LogNormalPrior(np.log(2.0), 0.75),
             ),
             outputscale_prior=gpytorch.priors.GammaPrior(2.0, 1.0),

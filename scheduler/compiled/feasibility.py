@@ -121,15 +121,15 @@ class Compiled:
         own = empty(tier for tier in problem.tiers if tier.dedicated)
         worth = benefits(problem.candidates)
         rows = [
-            (c, worth[c.query_id], found)
+            (c, worth[c.query_id], plan_entries)
             for c in sorted(problem.candidates, key=lambda c: c.query_id)
-            if (found := entries_of(c, tiers, own))
+            if (plan_entries := entries_of(c, tiers, own))
         ]
-        entries = tuple(entry for _, _, found in rows for entry in found)
+        entries = tuple(entry for _, _, plan_entries in rows for entry in plan_entries)
         items = [item for entry in entries for item in entry.items]
         arrays = PlanArrays(
             benefit=np.array([benefit for _, benefit, _ in rows], dtype=np.float64),
-            first=_ends(len(found) for _, _, found in rows),
+            first=_ends(len(plan_entries) for _, _, plan_entries in rows),
             cost_usd_per_hour=np.array([e.plan.cost_usd_per_hour for e in entries], np.float64),
             calls_usd_per_hour=np.array([e.plan.calls_usd_per_hour for e in entries], np.float64),
             item_first=_ends(len(e.items) for e in entries),
@@ -148,12 +148,12 @@ class Compiled:
 
     def running(self) -> dict[int, Placed]:
         """Return where queries run that could go on there, if the machines have the room."""
-        found = {}
+        placed = {}
         for p, (q, entry) in enumerate(zip(self.arrays.owner.tolist(), self.entries, strict=True)):
             before = self.problem.running.get(self.queries[q].query_id)
             if before and before.plan_id == entry.plan.plan_id and covers(before, entry.plan):
-                found[q] = placed_as(before, p, self.tiers)
-        return found
+                placed[q] = placed_as(before, p, self.tiers)
+        return placed
 
     def runs_with(self, query: int, plan: int) -> bool:
         """Return whether a query runs with a plan now, whatever machines it has."""

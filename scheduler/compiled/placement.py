@@ -137,8 +137,8 @@ class Placement(Generic[Q]):
             free = self.free[tier]
             machine = free.best(parts) if wanted is None else wanted[i]
             if machine is None or free.on(machine) < parts:
-                for (taken, given), there in zip(items, machines, strict=False):
-                    self.free[taken].take(there, -given)
+                for (taken_tier, taken_parts), there in zip(items, machines, strict=False):
+                    self.free[taken_tier].take(there, -taken_parts)
                 self._give_quota(query, items)
                 return False
             free.take(machine, parts)

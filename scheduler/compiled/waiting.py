@@ -26,13 +26,13 @@ def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> 
     """Return why queries without one of these valid assignments wait; `room` is what is left."""
     held = held_by_tenants(problem, assignments)
     served = {assignment.query_id for assignment in assignments}
-    found = {}
+    reason_of = {}
     for candidate in problem.candidates:
         if candidate.query_id not in served:
             before = problem.running.get(candidate.query_id)
             lost = f"Its plan {before.plan_id} lost its machines. " if before else ""
-            found[candidate.query_id] = lost + _why(problem, candidate, room, held)
-    return found
+            reason_of[candidate.query_id] = lost + _why(problem, candidate, room, held)
+    return reason_of
 
 
 def _why(
@@ -134,11 +134,11 @@ def shortages(
     return tuple(
         Shortage(
             tier=tiers[name],
-            items=tuple(i.share for i, _ in found),
-            left=found[0][1],
+            items=tuple(i.share for i, _ in missing),
+            left=missing[0][1],
             limit=limits.get(name),
         )
-        for name, found in lacking.items()
+        for name, missing in lacking.items()
     )
 
 
@@ -155,9 +155,9 @@ def why_waiting(
         candidate.plans,
         key=lambda p: (aggregate_parts(p.demand, shared), p.cost_usd_per_hour, p.plan_id),
     )
-    told = ((plan, shortages(plan, room, by_name, limits)) for plan in plans)
+    pairs = ((plan, shortages(plan, room, by_name, limits)) for plan in plans)
     never = (plans[0], shortages(plans[0], room, by_name, limits))
-    plan, lacks = next((t for t in told if all(lack.machines is not None for lack in t[1])), never)
+    plan, lacks = next((t for t in pairs if all(one.machines is not None for one in t[1])), never)
     facts = " and ".join(lack.fact for lack in lacks)
     remedies = " and ".join(lack.remedy for lack in lacks)
     which = "Its least demanding plan" if len(plans) > 1 else "Its only plan"

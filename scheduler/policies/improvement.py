@@ -58,7 +58,7 @@ def options_of(
     arrays: PlanArrays, charge: FloatArray, queries: Sequence[int]
 ) -> dict[int, list[PlacementOption]]:
     """Return the plans of some queries, the least charged first; of plans with equal items one."""
-    found: dict[int, list[PlacementOption]] = {}
+    options: dict[int, list[PlacementOption]] = {}
     first = arrays.first.tolist()
     for query in queries:
         start, end = first[query], first[query + 1]
@@ -70,10 +70,10 @@ def options_of(
         money = charge[start:end].tolist()
         unlike: dict[Items, PlacementOption] = {}
         for i in sorted(range(end - start), key=money.__getitem__):
-            asked = tuple(items[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]])
-            unlike.setdefault(asked, PlacementOption(start + i, asked, money[i]))
-        found[query] = list(unlike.values())
-    return found
+            demand = tuple(items[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]])
+            unlike.setdefault(demand, PlacementOption(start + i, demand, money[i]))
+        options[query] = list(unlike.values())
+    return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,9 +77,9 @@ def dual_prices(arrays: PlanArrays, precision: float = PRECISION) -> Prices:
 def _every(arrays: PlanArrays, step: int) -> PlanArrays:
     """Return every `step`-th query, with as much less capacity."""
     queries = np.arange(0, len(arrays.benefit), step)
-    kept = np.zeros(len(arrays.benefit), bool)
-    kept[queries] = True
-    plans = kept[arrays.owner]
+    selected = np.zeros(len(arrays.benefit), bool)
+    selected[queries] = True
+    plans = selected[arrays.owner]
     per_plan = np.diff(arrays.item_first)
     items = np.repeat(plans, per_plan)
     counts = np.diff(arrays.first)[queries]
@@ -107,10 +107,10 @@ def _kelley(arrays: PlanArrays, at: FloatArray, precision: float) -> Prices:
         tangents.append(tangent)
         if tangent.value < best:
             best, best_at = tangent.value, at
-        found = _lowest(tangents, highest)
-        if found is None:
+        lowest = _lowest(tangents, highest)
+        if lowest is None:
             break
-        at, low, parts = found
+        at, low, parts = lowest
         if best - low <= precision * max(abs(best), 1e-300):
             break
     return Prices(per_machine=best_at, bound=float(best), favourite=_favourite(tangents, parts))
@@ -162,14 +162,14 @@ def _lowest(
     scale = max(abs(t.height) for t in tangents) or 1.0
     # Prices in units of the highest, values in units of the largest: well scaled rows.
     slopes = np.array([t.slope for t in tangents]) * highest / scale
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(tiers), 1.0),
         A_ub=np.column_stack((slopes, -np.ones(len(tangents)))),
         b_ub=-np.array([t.height for t in tangents]) / scale,
         bounds=[(0.0, 1.0)] * tiers + [(None, None)],
         method="highs",
     )
-    if found.x is None or found.fun is None:
+    if solution.x is None or solution.fun is None:
         return None
-    parts = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0)
-    return found.x[:tiers] * highest, float(found.fun) * scale, parts / (parts.sum() or 1.0)
+    parts = np.maximum(-np.asarray(solution.ineqlin.marginals), 0.0)
+    return solution.x[:tiers] * highest, float(solution.fun) * scale, parts / (parts.sum() or 1.0)

@@ -251,10 +251,10 @@ class Calibrated:
             rng = self._rng(trials, 0)
             if trials:
                 before = self._after(goal, trials[:-1])
-                found = observed(before, self._likelihood(goal, trials[-1]), rng)
+                particles = observed(before, self._likelihood(goal, trials[-1]), rng)
             else:
-                found = prior(self.particles, len(goal.space.types) + 1, rng)
-            self._known[key] = found
+                particles = prior(self.particles, len(goal.space.types) + 1, rng)
+            self._known[key] = particles
         return self._known[key]
 
     def _likelihood(self, goal: CheapestInTime, trial: PoolTrial) -> LogLikelihood:
@@ -333,14 +333,14 @@ class Calibrated:
     ) -> FloatArray:  # (...)
         scale = np.exp(self.profile_error * z[..., :-1] + error[..., None])
         shape, kinds = scale.shape[:-1], scale.shape[-1]
-        found = self.simulator.in_time(
+        shares = self.simulator.in_time(
             np.ascontiguousarray(np.broadcast_to(pools, scale.shape).reshape(-1, kinds)),
             scale.reshape(-1, kinds),
             np.broadcast_to(ndtr(z[..., -1]), shape).ravel(),
             np.broadcast_to(stream, shape).ravel(),
             enough,
         )
-        return found.reshape(shape)
+        return shares.reshape(shape)
 
     def _log_odds(self, share: FloatArray) -> FloatArray:
         """Return s of shares in time."""

@@ -79,12 +79,12 @@ def kairos_bounds(figures: KairosFigures, pools: IntArray) -> FloatArray:  # (P,
     kinds = 1 + len(figures.small)
     checks.require(pools.shape[-1] == kinds, "pools", f"must have {kinds} types", pools.shape)
     base, there = pools[:, 0] * figures.base_rps, pools[:, 1:] > 0
-    found = base.astype(np.float64)
+    bounds = base.astype(np.float64)
     for j, small in enumerate(figures.small.tolist()):
         widest = there[:, j] & ~there[:, figures.small > small].any(axis=1)
         if small > 0 and widest.any():
-            found[widest] = _of_one_size(figures, j, pools[widest])
-    return found
+            bounds[widest] = _of_one_size(figures, j, pools[widest])
+    return bounds
 
 
 def _of_one_size(figures: KairosFigures, j: int, pools: IntArray) -> FloatArray:

@@ -157,10 +157,10 @@ class TrafficMonitor:
         if len(self._sizes) < self.settings.block:
             return None
         self._end_block()
-        found = self._look(waiting)
-        if found is not None:
-            self._start_over(list(self._last)[-(found.requests // self.settings.block) :])
-        return found
+        change = self._look(waiting)
+        if change is not None:
+            self._start_over(list(self._last)[-(change.requests // self.settings.block) :])
+        return change
 
     def sizes(self) -> FloatArray:  # (N,), at most a window
         """Return the sizes of the last requests, the oldest first, none from before a change."""

@@ -155,9 +155,9 @@ def _learn(model: _Model, steps: int) -> None:
 
     def loss() -> torch.Tensor:
         descent.zero_grad()
-        found: torch.Tensor = -likelihood(model(*model.train_inputs), model.train_targets)
-        found.backward()
-        return found
+        value: torch.Tensor = -likelihood(model(*model.train_inputs), model.train_targets)
+        value.backward()
+        return value
 
     exact = gpytorch.settings.fast_computations(
         covar_root_decomposition=False, log_prob=False, solves=False

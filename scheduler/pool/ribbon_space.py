@@ -71,8 +71,8 @@ class MeasuredTypes:
         rule = f"must be such that a type alone has {in_time:.0%} of the requests in time"
         checks.require(len(strictly) > 0, "qos_s", rule, qos_s)
         base = int(strictly[value[strictly].argmax()])
-        found = np.flatnonzero(within(qos_s * (1.0 + relaxed)) & (value > value[base])).tolist()
-        return [base, *sorted(found, key=lambda k: -float(value[k]))][:MOST_TYPES]
+        others = np.flatnonzero(within(qos_s * (1.0 + relaxed)) & (value > value[base])).tolist()
+        return [base, *sorted(others, key=lambda k: -float(value[k]))][:MOST_TYPES]
 
 
 def most_useful(
@@ -89,12 +89,12 @@ def most_useful(
     checks.at_least("kinds", kinds, 1)
     checks.at_least("limit", limit, 1)
     checks.non_negative("tolerance", tolerance)
-    found = []
+    counts = []
     for k in range(kinds):
         alone = np.arange(1, limit + 1)[:, None] * np.eye(kinds, dtype=np.int64)[k]
         shares = np.array([in_time(tuple(pool)) for pool in alone.tolist()])
-        found.append(1 + int((shares >= shares.max() - tolerance).argmax()))
-    return tuple(found)
+        counts.append(1 + int((shares >= shares.max() - tolerance).argmax()))
+    return tuple(counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

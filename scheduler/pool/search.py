@@ -206,15 +206,15 @@ class CheapestInTime:
 
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
         """See there: tried, at least as dear as a feasible one, or within a violating one."""
-        found = _tried(self.space, trials)
+        excluded = _tried(self.space, trials)
         chosen = best(self, trials)
         if chosen is not None:
-            found |= self.space.costs >= self.space.cost(chosen.pool) - 1e-12
+            excluded |= self.space.costs >= self.space.cost(chosen.pool) - 1e-12
         if self.prunes_below is not None:
             for trial in trials:
                 if not self.feasible(trial) and trial.value < self.in_time - self.prunes_below:
-                    found |= contained(self.space.pools, trial.pool)
-        return found
+                    excluded |= contained(self.space.pools, trial.pool)
+        return excluded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,15 +245,15 @@ class LargestRate:
 
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
         """See there."""
-        found = _tried(self.space, trials) | ~self.space.within(self.budget_usd_per_hour)
+        excluded = _tried(self.space, trials) | ~self.space.within(self.budget_usd_per_hour)
         best = max((trial.value for trial in trials), default=0.0)
-        found |= self.bounds <= best
-        left = np.flatnonzero(~found)  # few, soon: looked at for every trial
+        excluded |= self.bounds <= best
+        left = np.flatnonzero(~excluded)  # few, soon: looked at for every trial
         for trial in trials:
             left = left[~contained(self.space.pools[left], trial.pool)]
-        found[:] = True
-        found[left] = False
-        return found
+        excluded[:] = True
+        excluded[left] = False
+        return excluded
 
 
 def tried(
@@ -290,9 +290,9 @@ def best(goal: PoolGoal, trials: Trials) -> PoolTrial | None:
 
 
 def _tried(space: PoolSpace, trials: Trials) -> BoolArray:
-    found = np.zeros(len(space.pools), dtype=np.bool_)
-    found[[space.place(trial.pool) for trial in trials]] = True
-    return found
+    mask = np.zeros(len(space.pools), dtype=np.bool_)
+    mask[[space.place(trial.pool) for trial in trials]] = True
+    return mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

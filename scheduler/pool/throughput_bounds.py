@@ -134,17 +134,17 @@ def throughput_bounds(
 ) -> FloatArray:  # (P,)
     """Return `rate_rps` of `throughput_bound` for each pool, to 1e-6; InvalidInput as there."""
     check_bound_input(share, latency_s, pools, qos_s, in_time)
-    found = np.zeros(len(pools))
+    rates_rps = np.zeros(len(pools))
     ways = _Ways.of(share, latency_s, qos_s, in_time)
     if ways is None:
-        return found
+        return rates_rps
     step = max(1, _AT_ONCE // ways.latency_s.size)
     for first in range(0, len(pools), step):
-        found[first : first + step] = _bounds(ways, pools[first : first + step])
-    for place in np.flatnonzero(np.isnan(found)):
+        rates_rps[first : first + step] = _bounds(ways, pools[first : first + step])
+    for place in np.flatnonzero(np.isnan(rates_rps)):
         one = throughput_bound(share, latency_s, pools[place], qos_s, in_time=in_time)
-        found[place] = one.rate_rps
-    return found
+        rates_rps[place] = one.rate_rps
+    return rates_rps
 
 
 class _Ways(NamedTuple):
@@ -188,7 +188,7 @@ class _Ways(NamedTuple):
 def _bounds(ways: _Ways, pools: IntArray) -> FloatArray:  # (P,)
     """Return the bounds; NaN where so many steps were not enough."""
     count, kinds = pools.shape
-    found = np.full(count, np.nan)
+    bounds = np.full(count, np.nan)
     spread = _SHIFT * (1.0 + np.arange(kinds) / kinds)
     left = np.arange(count)  # pools that are not done, and their tables
     inverse = np.broadcast_to(np.eye(kinds), (count, kinds, kinds)).copy()  # of the basis
@@ -200,14 +200,14 @@ def _bounds(ways: _Ways, pools: IntArray) -> FloatArray:  # (P,)
         cost = np.einsum("pk,pk->p", np.maximum(price, 0), entering)
         done = gain <= _GAP
         rates = np.einsum("pk,pk->p", np.maximum(price, 0), pools[left])
-        found[left[done]] = (rates / np.minimum(cost, 1.0).clip(1e-9))[done]
+        bounds[left[done]] = (rates / np.minimum(cost, 1.0).clip(1e-9))[done]
         keep = ~done
         if not keep.any():
             break
         left, inverse, worth, amount = left[keep], inverse[keep], worth[keep], amount[keep]
         slack = (price[keep] < -_GAP).any(axis=1)
         _pivot(entering[keep], slack, inverse, worth, amount)
-    return found
+    return bounds
 
 
 def _entering(ways: _Ways, price: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -163,7 +163,7 @@ def preemptions(problem: Problem, schedule: Schedule) -> tuple[Preemption, ...]:
     for assignment in schedule.assignments:
         for spot in _spots(assignment, shared):
             holders[spot].add(assignment.query_id)
-    found = []
+    preempted = []
     for candidate in problem.candidates:
         before = problem.running.get(candidate.query_id)
         after = now.get(candidate.query_id)
@@ -175,10 +175,10 @@ def preemptions(problem: Problem, schedule: Schedule) -> tuple[Preemption, ...]:
             for query in holders[spot] - {candidate.query_id}
             if query not in problem.running or spot not in _spots(problem.running[query], shared)
         }
-        found.append(
+        preempted.append(
             Preemption(query_id=candidate.query_id, by=tuple(sorted(by)), moved=after is not None)
         )
-    return tuple(found)
+    return tuple(preempted)
 
 
 def _spots(assignment: Assignment, shared: set[str]) -> set[tuple[str, int]]:
@@ -289,7 +289,7 @@ class _Ground:
         over: frozenset[str],
     ) -> tuple[float, int, int, set[str]] | None:
         """Return weight and parts left, the least, with the machine and who leaves it."""
-        found = []
+        spots = []
         machines = range(self._tiers[tier].machines)
         used = [m for t, m in held if t == tier and m in machines]
         fresh = next(([m] for m in machines if (tier, m) not in held), [])  # of equals one will do
@@ -304,8 +304,8 @@ class _Ground:
                 left += there[query]
             if left >= parts:
                 weight = sum(self.candidates[q].weight for q in leaving)
-                found.append((weight, left, machine, leaving))
-        return min(found, default=None)
+                spots.append((weight, left, machine, leaving))
+        return min(spots, default=None)
 
     def _rank(self, query: str) -> tuple[int, float, str]:
         candidate = self.candidates[query]

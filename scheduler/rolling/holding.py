@@ -49,9 +49,9 @@ class Pooling:
 
     def began(self, problem: Problem) -> Problem:
         """Return a problem with those bound to their pools who run on them."""
-        changed, found = bound(problem, self._wanted)
-        self._plain = {c.query_id: c for c in problem.candidates if c.query_id in found}
-        self._has = {query_id: self._wanted[query_id] for query_id in found}
+        changed, bound_ids = bound(problem, self._wanted)
+        self._plain = {c.query_id: c for c in problem.candidates if c.query_id in bound_ids}
+        self._has = {query_id: self._wanted[query_id] for query_id in bound_ids}
         return changed
 
     def want(self, pools: Mapping[str, ChosenPool]) -> None:
@@ -82,8 +82,8 @@ class Pooling:
         changed = set()
         for candidate in self._by_worth(live):
             query_id = candidate.query_id
-            found = self._change(live, candidate)
-            match found:
+            outcome = self._change(live, candidate)
+            match outcome:
                 case NoRoom(why):
                     no_room[query_id] = why
                 case InvalidPool(why):
@@ -123,15 +123,15 @@ class Pooling:
         pool = self._wanted.get(query_id, NO_POOL)
         if query_id not in problem.running:
             return NoRoom("the query is not served")
-        found = pooled(problem, tuple(problem.running.values()), candidate, pool)
+        assignment = pooled(problem, tuple(problem.running.values()), candidate, pool)
         if pool == NO_POOL:
             self.left(query_id)
-            if isinstance(found, NoRoom | InvalidPool) or not live.put(candidate, found):
+            if isinstance(assignment, NoRoom | InvalidPool) or not live.put(candidate, assignment):
                 live.arrive(candidate)
             return None
-        if isinstance(found, NoRoom | InvalidPool):
-            return found
-        if not live.put(with_slices(candidate, found), found):
+        if isinstance(assignment, NoRoom | InvalidPool):
+            return assignment
+        if not live.put(with_slices(candidate, assignment), assignment):
             return NoRoom("its machines have no room")
         self._has[query_id], self._plain[query_id] = pool, candidate
         return None

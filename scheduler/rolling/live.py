@@ -242,8 +242,8 @@ class LiveSchedule:
     def _drop(self, query_id: str) -> None:
         if self._served.pop(query_id, None) is not None:
             self._placement.lift(query_id)
-        for kept in (self._ready, self._waiting, self._quota_of):
-            kept.pop(query_id, None)
+        for by_query in (self._ready, self._waiting, self._quota_of):
+            by_query.pop(query_id, None)
 
     def _fill_after(self, before: Assignment | None) -> None:
         if before is not None:
@@ -298,10 +298,10 @@ def _slice(at: Slice, before: Numbering, after: Numbering) -> Slice:
     if at.tier not in after:
         return at
     first, beyond = 0, sum(count for _, count in after[at.tier])
-    found = _within(at.machine, before.get(at.tier, ()))
+    position = _within(at.machine, before.get(at.tier, ()))
     for name, count in after[at.tier]:
-        if found is not None and name == found[0] and found[1] < count:
-            return at._replace(machine=first + found[1])
+        if position is not None and name == position[0] and position[1] < count:
+            return at._replace(machine=first + position[1])
         first += count
     return at._replace(machine=beyond + at.machine)
 

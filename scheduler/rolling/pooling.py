@@ -108,14 +108,14 @@ class _Want(NamedTuple):
 
 def bound(problem: Problem, pools: Mapping[str, ChosenPool]) -> tuple[Problem, frozenset[str]]:
     """Return the problem with those bound to their pools who run on them, and who they are."""
-    found = {}
+    on_pools = {}
     for candidate in problem.candidates:
         at = problem.running.get(candidate.query_id)
         pool = pools.get(candidate.query_id)
         if at is not None and pool is not None and has_pool(problem.tiers, candidate, at, pool):
-            found[candidate.query_id] = with_slices(candidate, at)
-    candidates = tuple(found.get(c.query_id, c) for c in problem.candidates)
-    return replace(problem, candidates=candidates), frozenset(found)
+            on_pools[candidate.query_id] = with_slices(candidate, at)
+    candidates = tuple(on_pools.get(c.query_id, c) for c in problem.candidates)
+    return replace(problem, candidates=candidates), frozenset(on_pools)
 
 
 def with_slices(candidate: Candidate, at: Assignment) -> Candidate:
@@ -288,18 +288,18 @@ def _placed(
 
     Best fit, after those that stay: as all slices on a tier are alike, it finds room where any is.
     """
-    found: dict[int, Slice] = {}
-    kept = list(there)
+    slices: dict[int, Slice] = {}
+    rest = list(there)
     for i, (name, kind, share) in enumerate(wanted):
         machines = _machines(tiers[name], kind)
-        same = (s for s in kept if s.tier == name and s.share == share and s.machine in machines)
+        same = (s for s in rest if s.tier == name and s.share == share and s.machine in machines)
         if (stays := next(same, None)) is not None:
-            kept.remove(stays)
+            rest.remove(stays)
             left[name, stays.machine] -= parts_of(share)
-            found[i] = stays
+            slices[i] = stays
     missing = []
     for i, want in enumerate(wanted):
-        if i in found:
+        if i in slices:
             continue
         parts = parts_of(want.share)
         rooms = [(left[want.tier, m], m) for m in _machines(tiers[want.tier], want.kind)]
@@ -308,8 +308,8 @@ def _placed(
             missing.append(want)
             continue
         left[want.tier, room[1]] -= parts
-        found[i] = Slice(want.tier, room[1], want.share)
-    return [found[i] for i in sorted(found)], missing
+        slices[i] = Slice(want.tier, room[1], want.share)
+    return [slices[i] for i in sorted(slices)], missing
 
 
 def _machines(tier: Tier, kind: str | None) -> range:
@@ -325,8 +325,8 @@ def _machines(tier: Tier, kind: str | None) -> range:
 
 
 def _kind(tier: Tier, machine: int) -> str | None:
-    found = tier.type_of(machine)
-    return None if found is None else found.name
+    machine_type = tier.type_of(machine)
+    return None if machine_type is None else machine_type.name
 
 
 def _missing(wanted: Sequence[_Want], missing: Sequence[_Want]) -> str:

@@ -85,8 +85,8 @@ class FollowedLoad:
             return FollowedLoad(in_force=self.in_force, above_since=since, peaks=peaks)
         if peaks[0][1] < self.in_force:
             settled_s = settings.down_s - settings.span_s
-            lately = [y for t, y in peaks if now - t < settled_s] or [x]
-            return FollowedLoad(in_force=max(lately), peaks=peaks)
+            recent = [y for t, y in peaks if now - t < settled_s] or [x]
+            return FollowedLoad(in_force=max(recent), peaks=peaks)
         return FollowedLoad(in_force=self.in_force, peaks=peaks)
 
 
@@ -127,7 +127,7 @@ def granted(
     extras, and tenants keep to their quotas with them.
     """
     ground = _Left(problem, assignments)
-    found = {}
+    extras = {}
     for candidate, at in _by_worth(problem.candidates, assignments):
         wishes = _wishes(at, loads.get(at.query_id, 1.0), ground.free)
         if not wishes:
@@ -137,16 +137,16 @@ def granted(
         usd = most_usd_per_hour.get(at.query_id, inf)
         slices = ground.extras(candidate.tenant, wishes, known, usd)
         if slices:
-            found[at.query_id] = replace(at, machines=slices)
-    return found
+            extras[at.query_id] = replace(at, machines=slices)
+    return extras
 
 
 def _by_worth(
     candidates: Iterable[Candidate], assignments: Sequence[Assignment]
 ) -> list[tuple[Candidate, Assignment]]:
     served = {a.query_id: a for a in assignments}
-    found = [(c, served[c.query_id]) for c in candidates if c.query_id in served]
-    return sorted(found, key=lambda e: (-e[0].priority, -e[0].weight, e[0].query_id))
+    pairs = [(c, served[c.query_id]) for c in candidates if c.query_id in served]
+    return sorted(pairs, key=lambda e: (-e[0].priority, -e[0].weight, e[0].query_id))
 
 
 def _wishes(
@@ -190,21 +190,21 @@ class _Left:
         usd_per_hour: float,
     ) -> tuple[Slice, ...]:
         """Take what fits of the wishes, on machines that are known first, for so much money."""
-        found, there = [], list(known)
+        slices, there = [], list(known)
         for tier, share in wishes:
             parts, usd = parts_of(share), share * self._price[tier]
             if parts > self._quota.get((tenant, tier), parts) or usd > usd_per_hour:
                 continue
             mine = (s for s in there if (s.tier, s.share) == (tier, share))
-            kept = next((s for s in mine if self.free[tier].on(s.machine) >= parts), None)
-            machine = self.free[tier].best(parts) if kept is None else kept.machine
+            known_slice = next((s for s in mine if self.free[tier].on(s.machine) >= parts), None)
+            machine = self.free[tier].best(parts) if known_slice is None else known_slice.machine
             if machine is None:
                 continue
-            if kept is not None:
-                there.remove(kept)
+            if known_slice is not None:
+                there.remove(known_slice)
             self.free[tier].take(machine, parts)
             if (tenant, tier) in self._quota:
                 self._quota[tenant, tier] -= parts
             usd_per_hour -= usd
-            found.append(Slice(tier, machine, share))
-        return tuple(found)
+            slices.append(Slice(tier, machine, share))
+        return tuple(slices)

@@ -78,9 +78,9 @@ class Upkeep:
         """
 
         def made(some: Problem) -> Schedule:
-            asked = aged(some, standings, self.ageing, held)
-            schedule = unmoved(asked, self.policy.schedule(asked), held)
-            wrong = validate(asked, schedule)
+            aged_problem = aged(some, standings, self.ageing, held)
+            schedule = unmoved(aged_problem, self.policy.schedule(aged_problem), held)
+            wrong = validate(aged_problem, schedule)
             if wrong:
                 raise WrongSchedule(" ".join(wrong))
             return schedule

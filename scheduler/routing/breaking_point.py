@@ -91,10 +91,10 @@ class RampObservation:
         checks.positive("per_s", self.per_s)
         checks.positive("lasted_s", self.lasted_s)
         checks.require(len(self.sent_s) > 0, "sent_s", "must have at least one", 0)
-        given = [len(each) for each in (self.response_s, self.busy_s) if each is not None]
-        alike = all(count == len(self.sent_s) for count in given)
+        lengths = [len(each) for each in (self.response_s, self.busy_s) if each is not None]
+        alike = all(count == len(self.sent_s) for count in lengths)
         checks.require(
-            alike, "response_s and busy_s", f"must have {len(self.sent_s)} values", given
+            alike, "response_s and busy_s", f"must have {len(self.sent_s)} values", lengths
         )
 
 
@@ -177,13 +177,13 @@ def judged(observation: RampObservation, limits: BreakingLimits) -> RampStep:
         _SETTLES * observation.lasted_s, observation.lasted_s, _BLOCKS + 1
     )  # (K + 1,)
     block_s, done_s = float(edges[1] - edges[0]), observation.sent_s + observation.response_s
-    came, served = (
+    arrivals, served = (
         _counted(at_s, edges) / block_s for at_s in (observation.sent_s, done_s)
     )  # (K,)
     excess = {}
     if limits.latency_s is not None:
         excess[BreakingReason.LATENCY] = _late(observation, edges, limits.latency_s, margin)
-    excess[BreakingReason.THROUGHPUT] = _mean(came - served, margin)
+    excess[BreakingReason.THROUGHPUT] = _mean(arrivals - served, margin)
     busy = None
     if observation.busy_s is not None:
         part = _busy(observation.busy_s, done_s, edges) / block_s
@@ -357,10 +357,10 @@ class NextRate:
 
 def next_rate(plan: RampPlan, steps: Sequence[RampStep]) -> NextRate | None:
     """Return what is to be tried after some steps, in any order; None: it is over."""
-    found = _next(plan, steps) if len(steps) < plan.most_steps else None
-    if found is None:
+    proposal = _next(plan, steps) if len(steps) < plan.most_steps else None
+    if proposal is None:
         return None
-    per_s, phase = found
+    per_s, phase = proposal
     longer = 1.0 if phase is RampPhase.UP else _LONGER
     lasts_s = max(plan.step_s * longer, plan.least_requests * longer / per_s)
     return NextRate(per_s=per_s, phase=phase, lasts_s=lasts_s)

@@ -106,12 +106,12 @@ def stepped(
         state = replace(state, whole_since_s=None)
         if state.regime is Regime.CAPACITY:
             return state
-        told = ", ".join(
+        units = ", ".join(
             f"{name} ({observation.available.get(name, 0)} of {observation.wanted[name]})"
             for name in short
         )
         failovers = state.failovers + 1
-        return _changed(state, Regime.CAPACITY, observation, f"cannot be had: {told}", failovers)
+        return _changed(state, Regime.CAPACITY, observation, f"cannot be had: {units}", failovers)
     if state.whole_since_s is None:
         state = replace(state, whole_since_s=observation.at_s)
     if state.regime is Regime.COST:

@@ -91,8 +91,8 @@ class RegimeRouter:
         """See `Router`."""
         route = replace(self.route, demand_per_s=demand_per_s)
         there, cheapest = all_counts(route, available), self._cheapest(route)
-        seen = CapacityObservation(at_s=at_s, wanted=cheapest.numbers, available=there)
-        self.state = stepped(self.state, seen, self.settings)
+        observation = CapacityObservation(at_s=at_s, wanted=cheapest.numbers, available=there)
+        self.state = stepped(self.state, observation, self.settings)
         traffic = cheapest
         if self.state.regime is Regime.CAPACITY:
             traffic = spread_traffic(route, self.method, there)

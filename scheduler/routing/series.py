@@ -108,9 +108,9 @@ class RouteRecorder:
         """Hear of a request."""
         self._arrival_times.append(at_s)
 
-    def served(self, unit: str, came_s: float, at_s: float) -> None:
+    def served(self, unit: str, arrived_s: float, at_s: float) -> None:
         """Hear of an answer."""
-        self._answers.append((unit, came_s, at_s))
+        self._answers.append((unit, arrived_s, at_s))
 
     def lasted(self, kinds: Mapping[str, SimulatedUnits], from_s: float, until_s: float) -> None:
         """Hear that nothing changed for a while, during which units are paid for."""
@@ -130,11 +130,11 @@ class RouteRecorder:
 
     def series(self) -> RouteSeries:
         """Return what was told."""
-        came_s = np.array(self._arrival_times)
-        answers = np.array([(came, at) for _, came, at in self._answers]).reshape(-1, 2)
+        arrived_s = np.array(self._arrival_times)
+        answers = np.array([(arrived, at) for _, arrived, at in self._answers]).reshape(-1, 2)
         by = np.array([name for name, _, _ in self._answers], dtype=str)
-        took_s, at_s = answers[:, 1] - answers[:, 0], answers[:, 1]
-        came = self._counts(came_s)
+        latency_s, at_s = answers[:, 1] - answers[:, 0], answers[:, 1]
+        arrivals = self._counts(arrived_s)
         lasted = np.array([self._lasted[name] for name in self.units])  # (U, B, 4)
         running_s, busy_s, places_s, usd = np.moveaxis(lasted, 2, 0)
         with np.errstate(invalid="ignore"):
@@ -143,13 +143,13 @@ class RouteRecorder:
         return RouteSeries(
             bucket_s=self.bucket_s,
             units=self.units,
-            arrivals=came,
-            lost=came - self._counts(answers[:, 0]),
+            arrivals=arrivals,
+            lost=arrivals - self._counts(answers[:, 0]),
             served=np.array([self._counts(at_s[of]) for of in each]),
-            late=self._counts(at_s[took_s > self.late_s]),
-            p50_s=self._quantiles(at_s, took_s, 0.5),
-            p95_s=self._quantiles(at_s, took_s, 0.95),
-            unit_p95_s=np.array([self._quantiles(at_s[of], took_s[of], 0.95) for of in each]),
+            late=self._counts(at_s[latency_s > self.late_s]),
+            p50_s=self._quantiles(at_s, latency_s, 0.5),
+            p95_s=self._quantiles(at_s, latency_s, 0.95),
+            unit_p95_s=np.array([self._quantiles(at_s[of], latency_s[of], 0.95) for of in each]),
             running=running_s / self.bucket_s,
             busy=busy,
             usd=usd,
@@ -171,12 +171,12 @@ class RouteRecorder:
         numbers = np.bincount(self._places(at_s), minlength=self._buckets)
         return numbers.astype(np.float64)
 
-    def _quantiles(self, at_s: FloatArray, took_s: FloatArray, share: float) -> FloatArray:
-        told = np.full(self._buckets, np.nan)
+    def _quantiles(self, at_s: FloatArray, latency_s: FloatArray, share: float) -> FloatArray:
+        quantiles = np.full(self._buckets, np.nan)
         bucket = self._places(at_s)
         for b in np.unique(bucket).tolist():
-            told[b] = np.quantile(took_s[bucket == b], share)
-        return told
+            quantiles[b] = np.quantile(latency_s[bucket == b], share)
+        return quantiles
 
     def _places(self, at_s: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return (at_s / self.bucket_s).astype(np.int64)

@@ -33,7 +33,7 @@ from circinus.scheduler.routing.sharing import UnitTurns
 from circinus.scheduler.routing.units import EndpointRoute
 
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
-_TOLD_EVERY_S = 10.0  # how often routers hear of the demand
+_DEMAND_EVERY_S = 10.0  # how often routers hear of the demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class _Simulation:
         self.available = {unit.name: unit.available for unit in scenario.route.units}
         for change in scenario.changes:
             self._push(change.at_s, "change", change)
-        looks = np.arange(0.0, scenario.ends_s, self.router.polls_s or _TOLD_EVERY_S)
+        looks = np.arange(0.0, scenario.ends_s, self.router.polls_s or _DEMAND_EVERY_S)
         for at_s in looks.tolist():
             self._push(at_s, "look", None)
         self._look()
@@ -140,16 +140,16 @@ class _Simulation:
         self._adapt()
         self._push(self._next_arrival(), "arrival", None)
         while self._events:
-            at_s, _, what, told = heapq.heappop(self._events)
+            at_s, _, what, payload = heapq.heappop(self._events)
             if at_s > scenario.lasts_s:
                 break
             self._pay(at_s)
             self.now = at_s
-            getattr(self, f"_{what}")(*([] if told is None else [told]))
+            getattr(self, f"_{what}")(*([] if payload is None else [payload]))
         return self._run_result()
 
-    def _push(self, at_s: float, what: str, told: object) -> None:
-        heapq.heappush(self._events, (at_s, next(self._order), what, told))
+    def _push(self, at_s: float, what: str, payload: object) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), what, payload))
 
     def _pay(self, until_s: float) -> None:
         ends_s = self.scenario.ends_s
@@ -194,14 +194,14 @@ class _Simulation:
             kind.in_hand[request] = number = next(self._order)
             self._push(self.now + kind.service_s, "served", (kind.unit.name, request, number))
 
-    def _served(self, told: tuple[str, int, int]) -> None:
-        kind, request = self.kinds[told[0]], told[1]
-        if kind.in_hand.get(request) != told[2]:  # lost, and sent again
+    def _served(self, payload: tuple[str, int, int]) -> None:
+        kind, request = self.kinds[payload[0]], payload[1]
+        if kind.in_hand.get(request) != payload[2]:  # lost, and sent again
             return
         del kind.in_hand[request]
         self.done[request] = self.now
         if self.recorder is not None:
-            self.recorder.served(told[0], self.arrived[request], self.now)
+            self.recorder.served(payload[0], self.arrived[request], self.now)
         self._serve(kind)
         if kind.running > kind.wanted and not self.actions.keep:
             self._drain(kind)
@@ -301,14 +301,14 @@ class _Simulation:
             self._adapt()
 
     def _run_result(self) -> RoutedRun:
-        took = np.array([at_s - self.arrived[request] for request, at_s in self.done.items()])
+        latency_s = np.array([at_s - self.arrived[request] for request, at_s in self.done.items()])
         stuck = [self.scenario.ends_s - at_s for at_s in self.lost_at.values()]
         return RoutedRun(
             requests=len(self.arrived),
-            served=len(took),
-            late=int((took > self.scenario.late_s).sum()),
+            served=len(latency_s),
+            late=int((latency_s > self.scenario.late_s).sum()),
             usd=self.usd,
-            p95_s=float(np.quantile(took, 0.95)) if len(took) else inf,
+            p95_s=float(np.quantile(latency_s, 0.95)) if len(latency_s) else inf,
             switch_s=max([self.switch_s, *stuck]),
         )
 

@@ -54,18 +54,18 @@ def cheapest_counts(
 
     `available` stands for what the units say.
     """
-    found = _solved(route, available, whole=True)
-    return None if found is None else {name: round(count) for name, count in found.items()}
+    counts = _solved(route, available, whole=True)
+    return None if counts is None else {name: round(count) for name, count in counts.items()}
 
 
 def least_usd_per_hour(
     route: EndpointRoute, available: Mapping[str, int | None] | None = None
 ) -> float | None:
     """Return the price that no numbers are below, parts of units allowed; None: too few."""
-    found = _solved(route, available, whole=False)
-    if found is None:
+    counts = _solved(route, available, whole=False)
+    if counts is None:
         return None
-    return sum(found[unit.name] * unit.price_usd_per_hour for unit in route.units)
+    return sum(counts[unit.name] * unit.price_usd_per_hour for unit in route.units)
 
 
 def all_counts(
@@ -98,9 +98,9 @@ def _most(
 ) -> int:
     if not route.allows(unit):
         return 0
-    given = unit.available if available is None else available.get(unit.name, unit.available)
+    limit = unit.available if available is None else available.get(unit.name, unit.available)
     enough = ceil(route.demand_per_s / unit.most_per_s)
-    return enough if given is None else given
+    return enough if limit is None else limit
 
 
 _ROUNDING = 1e-9  # of a number of units that is a whole one

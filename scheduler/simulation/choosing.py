@@ -90,12 +90,12 @@ def best_within(question: PoolQuestion, rate_rps: float, budget_usd_per_hour: fl
 
     InvalidInput as the two of them; the reason says which it is.
     """
-    found = cheapest_for_rate(question, rate_rps)
-    why = found.reason
-    if found.chosen is not None:
-        price = found.chosen.price_usd_per_hour
+    cheapest = cheapest_for_rate(question, rate_rps)
+    why = cheapest.reason
+    if cheapest.chosen is not None:
+        price = cheapest.chosen.price_usd_per_hour
         if price <= budget_usd_per_hour + _CENT:
-            return found
+            return cheapest
         why = f"the cheapest pool in time at {rate_rps:g}/s costs {price:g} USD/h"
     instead = largest_for_budget(question, budget_usd_per_hour)
     return replace(instead, reason=f"{why}; {instead.reason}")
@@ -131,8 +131,8 @@ def _largest(
     goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
     rates = SimulatedRates(policy=market.policy, draws=market.draws)
     trials = search(goal, KairosPlus(bounds=bounds), rates, MOST_TRIED)
-    found = best(goal, trials)
-    if found is None:
+    best_trial = best(goal, trials)
+    if best_trial is None:
         return None, len(trials), ""
     left = "the others cannot serve more, by their bounds"
     if method.published:
@@ -140,7 +140,7 @@ def _largest(
     elif len(trials) == MOST_TRIED:
         left = "no more were tried"
     why = f"the largest rate of {len(trials)} simulated with {market.question.dispatch}; {left}"
-    return found.pool, len(trials), why
+    return best_trial.pool, len(trials), why
 
 
 def _least_cost(question: PoolQuestion) -> float:

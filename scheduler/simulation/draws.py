@@ -65,7 +65,7 @@ class LoadDraws:
         latency_s = table.mean_s if level is None or not self.sampled else table.quantile_s(level)
         price = throughput_bound(self.share, latency_s, counts, self.qos_s).price
         coefficient = heterogeneity(table.mean_s[-1])
-        given = partial(
+        scenario_of = partial(
             Scenario,
             size=self.table.batches[self.rows].astype(np.float64),
             service_s=self.service_s,
@@ -73,7 +73,7 @@ class LoadDraws:
             qos_s=self.qos_s,
             fleet=Fleet(kind, coefficient[kind], price[kind]),
         )
-        return lambda rate: given(arrived_s=arrival_times(self.gaps, rate))
+        return lambda rate: scenario_of(arrived_s=arrival_times(self.gaps, rate))
 
 
 def draw(

@@ -181,9 +181,9 @@ class PoolMarket:
 
     def bounds(self, of: BoolArray) -> FloatArray:  # (P,)
         """Return the bounds of some pools on their rates; 0 of the others."""
-        found = np.zeros(len(self.space.pools))
-        found[of] = self._bounds(self.space.pools[of])
-        return found
+        bounds = np.zeros(len(self.space.pools))
+        bounds[of] = self._bounds(self.space.pools[of])
+        return bounds
 
     def _bounds(self, pools: IntArray) -> FloatArray:
         share, mean_s, qos_s = self.draws.share, self.draws.table.mean_s, self.question.qos_s
@@ -208,23 +208,23 @@ class PoolMarket:
             return self._offer(pool, None), sure
         draws = map(self.question.draws, range(1, 1 + self.question.checks))
         rates = [SimulatedRates(policy=self.policy, draws=each).rate(pool) for each in draws]
-        told = f"{len(rates)} draws of {self.question.requests} requests that it was not chosen on"
+        text = f"{len(rates)} draws of {self.question.requests} requests that it was not chosen on"
         return (
             self._offer(pool, mean(rates)),
-            f"{min(rates):.4g} to {max(rates):.4g}/s on {told}",
+            f"{min(rates):.4g} to {max(rates):.4g}/s on {text}",
         )
 
     def front(self, budget: float, chosen: PoolOffer) -> tuple[PoolOffer, ...]:
         """Return what parts of a budget buy by their bounds, those that nothing else beats."""
-        found = {chosen.pool: chosen}
+        offers = {chosen.pool: chosen}
         rates = SimulatedRates(policy=self.policy, draws=self.draws, tolerance=_COARSE)
         for part in range(1, 1 + _OFFERS):
             bounds = self.bounds(self.space.full(budget * part / _OFFERS))
             pool = self.space.at(int(bounds.argmax()))
-            if bounds.max() > 0 and pool not in found:
+            if bounds.max() > 0 and pool not in offers:
                 tries = self.question.method.tries
-                found[pool] = self._offer(pool, rates.rate(pool) if tries else None)
-        return tuple(_undominated(found.values()))
+                offers[pool] = self._offer(pool, rates.rate(pool) if tries else None)
+        return tuple(_undominated(offers.values()))
 
     def _offer(self, pool: Pool, rate_rps: float | None) -> PoolOffer:
         (bound,) = self._bounds(np.array([pool])).tolist()

@@ -170,10 +170,10 @@ def _shares(
     stream: IntArray,  # (E,)
     runs: _Requests,
 ) -> FloatArray:  # (E,)
-    found = np.empty(len(pools))
+    shares = np.empty(len(pools))
     for e in range(len(pools)):
-        found[e] = _share(pools[e], scale[e], variability[e], stream[e], runs)
-    return found
+        shares[e] = _share(pools[e], scale[e], variability[e], stream[e], runs)
+    return shares
 
 
 @compiled_part

@@ -91,8 +91,8 @@ async def _measure(study: LiveStudy, tell: PhaseObserver, logs: Path) -> None:
     seconds = study.steady_s + study.killing_s + _RECOVERY_S + _CALM_S + 4 * study.overload_s
     rule = f"must be so short that {_DRAWN} requests are enough"
     checks.require(_WARM_UP + allowable * seconds < _DRAWN, "steady_s", rule, study.steady_s)
-    told = {"policy": study.policy, "allowable_rps": round(allowable, 2), "pool": study.pool}
-    done("simulated", told)
+    summary = {"policy": study.policy, "allowable_rps": round(allowable, 2), "pool": study.pool}
+    done("simulated", summary)
     requests = RequestStream(draws, scenarios(1.0))
     async with AsyncExitStack() as stack:
         pool = LivePool(requests.whole.fleet.kind.tolist(), study.qos_s, logs)

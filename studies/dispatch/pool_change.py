@@ -60,7 +60,7 @@ CHOOSING = (ChoiceMethod.KAIROS, ChoiceMethod.BOUND, ChoiceMethod.SIMULATED)
 TRYING = {"kairos_plus": "kairos", "drs": "drs", "clockwork": "clockwork", RIBBON: "fcfs"}
 """Who tries pools, and the dispatch policy that serves them."""
 
-_AT_RATE, _UNSEEN, _SEEN = 5000, 6000, 7000  # seeds are so much larger: streams of their own
+_AT_RATE, _UNSEEN, _OBSERVED = 5000, 6000, 7000  # seeds are so much larger: streams of their own
 _SEARCHED = 4_000  # requests of bounds, and of sweeps for the threshold of DRS
 _SOON = 1_000  # sizes of the second choice
 _NO_BOUND = 1.5  # times the highest: no rate that is measured is above it
@@ -228,8 +228,8 @@ class _Seed:
     ) -> list[PoolTrial]:
         """Return the trials of a scheme, under the new mix."""
         space, budget = self.space, self.study.budget_usd_per_hour
-        seen = self._draws(_size_load(change.stages()[0]), _SEEN + self.seed, _SEARCHED)
-        figures = kairos_figures(seen.share, seen.table.mean_s, seen.qos_s)
+        observed = self._draws(_size_load(change.stages()[0]), _OBSERVED + self.seed, _SEARCHED)
+        figures = kairos_figures(observed.share, observed.table.mean_s, observed.qos_s)
         bounds = kairos_bounds(figures, space.pools)
         goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
         strategy: PoolStrategy = KairosPlus(bounds=bounds)
@@ -268,8 +268,8 @@ def observed_change(run: SimulationRun, changed_at: int, monitor: TrafficMonitor
     InvalidInput if it tells of none.
     """
     scenario = run.scenario
-    seen = (scenario.size.tolist(), scenario.arrived_s.tolist(), run.waiting.tolist())
-    for i, (size, at, waiting) in enumerate(zip(*seen, strict=True), 1):
+    columns = (scenario.size.tolist(), scenario.arrived_s.tolist(), run.waiting.tolist())
+    for i, (size, at, waiting) in enumerate(zip(*columns, strict=True), 1):
         if monitor.observe(size, at, waiting) and i > changed_at:
             known = len(monitor.sizes())
             first = i - known
@@ -294,11 +294,11 @@ class PoolChangeLine:
 
 def lines_of(rows: Sequence[PoolChangeRow]) -> list[PoolChangeLine]:
     """Return a line for each scheme, and one more where it chose again a window later."""
-    found: dict[tuple[str, int], list[list[PoolChangeRow]]] = {}
+    by_scheme: dict[tuple[str, int], list[list[PoolChangeRow]]] = {}
     for (scheme, _), of_seed in grouped(rows, "scheme", "seed").items():
         for place, tries in enumerate(grouped(of_seed, "seen").values()):
-            found.setdefault((scheme, place), []).append(tries)
-    return [_line(scheme, tries) for (scheme, _), tries in sorted(found.items(), key=_later)]
+            by_scheme.setdefault((scheme, place), []).append(tries)
+    return [_line(scheme, tries) for (scheme, _), tries in sorted(by_scheme.items(), key=_later)]
 
 
 def _later(item: tuple[tuple[str, int], object]) -> int:
@@ -321,12 +321,12 @@ def _line(scheme: str, tries: Sequence[Sequence[PoolChangeRow]]) -> PoolChangeLi
 
 def picture(rows: Sequence[PoolChangeRow]) -> Figure:
     """Draw the rate over the best pool's, of each line."""
-    found = []
+    entries = []
     for line in lines_of(rows):
         colour = COLOURS[0] if line.scheme in CHOOSING else COLOURS[-1]
         note = f"{line.of_best:.3f}; {line.tried:.3g} tried"
         name = f"{line.scheme}, {line.seen:.0f} sizes"
-        found.append(Bar(name=name, value=line.of_best, error=0.0, note=note, colour=colour))
+        entries.append(Bar(name=name, value=line.of_best, error=0.0, note=note, colour=colour))
     first = rows[0]
     title = f"{first.model}: {first.before} to {first.after}, rate over the best pool's"
-    return bars(title, found)
+    return bars(title, entries)

@@ -193,7 +193,7 @@ def _row(run: _Run, load: float, outcome: LoadOutcome) -> UnlikeRow:
     simulated = simulate(scenario, dispatch_policy(run.policy), limit=LIMIT)
     done_s = simulated.finished_s
     live = _Shares.of(scenario, scenario.arrived_s + outcome.latency_s)
-    told = _Shares.of(scenario, done_s)
+    predicted = _Shares.of(scenario, done_s)
     return UnlikeRow(
         policy=run.policy,
         seed=run.draws.seed,
@@ -204,11 +204,11 @@ def _row(run: _Run, load: float, outcome: LoadOutcome) -> UnlikeRow:
         refused=outcome.errors.total(),
         in_time=round(float(outcome.in_time.mean()), 4),
         goodput=live.goodput,
-        simulated_goodput=told.goodput,
+        simulated_goodput=predicted.goodput,
         small_in_time=live.small,
         large_in_time=live.large,
-        simulated_small=told.small,
-        simulated_large=told.large,
+        simulated_small=predicted.small,
+        simulated_large=predicted.large,
         lag_p99_ms=outcome.sender_lag_ms()[1],
         load_average=round(os.getloadavg()[0], 1),
     )

@@ -70,12 +70,12 @@ def with_thinner_link(
     names = [" - ".join(link.between) for link in where.links]
     checks.require(len(names) > 0, "infrastructure.links", "must hold one to drift", names)
     wanted = link or where.links[0].between
-    found = next((each for each in where.links if set(each.between) == set(wanted)), None)
-    if found is None:
+    match = next((each for each in where.links if set(each.between) == set(wanted)), None)
+    if match is None:
         raise InvalidInput.of("link", f"must be among {', '.join(names)}", " - ".join(wanted))
-    thin = replace(found, bandwidth_bytes_per_s=left * found.bandwidth_bytes_per_s)
-    links = tuple(thin if each is found else each for each in where.links)
-    change = f"{' - '.join(found.between)} at {left:g} of its bandwidth"
+    thin = replace(match, bandwidth_bytes_per_s=left * match.bandwidth_bytes_per_s)
+    links = tuple(thin if each is match else each for each in where.links)
+    change = f"{' - '.join(match.between)} at {left:g} of its bandwidth"
     after = GroundTruth(trace, replace(where, links=links))
     return DriftScenario(before=GroundTruth(trace, where), after=after, change=change)
 

@@ -124,15 +124,15 @@ def run(
 def summary(rows: Sequence[FreshRow]) -> list[FreshCell]:
     """Return the shares, of every pipeline and of all together."""
     cells = []
-    named = [(str(name[0]), found) for name, found in grouped(rows, "pipeline").items()]
-    for name, found in [*named, ("all", list(rows))]:
-        held = [row.accuracy_held for row in found]
-        in_time = [row.latency_held for row in found]
+    named = [(str(name[0]), group) for name, group in grouped(rows, "pipeline").items()]
+    for name, group in [*named, ("all", list(rows))]:
+        held = [row.accuracy_held for row in group]
+        in_time = [row.latency_held for row in group]
         cells += [
             _cell(
-                name, "accurate of those shown as met", [r.accurate_there for r in found if r.met]
+                name, "accurate of those shown as met", [r.accurate_there for r in group if r.met]
             ),
-            _cell(name, "met of those shown as met", [r.met_there for r in found if r.met]),
+            _cell(name, "met of those shown as met", [r.met_there for r in group if r.met]),
             _cell(name, "accuracy intervals that hold", held),
             _cell(name, "latency intervals that hold", in_time),
         ]
@@ -140,17 +140,17 @@ def summary(rows: Sequence[FreshRow]) -> list[FreshCell]:
 
 
 def _cell(pipeline: str, share: str, values: Iterable[bool | None]) -> FreshCell:
-    told = [value for value in values if value is not None]
-    if not told:
+    known = [value for value in values if value is not None]
+    if not known:
         return FreshCell(
             pipeline=pipeline, share=share, count=0, value=None, low=None, high=None, trusted=False
         )
-    exact = stats.binomtest(sum(told), len(told)).proportion_ci(_CONFIDENCE, method="exact")
+    exact = stats.binomtest(sum(known), len(known)).proportion_ci(_CONFIDENCE, method="exact")
     return FreshCell(
         pipeline=pipeline,
         share=share,
-        count=len(told),
-        value=sum(told) / len(told),
+        count=len(known),
+        value=sum(known) / len(known),
         low=float(exact.low),
         high=float(exact.high),
         trusted=bool(exact.high >= _TRUSTED),
@@ -184,8 +184,8 @@ class _Bench:
     def _searched(self, number: int) -> tuple[FreshRow, Plan | None]:
         """Return how a search on one sample ended, and the plan that it tells first."""
         study, pipeline, clock = self.study, self.pipeline, SystemClock()
-        asked = list(product(study.accuracies, study.holds_for))
-        bound, holds_for = asked[number % len(asked)]
+        objectives = list(product(study.accuracies, study.holds_for))
+        bound, holds_for = objectives[number % len(objectives)]
         seed = number * PARTS
         planner = planner_of(DEFAULT.planning)
         dataset = self._examples(study.sample, seed)
@@ -215,8 +215,8 @@ class _Bench:
         end = SystemClock().now() + self.study.judging_s
         for inputs in [*range(_AT_ONCE, fresh, _AT_ONCE), fresh]:
             profiles = profiler.measure_each([(each, inputs) for each in configurations])
-            told = f"{inputs} of {fresh} fresh inputs on {len(configurations)} configurations"
-            self.observer(self.pipeline.name, told)
+            message = f"{inputs} of {fresh} fresh inputs on {len(configurations)} configurations"
+            self.observer(self.pipeline.name, message)
             if SystemClock().now() > end:
                 break
         return dict(zip(configurations, profiles, strict=True))

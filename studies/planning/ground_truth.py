@@ -86,9 +86,9 @@ class GroundTruth:
 
     def covers(self, plan: Plan) -> tuple[bool, bool]:
         """Return whether a plan's intervals of accuracy and latency hold the truth."""
-        told = (plan.accuracy, self._accuracy(plan)), (plan.latency_s, self._latency_s(plan))
+        pairs = (plan.accuracy, self._accuracy(plan)), (plan.latency_s, self._latency_s(plan))
         accuracy, latency = (
-            one.low * (1 - _SAME) <= true <= one.high * (1 + _SAME) for one, true in told
+            one.low * (1 - _SAME) <= true <= one.high * (1 + _SAME) for one, true in pairs
         )
         return accuracy, latency
 
@@ -124,12 +124,12 @@ class GroundTruth:
 
     def goals(self, level: str) -> list[Goal]:
         """Return the SLOs of a level, one per Pareto point, with what an oracle makes of them."""
-        found = []
+        goals = []
         for slo in self.slos(level):
             feasible = self._feasible(slo)  # holds the Pareto point
             oracle_s, least_cost = self._cheapest_s(feasible), self._least_cost(slo, feasible)
-            found.append(Goal(level=level, slo=slo, oracle_s=oracle_s, least_cost=least_cost))
-        return found
+            goals.append(Goal(level=level, slo=slo, oracle_s=oracle_s, least_cost=least_cost))
+        return goals
 
     def _cheapest_s(self, feasible: IndexArray) -> float:
         return float(20 * self.profiling_s[feasible].min())
@@ -173,9 +173,9 @@ class GroundTruth:
             if bounds[i] >= best:
                 break
             work = condensed(scene, self._work(int(feasible[i])))
-            found = tightened(scene, self._spots_of(int(feasible[i])), work)
-            if len(found):
-                best = min(best, float(found.cost_usd_per_hour.min()))
+            layouts = tightened(scene, self._spots_of(int(feasible[i])), work)
+            if len(layouts):
+                best = min(best, float(layouts.cost_usd_per_hour.min()))
         return best
 
     def _bound(self, scene: PlanningContext, row: int) -> float:
@@ -231,7 +231,7 @@ class Recorder:
     @property
     def first_true(self) -> Announced | None:
         """The first plan that truly satisfies; None: there was none."""
-        return next((seen for seen in self.announced if seen.true), None)
+        return next((announcement for announcement in self.announced if announcement.true), None)
 
     @property
     def seconds(self) -> float | None:
@@ -254,11 +254,11 @@ class Recorder:
 
     def judge(self, plan: Plan, spent_s: float, elapsed_s: float = 0.0) -> bool:
         """Take in a plan that is announced after so many profiling seconds; give if it is true."""
-        true, cost = self._shown(plan).true, plan.cost_usd_per_hour
-        seen = Announced(spent_s, elapsed_s, self.steps, true, cost)
-        if not self.announced or self.announced[-1] != seen:
-            self.announced.append(seen)
-        return seen.true
+        true, cost = self._entry_of(plan).true, plan.cost_usd_per_hour
+        announcement = Announced(spent_s, elapsed_s, self.steps, true, cost)
+        if not self.announced or self.announced[-1] != announcement:
+            self.announced.append(announcement)
+        return announcement.true
 
     def cancelled(self) -> bool:
         """Return whether the first true plan is enough and there."""
@@ -273,7 +273,7 @@ class Recorder:
             return None
         return min(costs) / least_cost if least_cost > 0 else 1.0
 
-    def _shown(self, plan: Plan) -> Shown:
+    def _entry_of(self, plan: Plan) -> Shown:
         if plan.id not in self.shown:
             accuracy, latency = self.truth.covers(plan)
             self.shown[plan.id] = Shown(
@@ -283,7 +283,7 @@ class Recorder:
                 latency_covered=latency,
                 latency_sure=plan.latency_s.confidence >= SURE,
             )
-        shown = self.shown[plan.id]
+        entry = self.shown[plan.id]
         states = plan.states(self.slo).values()
-        shown.met = shown.met or all(state is SloState.MET for state in states)
-        return shown
+        entry.met = entry.met or all(state is SloState.MET for state in states)
+        return entry

@@ -103,16 +103,16 @@ def coverage(rows: Iterable[PlanningRow]) -> list[Coverage]:
     Searches of a trace share its inputs, so coverages are averaged by trace, and their interval is
     one over traces: t of Student, as of so few independent figures.
     """
-    found = []
-    for shown in grouped([row for row in rows if row.shown], "method").values():
-        traces = summarised(shown, Coverage, "method", "trace")
-        together = [replace(row, trace="all") for row in shown]
+    lines = []
+    for of_method in grouped([row for row in rows if row.shown], "method").values():
+        traces = summarised(of_method, Coverage, "method", "trace")
+        together = [replace(row, trace="all") for row in of_method]
         (whole,) = summarised(together, Coverage, "method", "trace")
         over: dict[str, Any] = {}
         for part in ("accuracy", "latency", "latency_sure"):
             over[part], over[f"{part}_interval"] = _over_traces([getattr(t, part) for t in traces])
-        found += [*traces, replace(whole, **over)]
-    return found
+        lines += [*traces, replace(whole, **over)]
+    return lines
 
 
 def _over_traces(parts: Sequence[float]) -> tuple[float, str]:

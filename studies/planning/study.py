@@ -214,7 +214,7 @@ def _row(
         clock=clock,
         history=history,
     )
-    first, shown = recorder.first_true, recorder.shown.values()
+    first, plans = recorder.first_true, recorder.shown.values()
     ratios = [recorder.cost_ratio(mark, goal.least_cost) for mark in _MARKS_S]
     return PlanningRow(
         trace=name,
@@ -236,13 +236,13 @@ def _row(
         proposal_seconds_p95=float(np.quantile(times, 0.95)) if times else 0.0,
         workers=study.workers,
         response_seconds=clock.now() if first is None else first.elapsed_s,
-        shown=len(shown),
-        met=sum(plan.met for plan in shown),
-        met_wrongly=sum(plan.met and not plan.true for plan in shown),
-        accuracy_covered=sum(plan.accuracy_covered for plan in shown),
-        latency_covered=sum(plan.latency_covered for plan in shown),
-        latency_sure=sum(plan.latency_sure for plan in shown),
-        latency_sure_covered=sum(p.latency_sure and p.latency_covered for p in shown),
+        shown=len(plans),
+        met=sum(plan.met for plan in plans),
+        met_wrongly=sum(plan.met and not plan.true for plan in plans),
+        accuracy_covered=sum(plan.accuracy_covered for plan in plans),
+        latency_covered=sum(plan.latency_covered for plan in plans),
+        latency_sure=sum(plan.latency_sure for plan in plans),
+        latency_sure_covered=sum(p.latency_sure and p.latency_covered for p in plans),
     )
 
 

@@ -100,11 +100,11 @@ def misled(lookup: PoolLookup, seed: int) -> Stating:
 
 
 def statements(
-    lookup: PoolLookup, seed: int, trials: Trials, said: Sequence[Advice]
+    lookup: PoolLookup, seed: int, trials: Trials, all_advice: Sequence[Advice]
 ) -> Iterator[StatementRow]:
     """Yield all that was stated in a search; each piece of advice is of the trials before it."""
     goal = lookup.goal()
-    for count, advice in enumerate(said):
+    for count, advice in enumerate(all_advice):
         chosen = best(goal, trials[:count])
         pool = advice.pool or (chosen.pool if chosen else None)
         optimal = pool is not None and lookup.is_optimum(pool)
@@ -123,7 +123,7 @@ def statements(
 
 def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[ReliabilityRow]:
     """Return how often statements were true, in so many bins; empty ones are left out."""
-    found = []
+    lines = []
     for (model, about), group in sorted(grouped(list(rows), "model", "about").items()):
         place = np.minimum([int(bins * row.stated) for row in group], bins - 1)
         stated, true = (np.array([getattr(r, n) for r in group]) for n in ("stated", "true"))
@@ -131,7 +131,7 @@ def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[Reliabi
             inside = place == b
             count, share = int(inside.sum()), float(true[inside].mean())
             low, high = wilson(share, count)
-            found.append(
+            lines.append(
                 ReliabilityRow(
                     model=model,
                     about=about,
@@ -144,7 +144,7 @@ def reliability(rows: Iterable[StatementRow], bins: int = _BINS) -> list[Reliabi
                     true_high=high,
                 )
             )
-    return found
+    return lines
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
@@ -175,8 +175,8 @@ _CELL_ERROR = 0.03  # of single entries of a drawn profile: no factor for a type
 
 def run(seeds: Sequence[int], out: Path) -> tuple[list[StatementRow], list[ReliabilityRow]]:
     """Return what is stated on the problems of seeds, and how reliable it is; write both."""
-    said = written(_stated(seeds), StatementRow, out / "statements.csv")
-    return said, written(reliability(said), ReliabilityRow, out / "reliability.csv")
+    stated = written(_stated(seeds), StatementRow, out / "statements.csv")
+    return stated, written(reliability(stated), ReliabilityRow, out / "reliability.csv")
 
 
 def _stated(seeds: Sequence[int]) -> Iterator[StatementRow]:

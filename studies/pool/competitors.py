@@ -41,15 +41,15 @@ class WalkingStrategy:
 
     def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
         """See `PoolStrategy.propose`; it does not depend on what was asked before."""
-        known, told = len(self._trials), tuple(trials)
-        if self._way is None or goal is not self._goal or told[:known] != self._trials:
+        known, history = len(self._trials), tuple(trials)
+        if self._way is None or goal is not self._goal or history[:known] != self._trials:
             self._goal, self._trials, known = goal, (), 0
             self._way = self.walk(goal, np.random.default_rng(self.seed))
             self._next = next(self._way, None)
-        for count in range(known + 1, len(told) + 1):
+        for count in range(known + 1, len(history) + 1):
             if self._next is not None:
-                self._next = _sent(self._way, told[:count])
-        self._trials = told
+                self._next = _sent(self._way, history[:count])
+        self._trials = history
         return self._next
 
 
@@ -163,12 +163,12 @@ def _promising(goal: PoolGoal, here: PoolTrial) -> list[Pool]:
 
 def _neighbours(goal: PoolGoal, pool: Pool) -> list[Pool]:
     """Return the pools with one instance more or less."""
-    found = []
+    neighbours = []
     for k, step in itertools.product(range(len(pool)), (-1, 1)):
         near = (*pool[:k], pool[k] + step, *pool[k + 1 :])
         if 0 <= near[k] <= goal.space.most[k] and any(near):
-            found.append(near)
-    return found
+            neighbours.append(near)
+    return neighbours
 
 
 def _child(goal: PoolGoal, parents: Trials, rng: np.random.Generator) -> Pool:

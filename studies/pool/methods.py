@@ -40,11 +40,11 @@ class PublishedGoal(CheapestInTime):
 
     def hopeless(self, trials: Trials) -> BoolArray:  # (P,)
         """See `PoolGoal.hopeless`."""
-        found = np.zeros(len(self.space.pools), dtype=np.bool_)
+        excluded = np.zeros(len(self.space.pools), dtype=np.bool_)
         for trial in trials:
-            found[self.space.place(trial.pool)] = True
-            found |= self.ruled_out(self, trial)
-        return found
+            excluded[self.space.place(trial.pool)] = True
+            excluded |= self.ruled_out(self, trial)
+        return excluded
 
 
 def by_ribbon(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)

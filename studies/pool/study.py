@@ -113,11 +113,11 @@ def run(
 
     Of what `calibrated` stated, if it took part, `statements.csv` and `reliability.csv`.
     """
-    said: list[StatementRow] = []
-    rows = written(results(study, said.extend), PoolRow, out / "pool.csv", observer=observer)
-    if said:
-        written(said, StatementRow, out / "statements.csv")
-        written(reliability(said), ReliabilityRow, out / "reliability.csv")
+    stated: list[StatementRow] = []
+    rows = written(results(study, stated.extend), PoolRow, out / "pool.csv", observer=observer)
+    if stated:
+        written(stated, StatementRow, out / "statements.csv")
+        written(reliability(stated), ReliabilityRow, out / "reliability.csv")
     (out / "pool.html").write_text(page(study, rows), encoding="utf-8")
     return rows
 
@@ -143,10 +143,10 @@ def searched(
     strategy = method.made(lookup, seed)
     going = tried(goal, strategy, lookup.measure, study.most or len(lookup.space.pools))
     trials: list[PoolTrial] = []
-    found = False
+    reached = False
     for trial in going:
         trials.append(trial)
-        if found := lookup.is_optimum(trial.pool):
+        if reached := lookup.is_optimum(trial.pool):
             break
     if isinstance(strategy, Stating):
         stated(list(statements(lookup, seed, [*trials, *going], strategy.said)))
@@ -155,10 +155,10 @@ def searched(
         model=lookup.model,
         strategy=name,
         seed=seed,
-        evaluations_to_optimum=len(trials) if found else None,
+        evaluations_to_optimum=len(trials) if reached else None,
         violating_evaluations=sum(not goal.feasible(trial) for trial in trials),
         exploration_cost=paid / float(lookup.space.costs.sum()),
-        found=found,
+        found=reached,
     )
 
 
@@ -171,12 +171,12 @@ def optimum_line(lookup: PoolLookup) -> str:
     """Return the optimum of a lookup and what it saves, in words."""
     space, alone = lookup.space, lookup.homogeneous
     pool = f"{lookup.optimum} of {', '.join(space.types)}"
-    told = f"{lookup.model}: of {len(space.pools)} pools {pool} is the cheapest in time"
-    told += f", {space.cost(lookup.optimum):.4g} USD/h"
+    sentence = f"{lookup.model}: of {len(space.pools)} pools {pool} is the cheapest in time"
+    sentence += f", {space.cost(lookup.optimum):.4g} USD/h"
     if alone is None or lookup.saving is None:
-        return f"{told}; no pool of one type is in time."
+        return f"{sentence}; no pool of one type is in time."
     return (
-        f"{told}; the best of one type, {alone}, costs {space.cost(alone):.4g} USD/h: "
+        f"{sentence}; the best of one type, {alone}, costs {space.cost(alone):.4g} USD/h: "
         f"{lookup.saving:.1%} saved."
     )
 
@@ -218,9 +218,9 @@ def _table(cells: Sequence[PoolCell]) -> str:
 
 def _figures(cell: PoolCell) -> tuple[str, ...]:
     counts = (cell.evaluations, cell.deviation, cell.median)
-    told = ("-" if value is None else f"{value:.1f}" for value in counts)
+    cells = ("-" if value is None else f"{value:.1f}" for value in counts)
     violating, cost = f"{cell.violating:.1f}", f"{cell.cost:.1%}"
-    return (cell.strategy, *told, violating, cost, f"{cell.not_found:.0%}")
+    return (cell.strategy, *cells, violating, cost, f"{cell.not_found:.0%}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,8 +166,8 @@ class Rule:
             signs = self.rule.path(scores, bounds, population)
             minimum = min(self.rule.minimum, population)
         else:
-            told = drawn.groups if self.grouped else None
-            groups = None if told is None else told[among]
+            all_groups = drawn.groups if self.grouped else None
+            groups = None if all_groups is None else all_groups[among]
             signs = self.rule.path(scores, bounds, population, groups)
             minimum = 1
         sure = certain_path(scores, bounds, population)
@@ -181,13 +181,13 @@ def _rules() -> Mapping[str, Rule]:
     t_test, betting = stopping_rule("t_test", drawing), stopping_rule("betting", drawing)
     if not (isinstance(t_test, TTest) and isinstance(betting, Betting)):
         raise TypeError(f"rules must tell of many profiles at once, got {t_test}, {betting}.")
-    told = betting.groups is not None
-    untold = replace(betting, groups=None)  # each profile has groups of its own
+    grouped = betting.groups is not None
+    ungrouped = replace(betting, groups=None)  # each profile has groups of its own
     return {
         "t-test": Rule(rule=t_test, stopping="t_test"),
         "t-test-from-2": Rule(rule=replace(t_test, minimum=2)),
-        "betting": Rule(rule=untold),
-        "betting-groups": Rule(rule=untold, grouped=told, stopping="betting"),
+        "betting": Rule(rule=ungrouped),
+        "betting-groups": Rule(rule=ungrouped, grouped=grouped, stopping="betting"),
     }
 
 
@@ -204,10 +204,10 @@ def end(rule: Rule, drawn: SimulatedProfiles) -> Ended:
     for horizon in (*(h for h in _HORIZONS if h < n), n):
         signs = rule.signs(drawn.scores[open_, :horizon], drawn, open_)
         first = np.argmax(signs != 0, axis=1)
-        found = signs[np.arange(len(open_)), first]
-        verdicts[open_] = found
-        used[open_[found != 0]] = first[found != 0] + 1
-        open_ = open_[found == 0]
+        first_signs = signs[np.arange(len(open_)), first]
+        verdicts[open_] = first_signs
+        used[open_[first_signs != 0]] = first[first_signs != 0] + 1
+        open_ = open_[first_signs == 0]
         if not open_.size:
             break
     spent = np.cumsum(drawn.seconds, axis=1)[np.arange(count), used - 1]

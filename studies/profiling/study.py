@@ -92,9 +92,9 @@ def run(
     populations = [simulated.of_trace(name, trace, rng(0)) for name, trace in loaded.items()]
     populations += simulated.synthetic(rng(1))
     count = seeds * PROFILES_PER_SEED
-    found = (row for population in populations for row in study(population, count))
+    all_rows = (row for population in populations for row in study(population, count))
     path = out / "profiling.csv"
-    rows = written(found, ProfilingRow, path, digits=None, observer=observer)
+    rows = written(all_rows, ProfilingRow, path, digits=None, observer=observer)
     caches = [CacheRow(trace=name, seconds_ratio=ratio) for name, ratio in ratios.items()]
     written(caches, CacheRow, out / "prefix_cache.csv", digits=None)
     drawn = svg(picture(rows))

@@ -48,7 +48,7 @@ def written(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = [column.name for column in fields(kind) if column.name not in without]
-    kept = []
+    lines = []
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*columns, VERSION])
@@ -56,8 +56,8 @@ def written(
             writer.writerow([*(text(getattr(row, name), digits) for name in columns), version()])
             file.flush()
             observer(row)
-            kept.append(row)
-    return kept
+            lines.append(row)
+    return lines
 
 
 def markdown(rows: Iterable[Line], kind: type[Line]) -> str:

@@ -51,13 +51,13 @@ def load_steps(route: EndpointRoute, lasts_s: float, seed: int) -> Iterator[Load
 
 def breaking_points(rows: Sequence[LoadStepRow], late_s: float) -> dict[str, float]:
     """Return unit -> the most requests/s up to which 95 % are in time; of others nothing."""
-    found = {}
+    points = {}
     for (unit,), of in grouped(rows, "unit").items():
         for row in of:
             if not row.p95_s <= late_s:
                 break
-            found[unit] = row.offered_per_s
-    return found
+            points[unit] = row.offered_per_s
+    return points
 
 
 def picture(rows: Sequence[LoadStepRow], late_s: float) -> Figure:

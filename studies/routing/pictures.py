@@ -54,7 +54,7 @@ def _draw(run: RecordedRun, column: Sequence[Axes]) -> None:
     throughput, units, latency, use, late = column
     series, scenario = run.series, run.scenario
     at_s = series.at_s()[series.at_s() < scenario.ends_s]
-    at, shown = at_s / _MINUTE_S, slice(len(at_s))
+    at, view = at_s / _MINUTE_S, slice(len(at_s))
     for i, name in enumerate(series.units):
         lines = (
             (throughput, series.served[i] / series.bucket_s),
@@ -63,16 +63,16 @@ def _draw(run: RecordedRun, column: Sequence[Axes]) -> None:
             (use, 100 * series.busy[i]),
         )
         for axes, values in lines:
-            axes.plot(at, values[shown], color=COLOURS[i % len(COLOURS)], label=name)
+            axes.plot(at, values[view], color=COLOURS[i % len(COLOURS)], label=name)
     served = series.served.sum(axis=0) / series.bucket_s
-    throughput.plot(at, served[shown], color=_GREY, label="served by all")
+    throughput.plot(at, served[view], color=_GREY, label="served by all")
     demand = [scenario.demand_per_s(each) for each in at_s.tolist()]
     throughput.plot(at, demand, "--", color=_INK, label="demand")
-    latency.plot(at, series.p50_s[shown], ":", color=_INK, label="median of all")
+    latency.plot(at, series.p50_s[view], ":", color=_INK, label="median of all")
     latency.axhline(scenario.late_s, color=_GREY, linestyle="--", label="late beyond")
     logarithmic(latency, "y")
-    late.plot(at, series.late[shown] / series.bucket_s, color=_INK, label="late")
-    late.plot(at, series.lost[shown] / series.bucket_s, color=_GREY, label="never served")
+    late.plot(at, series.late[view] / series.bucket_s, color=_INK, label="late")
+    late.plot(at, series.lost[view] / series.bucket_s, color=_GREY, label="never served")
     for axes in column:
         axes.set_xticks(np.arange(4 * scenario.cycles + 1) * scenario.cycle_s / 4 / _MINUTE_S)
         _mark_changes(axes, run, named=axes is late)

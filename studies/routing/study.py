@@ -101,14 +101,14 @@ def scenarios(route: EndpointRoute, cycle_s: float) -> list[RouteScenario]:
         CapacityChange(at_s=0.42 * cycle_s, unit=first, available=0),
         CapacityChange(at_s=1.08 * cycle_s, unit=first, available=None),
     )
-    found = [quiet, replace(quiet, name=f"{first} lost", changes=lost)]
+    cases = [quiet, replace(quiet, name=f"{first} lost", changes=lost)]
     if "g6-triton" in {unit.name for unit in route.units}:
         limited = (
             CapacityChange(at_s=0.0, unit="g6-triton", available=1),
             CapacityChange(at_s=cycle_s, unit="g6-triton", available=None),
         )
-        found.append(replace(quiet, name="g6-triton limited", changes=limited))
-    return found
+        cases.append(replace(quiet, name="g6-triton limited", changes=limited))
+    return cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,18 +224,18 @@ def _row(
             late_s=scenario.late_s,
         )
     router = ROUTERS[policy](scenario.route)
-    found = simulated(scenario, router, np.random.default_rng(seed), recorder)
+    result = simulated(scenario, router, np.random.default_rng(seed), recorder)
     if watched is not None and recorder is not None:
         watched(RecordedRun(scenario=scenario, policy=policy, series=recorder.series()))
     return RoutingRow(
         scenario=scenario.name,
         policy=policy,
         seed=seed,
-        requests=found.requests,
-        served=found.served,
-        late=found.late,
-        cost_usd=found.usd,
-        usd_per_1000=found.usd_per_1000,
-        p95_s=found.p95_s,
-        switch_s=found.switch_s,
+        requests=result.requests,
+        served=result.served,
+        late=result.late,
+        cost_usd=result.usd,
+        usd_per_1000=result.usd_per_1000,
+        p95_s=result.p95_s,
+        switch_s=result.switch_s,
     )

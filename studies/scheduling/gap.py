@@ -99,7 +99,7 @@ def run(
     stopwatch = Stopwatch() if stopwatch is None else stopwatch
     chosen: list[Mapping[str, object]] = []
 
-    def found() -> Iterator[GapRow]:
+    def gap_rows() -> Iterator[GapRow]:
         for case in problems:
             for row, schedule in _compare(case, question, stopwatch):
                 about = {"case": case.name, "policy": row.policy, "objective": row.objective}
@@ -107,7 +107,7 @@ def run(
                 yield row
 
     path = out / "ilp.csv"
-    rows = written(found(), GapRow, path, without=_UNWRITTEN, digits=None, observer=observer)
+    rows = written(gap_rows(), GapRow, path, without=_UNWRITTEN, digits=None, observer=observer)
     lines, objective = summary(rows), question.objective.value
     drawn = svg(picture(lines, objective))
     (out / "ilp.svg").write_text(drawn, encoding="utf-8")
@@ -123,7 +123,7 @@ def _compare(
     case: ProblemCase, question: Question, stopwatch: Stopwatch
 ) -> list[tuple[GapRow, Schedule]]:
     bound, proven = relaxed_bound(case.problem, question.objective), False
-    found: list[tuple[GapRow, Schedule]] = []
+    results: list[tuple[GapRow, Schedule]] = []
     for name in question.policies:
         wall_s, cpu_s = stopwatch.wall.now(), stopwatch.cpu.now()
         if name == ILP:
@@ -138,8 +138,8 @@ def _compare(
             schedule = scheduling_policy(name, terms).schedule(case.problem)
         wall_s, cpu_s = stopwatch.wall.now() - wall_s, stopwatch.cpu.now() - cpu_s
         row = _row(case, question, name, schedule)
-        found.append((replace(row, seconds=wall_s, cpu_seconds=cpu_s), schedule))
-    return [(replace(row, bound=bound, proven=proven), schedule) for row, schedule in found]
+        results.append((replace(row, seconds=wall_s, cpu_seconds=cpu_s), schedule))
+    return [(replace(row, bound=bound, proven=proven), schedule) for row, schedule in results]
 
 
 def relaxed_bound(problem: Problem, objective: Objective) -> float:

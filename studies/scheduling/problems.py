@@ -186,7 +186,7 @@ def cases(draw: Draw, objective: Objective) -> tuple[ProblemCase, ...]:
 
     For `COST` each shared tier gets as many machines as could ever be needed.
     """
-    found = []
+    problem_cases = []
     for queries in draw.queries:
         for seed in range(draw.first_seed, draw.first_seed + draw.seeds):
             recipe = Recipe(
@@ -202,8 +202,8 @@ def cases(draw: Draw, objective: Objective) -> tuple[ProblemCase, ...]:
             elif draw.load is not None:
                 problem = with_machines(problem, _machines(problem, draw.load))
             name = f"q{queries}-p{draw.plans}-s{seed}"
-            found.append(ProblemCase(name=name, problem=problem, seed=seed))
-    return tuple(found)
+            problem_cases.append(ProblemCase(name=name, problem=problem, seed=seed))
+    return tuple(problem_cases)
 
 
 def with_machines(problem: Problem, machines: int) -> Problem:

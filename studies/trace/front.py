@@ -58,30 +58,30 @@ def tradeoff(trace: Trace) -> Tradeoff:
     )
 
 
-def table(found: Tradeoff) -> str:
+def table(result: Tradeoff) -> str:
     """Return the front as a Markdown table, fastest first; knobs without a choice are left out."""
-    slots = [slot for slot in found.graph.slots if len(slot.knob.values) > 1]
+    slots = [slot for slot in result.graph.slots if len(slot.knob.values) > 1]
     lines = [
         (
-            *(f"{found.latency_s[row] * 1000:.3g}", f"{found.accuracy[row]:.3f}"),
+            *(f"{result.latency_s[row] * 1000:.3g}", f"{result.accuracy[row]:.3f}"),
             *(str(configuration.of(slot.operator)[slot.knob.name]) for slot in slots),
         )
-        for row, configuration in zip(found.front, found.configurations, strict=True)
+        for row, configuration in zip(result.front, result.configurations, strict=True)
     ]
-    head = ("latency, ms", found.graph.metric, *(slot.key for slot in slots))
+    head = ("latency, ms", result.graph.metric, *(slot.key for slot in slots))
     return markdown_lines(head, lines)
 
 
-def picture(found: Tradeoff) -> Figure:
+def picture(result: Tradeoff) -> Figure:
     """Draw a dot per configuration, log latency to the right, score upwards."""
     figure, [[axes]] = panels(1, width=9, height=5)
-    others = np.setdiff1d(np.arange(len(found.accuracy)), found.front)
-    latency_ms, front = found.latency_s * 1000, list(found.front)
-    axes.scatter(latency_ms[others], found.accuracy[others], s=9, alpha=0.6)
-    axes.step(latency_ms[front], found.accuracy[front], "o-", where="post", color=COLOURS[1])
-    count = f"{len(found.accuracy)} configurations, {len(found.front)} that nobody dominates"
-    axes.set_title(f"{found.graph.name}: {count}")
-    axes.set(xlabel="mean latency, ms", ylabel=f"mean {found.graph.metric}")
+    others = np.setdiff1d(np.arange(len(result.accuracy)), result.front)
+    latency_ms, front = result.latency_s * 1000, list(result.front)
+    axes.scatter(latency_ms[others], result.accuracy[others], s=9, alpha=0.6)
+    axes.step(latency_ms[front], result.accuracy[front], "o-", where="post", color=COLOURS[1])
+    count = f"{len(result.accuracy)} configurations, {len(result.front)} that nobody dominates"
+    axes.set_title(f"{result.graph.name}: {count}")
+    axes.set(xlabel="mean latency, ms", ylabel=f"mean {result.graph.metric}")
     axes.set_ylim(0, 1)
     logarithmic(axes, "x")
     return figure

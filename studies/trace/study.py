@@ -42,7 +42,7 @@ LARGEST_SPACE = 20_000
 
 _FILES = ("pipeline.yaml", "trace.npz")
 _REPORT_EVERY_S = 0.2
-_CAUSES_KEPT = 5
+_MOST_CAUSES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class TraceMeter:
         if failure is not None:
             self.failures += 1
             cause = f"{failure.operator}: {failure.cause}"
-            if cause not in self.causes and len(self.causes) < _CAUSES_KEPT:
+            if cause not in self.causes and len(self.causes) < _MOST_CAUSES:
                 self.causes.append(cause)
         if self.clock.now() - self._reported_s >= _REPORT_EVERY_S:
             self.tell()
