@@ -27,7 +27,7 @@ Constraints
     capacity        sum_s s n_mks <= z_mk               for each m, k  (2, 7, 12, 17)
     quota           sum over a tenant's i, j, s of s d_ijms x_ij <= its part of L_m  (ours)
 
-Linearisation and symmetry. The appendix says which machine k holds plan j of query i by a
+Linearisation and symmetry. The appendix marks which machine k holds plan j of query i by a
 binary y_ijmk and multiplies: h_i x_ij y_ijmk. (Its eq. 4 asks for a machine for every plan,
 chosen or not; harmless only because of the product.) Items of one size are
 interchangeable, so it is enough to count them: n_mks = sum_ij x_ij y_ijmk d_ijms is the
@@ -80,7 +80,7 @@ class Objective(StrEnum):
 
 
 class Symmetry(StrEnum):
-    """How equal machines are told apart no longer; see the module."""
+    """How the symmetry of equal machines is broken; see the module."""
 
     ORDERED = "ordered"
     FLOW = "flow"
@@ -107,7 +107,7 @@ class Model:
         self._add_choice(limited)
         self._add_quotas()
         self._tiers = [self._add_tier(m, symmetry) for m in range(len(compiled.tiers))]
-        # Solvers take numbers above 1e20 for infinite: benefits are told in units of the largest.
+        # Solvers take numbers above 1e20 for infinite: benefits are in units of the largest.
         self.scale = float(arrays.benefit.max(initial=0.0)) or 1.0
         self._add_objective(limited)
 
@@ -289,10 +289,10 @@ class Solver(StrEnum):
 class Solved:
     """An answer and what is proven of it."""
 
-    # valid; under `COST` nobody is served when not all could be, or none was found
+    # valid; under `COST` nobody is served without a schedule that serves all
     schedule: Schedule
     # its goodput (sum of benefits), or dollars per hour of rented machines and of calls; infinite
-    # when no schedule that serves all was found
+    # without a schedule that serves all
     objective: float
     bound: float  # no schedule is better than this
     proven: bool  # whether the schedule is optimal, within the gap asked for
@@ -304,7 +304,7 @@ class Ilp:
 
     objective: Objective = Objective.GOODPUT  # what is sought
     solver: Solver | None = None  # None: the first one that is installed, HiGHS before CBC
-    time_limit_s: float = 60.0  # of the solver; then the best schedule found so far is given
+    time_limit_s: float = 60.0  # of the solver; then its best schedule so far is the result
     gap: float = 1e-6  # relative gap at which the solver may stop
     symmetry: Symmetry | None = None  # None: a flow where the grid allows, tier by tier
 

@@ -1,11 +1,11 @@
-"""What a scheduling policy is asked, what it answers, and whether the answer holds.
+"""A scheduling policy's problem, its schedule, and whether the schedule holds.
 
 A share of a machine is counted in whole millionths, so that twenty slices of 0.05
 fill a machine exactly and nothing drifts. An item of a demand sits on one machine
 and is never split. On a dedicated tier every query has machines of its own.
 
 What an endpoint lets through in a minute is shared as a machine is: a limit is a tier of one
-machine, and a plan's part of it an item (`Problem.limits` says which tiers these are).
+machine, and a plan's part of it an item (`Problem.limits` names these tiers).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Problem:
 
     tiers: tuple[Tier, ...]  # with their machines; names are unique
     candidates: tuple[Candidate, ...]
-    # what each query runs on now. An entry binds nobody: it is kept where possible, and means
+    # what each query runs on now. An entry binds nobody: it stays where possible, and means
     # nothing when its query is no candidate any more
     running: Mapping[str, Assignment] = field(default_factory=dict)
     # tenant -> the largest part of each shared tier that its queries may hold together, in [0,
@@ -153,7 +153,7 @@ class Schedule:
     # tier -> part of its machines in use, in [0, 1]. The machines of a dedicated tier are those
     # of the queries served
     utilisation: Mapping[str, float]
-    # of those who wait, whom the policy was not asked about: a schedule with them cannot be made
+    # waiting queries that were left out of the problem: a schedule with them cannot be made
     aside: tuple[str, ...] = ()
 
     @property
@@ -162,7 +162,7 @@ class Schedule:
         return {assignment.query_id: assignment for assignment in self.assignments}
 
     def beside(self, aside: Mapping[str, str]) -> Schedule:
-        """Return the schedule that also tells of queries that are set aside, and why."""
+        """Return the schedule with queries that are set aside, and why."""
         reasons = {q: f"It is set aside, so that others are served: {aside[q]}" for q in aside}
         return replace(self, waiting={**self.waiting, **reasons}, aside=(*self.aside, *aside))
 
@@ -174,7 +174,7 @@ SCHEDULING_POLICIES = ("priced", "greedy", "ilp", "fcfs", "local_best")
 class SchedulingPolicy(Protocol):
     """Chooses which queries are served, with which of their plans, on which machines.
 
-    A pure function of the problem: equal problems get equal schedules, whatever came before.
+    A pure function of the problem: equal problems get equal schedules, whatever the history.
     Every schedule passes `validate`; a problem without any fitting plan gets
     a schedule in which everybody waits, not an error. Safe to share between threads.
     """
@@ -199,7 +199,7 @@ def validate(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
 
     Checked: only known queries, each once, either assigned or waiting with a reason; only offered
     plans; a slice for every item of the plan; only machines that exist, none above its capacity;
-    no tenant above its quota; the utilisation said is the true one.
+    no tenant above its quota; the stated utilisation is the true one.
     """
     return (
         *_wrong_queries(problem, schedule),

@@ -134,7 +134,7 @@ class _Fields:
         checks.require(value is not _REQUIRED, where, "must be given", "nothing")
         whole = isinstance(value, int) and not isinstance(value, bool)
         if kind is float and whole:
-            value = float(value)  # type: ignore[arg-type]  # an int, as was just seen
+            value = float(value)  # type: ignore[arg-type]  # an int, as just checked
         if not isinstance(value, kind) or (kind is int and not whole):
             rule = "must be a number" if kind is float else f"must be of type {kind.__name__}"
             raise InvalidInput.of(where, rule, value)

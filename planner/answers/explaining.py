@@ -226,8 +226,8 @@ def _ruled_out(answer: Answer, known: Known) -> tuple[RuledOut, ...]:
         "cost": lambda m: (m.accuracy.value, f"{_scored(m)}, but beaten"),
     }
     result = [
-        (reason, len(ones), max(map(tell, ones))[1])
-        for reason, tell in words_of.items()
+        (reason, len(ones), max(map(describe, ones))[1])
+        for reason, describe in words_of.items()
         if (ones := by[reason])
     ]
     whole, left = ConfigurationSpace(known.graph).size, answer.setting.space.size

@@ -8,7 +8,7 @@ Only what competes is in the arrays: items on dedicated tiers are left out (a qu
 machines to itself), and so are plans that could never be placed. Plans of all queries are in one
 row after another.
 
-The one rule: equal problems give equal arrays, in whatever order queries and plans came.
+The one rule: equal problems give equal arrays, whatever the order of queries and plans.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from circinus.scheduler.problem import PARTS, Slice, parts_of
 Items = tuple[tuple[int, int], ...]
 """(tier, parts) of the items of a plan, the largest first."""
 Q = TypeVar("Q", int, str)
-"""What queries are told apart by: indices in a search, ids in a schedule that lives on."""
+"""What identifies queries: indices in a search, ids in a schedule that lives on."""
 
 
 class FreeShares:
@@ -50,7 +50,7 @@ class FreeShares:
         return sum(left // parts for left, _ in self._by_room[first:])
 
     def take(self, machine: int, parts: int) -> None:
-        """Take `parts` of a machine; negative ones are given back."""
+        """Take `parts` of a machine; negative ones are returned."""
         left = self._left[machine]
         del self._by_room[bisect_left(self._by_room, (left, machine))]
         self._left[machine] = left - parts
@@ -76,7 +76,7 @@ def empty(tiers: Iterable[Tier]) -> Room:
 
 
 def fit(demand: Sequence[DemandItem], room: Room) -> Fit:
-    """Tell where the items of a plan would go; `room` is as before afterwards."""
+    """Return where the items of a plan would go; `room` is as before afterwards."""
     slices: dict[int, Slice] = {}
     missing = []
     for i in sorted(range(len(demand)), key=lambda i: -demand[i].share):
@@ -107,7 +107,7 @@ class Placement(Generic[Q]):
     def __init__(self, machines: Sequence[int], quota_of: dict[Q, list[int]]) -> None:
         """Start with empty machines of each shared tier.
 
-        `quota_of` says what a query's tenant may still hold of each tier, in parts. Queries of
+        `quota_of` is what a query's tenant may still hold of each tier, in parts. Queries of
         one tenant share one list; those without a quota are absent.
         """
         self.free = [FreeShares(count) for count in machines]  # of each shared tier

@@ -38,7 +38,7 @@ def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> 
 def _why(
     problem: Problem, candidate: Candidate, room: Room, held: Mapping[tuple[str, str], int]
 ) -> str:
-    """Tell of the quota where only that is in the way, of machines else; of both if both are."""
+    """Return the reason: the quota where only that is in the way, else machines, or both."""
     beyond = [_beyond_quota(problem, candidate.tenant, plan, held) for plan in candidate.plans]
     for plan, words in zip(candidate.plans, beyond, strict=True):
         if words is not None and not fit(plan.demand, room).missing:

@@ -3,7 +3,7 @@
 A rule is called for every event of a simulated run and of a live deployment. Compiled, a
 decision takes microseconds and a simulated run of 20,000 requests well under a second; the
 same code as interpreted Python takes a hundred times as long.
-Compiled code is kept on disk beside the module, so only the first start pays for compiling.
+Compiled code is cached on disk beside the module, so only the first start pays for compiling.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def rule_input(state: DispatchState) -> RuleInput:
 
 
 def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
-    """Return what the rule of a policy says of a state: its `DispatchPolicy.decide`."""
+    """Return the decision of a policy's rule on a state: its `DispatchPolicy.decide`."""
     if not len(state.waited_s) or not len(state.busy_s):
         return Decision()
     answer = np.full(len(state.waited_s), WAIT, dtype=np.int64)

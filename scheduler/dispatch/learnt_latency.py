@@ -3,7 +3,7 @@
 | symbol | meaning |
 | --- | --- |
 | x, y | size of a request in any unit (1 when sizes are unknown); its seconds |
-| w | weight of an observation: gamma for each that came after it |
+| w | weight of an observation: gamma for each later one |
 | n, mx, my, sxx, sxy | sum of w; weighted means of x and y; weighted sums of squares about them |
 | p | the plan's prediction, which counts as k gamma^observations observations of size mx |
 | b | bucket of sizes: those in [2^(b / steps), 2^((b + 1) / steps)) |
@@ -16,14 +16,14 @@ The line:
     mean at mx   = (k p + n my) / (k + n)
     slope        = max(0, sxy / sxx) * n / (k + n)
     prediction   = mean + slope (x - mx), at least 0
-                 = mean min(1, x / mx)     while only one size was seen
+                 = mean min(1, x / mx)     while only one size was observed
 
 Latency is linear in the batch size (Kairos 5.1, remarks: correlation above 0.99) and
-a larger request never takes less. What one size says of others is taken for the best that it
+a larger request never takes less. One size predicts the others by the best case that it
 allows: a type that is thought too slow for a size would never be tried. Old observations fade, so
 a machine that has become slower is noticed; the plan's prediction fades with them.
 
-The table: linear in size from the first few requests, then what the size's own bucket says,
+The table: linear in size from the first few requests, then by the size's own bucket,
 
     prediction   = by + slope (x - bx), at least 0
 
@@ -31,10 +31,10 @@ Buckets are parts of an octave, as sizes come in any unit: tokens by the thousan
 one. Single runs are taken as log-normal about the prediction with the spread of r in its
 octave, so a quantile needs hardly more observations than a mean, and the milliseconds of noise
 that every call has do not make long requests look as uncertain as short ones. A size beyond two
-deviations of those seen says nothing about the spread before its bucket is known: the line was
-wrong there, and no run was slow. Drift is told by a two-sided cumulative sum of r: when machines
-have become slower or faster for good, what was learnt is scaled to what was just seen, and
-weighs no more than one observation.
+deviations of those observed shows nothing of the spread before its bucket is known: the line was
+wrong there, and no run was slow. A two-sided cumulative sum of r detects drift: when machines
+have become slower or faster for good, the estimates are scaled to the latest observation, and
+weigh no more than one observation.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from typing import cast
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 
-_SPREAD = 1e-9  # relative; sizes closer than this are all alike and say nothing of a slope
+_SPREAD = 1e-9  # relative; sizes closer than this are all alike and show no slope
 _LEAST_S = 1e-9  # logarithms of nothing
 _LEAST_SIZE = 1e-9  # likewise
-_ALIKE = 2.0  # deviations of the sizes seen
+_ALIKE = 2.0  # deviations of the observed sizes
 _SLACK, _ALARM, _MOST = 0.5, 24.0, 2.0  # of the cumulative sum, in standard deviations; what
 # one observation adds is bounded: a machine that stalls once makes everything late that it has in
-# hand, a dozen requests in a row, which is no drift. A shift by two deviations is told after 17.
+# hand, a dozen requests in a row, which is no drift. A shift by two deviations shows after 17.
 _ERROR_MEMORY = 0.99
 _LEAST_SPREAD = 0.05  # of r: shifts by less than twice that are left to fading memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLine:
-    """What is known of one instance. A value: `observed` gives the next one."""
+    """Latency of one instance as learnt. A value: `observed` returns the next one."""
 
     prior_s: float  # seconds that the plan predicts, `>= 0`
     # k, in observations, `> 0`. 2: two requests weigh as much as the plan
@@ -143,7 +143,7 @@ class TableSettings:
 
     steps: int = 10  # buckets per octave of sizes, `>= 1`. 10: sizes of one differ by 7 % at most
     enough: int = 3  # observations from which on a bucket is believed instead of the line, `>= 1`
-    # weight of an observation after one more came to the same bucket, in (0, 1]
+    # weight of an observation after one more in the same bucket, in (0, 1]
     memory: float = 0.95
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class _Errors:
 
 @dataclass(slots=True)
 class LearntLatency:
-    """What is known of one kind of instance. Not safe to share between threads."""
+    """Latency of one kind of instance as learnt. Not safe to share between threads."""
 
     line: LatencyLine  # seconds as a line of the size
     settings: TableSettings = TableSettings()
@@ -251,7 +251,7 @@ class LearntLatency:
         try:
             line = LatencyLine(**cast("dict[str, float]", dumped["line"]))  # type: ignore[arg-type] # count is an int
             known = cls(line, settings or TableSettings(), cast("int", dumped["drifts"]))
-            # absent from what older versions kept, whose buckets were ten sizes wide
+            # absent from dumps of older versions, whose buckets were ten sizes wide
             by_size = dumped.get("by_size", {})
             buckets = cast("dict[str, tuple[int, float, float, float]]", by_size)
             known._buckets = {int(b): _Bucket(*values) for b, values in buckets.items()}

@@ -24,12 +24,12 @@ At every arrival and completion with an idle instance the plan is made anew:
    time all the same. Otherwise heads of lists start; an idle instance with nothing planned
    serves the background, the least priced time first.
 
-Before all this, background requests beyond the age limit are seen to, in the order of arrival:
-each has the instance where it is done first, which is kept for it until it starts. So nobody's
+Before all this, background requests beyond the age limit get instances, in the order of arrival:
+each has the instance where it is done first, which is reserved for it until it starts. So nobody's
 lateness is left to luck. With alike deadlines and right predictions, a request that reaches the
 limit is done no later than by
 
-    min_j (busy_j + seconds on j of those kept for at j before it + L_j)
+    min_j (busy_j + seconds on j of those reserved at j before it + L_j)
 
 from then on: nothing is put before it, and it only moves to where it is done earlier.
 
@@ -180,7 +180,7 @@ def _make_room(i: int, plan: _Plan) -> None:  # noqa: C901 - steps 4 and 5 look 
 def _serve_overdue(overdue: BoolArray, plan: _Plan, free: BoolArray, answer: IntArray) -> None:
     """Give every overdue request, oldest first, the instance where it is done first.
 
-    If that is not free it is kept for the request: what is planned there comes after it.
+    If that is not free it is reserved for the request: what is planned there comes after it.
     """
     for i in range(len(overdue)):
         if not overdue[i]:

@@ -119,17 +119,16 @@ class Start(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a policy says."""
+    """The decision of a policy."""
 
     starts: Sequence[Start] = ()
     rejected: Sequence[int] = ()  # requests that are turned away for good
-    # what is foreseen for requests that go on waiting; the next state tells it to the policy
-    # again
+    # what is foreseen for requests that go on waiting; the next state holds it for the policy
     planned: Sequence[Start] = ()
 
 
 class DispatchPolicy(Protocol):
-    """Says which waiting requests start now, and where.
+    """Decides which waiting requests start now, and where.
 
     A pure function of the state: the live dispatcher and the simulator call the same object.
     It is called at every arrival and completion while requests wait; nothing but starts and
@@ -157,7 +156,7 @@ class DispatchPolicy(Protocol):
 
     @property
     def level(self) -> float | None:
-        """Quantile of the seconds that it is to be told as predictions; None: means."""
+        """Quantile of the seconds that it takes as predictions; None: means."""
 
     def decide(self, state: DispatchState) -> Decision:
         """Return what starts now."""

@@ -90,7 +90,7 @@ def _fill(
     _place_free(arrays, placement, charge, waiting)
     order = by_rate(arrays, charge)
     hardest = arrays.hardest()
-    refused = ~allowed  # and whatever did not fit: nothing is given back meanwhile
+    refused = ~allowed  # and whatever did not fit: nothing is returned meanwhile
     while True:
         largest = [free.largest for free in placement.free]
         fits = (hardest <= largest).all(axis=1) & waiting[arrays.owner] & ~refused

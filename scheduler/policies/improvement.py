@@ -8,7 +8,7 @@ Two ways of choosing who leaves cover the usual moves:
   back where they find room: swap, eject-and-replace, and chains of these;
 - *reopen*: everybody on one or two machines leaves: repacking, other plans.
 
-A step is kept when the schedule gets better, or not much worse while the search is young
+A step is accepted when the schedule gets better, or not much worse while the search is young
 (threshold accepting, Dueck and Scheuer 1990); otherwise everything is put back.
 """
 
@@ -120,7 +120,7 @@ def ruin_and_recreate(
 ) -> None:
     """Take steps until a limit is reached, `until` at the latest; leave the best placement met.
 
-    A step is told how young the search is, 1 at first, falling towards 0, and gives whether the
+    A step takes how young the search is, 1 at first, falling towards 0, and returns whether the
     placement is the best so far.
     """
     best_at, idle = dict(placement.at), 0

@@ -83,7 +83,7 @@ class Priced:
     ) -> Prices:
         """Fill a placement; give the prices and the bound that they prove.
 
-        `keep` places what runs, given the charge of each plan; `home` says where queries run that
+        `keep` places what runs, given the charge of each plan; `home` is where queries run that
         could go on there. Whoever is in the placement already stays.
         """
         until = self.clock.now() + self.effort.time_limit_s

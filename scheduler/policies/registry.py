@@ -17,7 +17,7 @@ Deviations: the machines that a query has to itself do not count in cr, since no
 else could use them; items are packed on single machines (best fit) where the paper's
 text speaks of a tier's total; queries that already run stay on their machines; equal
 ranks are ordered by weight, cost, then ids, so the outcome does not depend on the
-order in which queries came.
+order of arrival of queries.
 
 The baselines look at each query on its own: only its cheapest plan is ever tried.
 """
@@ -117,7 +117,7 @@ def _cheapest_only(problem: Problem) -> Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What policies are asked to do."""
+    """The terms on which policies are made."""
 
     # goodput of the machines there are, or cost of serving all
     objective: Objective = Objective.GOODPUT

@@ -7,7 +7,7 @@ dearer one may fit into a machine that is open anyway. What a plan calls is paid
 1. Queries are placed, the largest first, each with the plan that adds the least money: its
    shares, and the machines that it opens.
 2. Machines are emptied, and their queries placed elsewhere or otherwise, within a limit; a
-   step is kept when the money falls, or when it stays and the rest is gathered on fewer
+   step is accepted when the money falls, or when it stays and the rest is gathered on fewer
    machines (ruin and recreate, threshold accepting: see `scheduler.policies.improvement`).
 
 What runs stays on its machines.

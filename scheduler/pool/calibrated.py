@@ -1,4 +1,4 @@
-"""Ours: a simulator, calibrated on the pools tried so far, says which pool to try next.
+"""Ours: a simulator, calibrated on the pools tried so far, chooses the pool to try next.
 
 Whoever has a latency profile can simulate every pool; what the simulation has wrong shows in the
 trials. Particles hold what may be wrong: the scale of the latencies of each type, and how bursty

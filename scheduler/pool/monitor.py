@@ -11,7 +11,7 @@
 
 After every block of requests the last 1, 2, 4, ... blocks are compared with the reference: the
 first requests since the monitor began, at most a window of them (10,000 as in Kairos, 5.2). Short
-spans tell a large change early, long ones tell a small change at all.
+spans show a large change early, long ones show a small change at all.
 
 *Mix.* Of independent sizes of one mix, the likelihood ratio of a sample to its own frequencies
 has a moment generating function no larger than that of a gamma variable of shape k - 1 (Agrawal,
@@ -65,7 +65,7 @@ class MonitorSettings:
     least: int = 1_000  # requests of the reference before the first look, `>= 2 block`
     # expected per million requests of a steady mix and rate, in (0, 1): half for each
     false_alarms: float = 0.01
-    # what is told at all: a total-variation distance of mixes, and a factor between rates. Less
+    # least change reported: a total-variation distance of mixes, and a factor between rates. Less
     # seldom makes another pool the better one
     distance: float = 0.05
     rate_factor: float = 1.1  # `> 1`
@@ -96,7 +96,7 @@ class MonitorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficChange:
-    """What is told: requests are not those any more that the pool was chosen for."""
+    """A change: requests are not those any more that the pool was chosen for."""
 
     mix: bool
     rate: bool
@@ -105,7 +105,7 @@ class TrafficChange:
     distance: float  # of their mix from the reference's, total variation, in [0, 1]
     rate_rps: float
     was_rps: float  # of the reference
-    waiting: int  # when the last one came
+    waiting: int  # at the last one's arrival
 
 
 class _Block(NamedTuple):
@@ -141,9 +141,9 @@ class TrafficMonitor:
         self._ended = 0  # blocks
 
     def observe(self, size: float, arrived_s: float, waiting: int) -> TrafficChange | None:
-        """Take in a request that met so many waiting ones; give the change if there is one.
+        """Take in a request that met so many waiting ones; return the change if there is one.
 
-        Once told, the requests of the change are the first of a new reference: for them a pool
+        The requests of a reported change are the first of a new reference: for them a pool
         is to be chosen. InvalidInput if the size is not `>= 0`, or time falls.
         """
         checks.non_negative("size", size)
@@ -175,7 +175,7 @@ class TrafficMonitor:
 
     @property
     def rate_rps(self) -> float | None:
-        """Requests per second lately, none from before a change; None: less than a block came."""
+        """Latest requests per second, none from before a change; None: less than a block yet."""
         if not self._last:
             return None
         return len(self._last) * self.settings.block / sum(block.seconds for block in self._last)

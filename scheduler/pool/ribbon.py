@@ -198,13 +198,13 @@ def _one_thread() -> Iterator[None]:
 class Ribbon:
     """A `PoolStrategy`. The same trials and seed give the same proposal.
 
-    The paper does not say where it starts, but for a picture with a fixed pool; the artefact
+    The paper does not state where it starts, but for a picture with a fixed pool; the artefact
     draws two pools at random, and so does this.
     """
 
     seed: int = 0
-    first: int = 2  # pools drawn at random before the process is asked, `>= 1`
-    # improvement of worth that does not count, `>= 0`. 0, as the paper tells of none: the
+    first: int = 2  # pools drawn at random before the process proposes, `>= 1`
+    # improvement of worth that does not count, `>= 0`. 0, as the paper names none: the
     # artefact's 0.1 tries a few more pools (docs/studies/pool.md)
     xi: float = 0.0
     surrogate: PoolSurrogateSettings = field(default_factory=PoolSurrogateSettings)

@@ -80,7 +80,7 @@ def most_useful(
 ) -> Pool:
     """Return m: the least count of each type, alone, on which more do not improve.
 
-    `in_time` gives the share in time of a pool, measured or simulated; it is asked for 1 to
+    `in_time` gives the share in time of a pool, measured or simulated; it is called for 1 to
     `limit` instances of each type. The paper stops at the first count that one more does not
     better; a few slow instances serve nobody in time, and neither does one more, so all are
     looked at here.

@@ -1,6 +1,6 @@
 """Pools of instances, their costs, and the search among them: goal, strategy and measurement.
 
-A goal says how good a trial was and which pools cannot be better; a strategy proposes the next
+A goal rates a trial and rules out pools that cannot be better; a strategy proposes the next
 pool; a table, a simulator or rented instances measure it. `KairosPlus` (Kairos 5.2, algorithm 1)
 tries pools in the order of their bounds: with bounds that no dispatcher exceeds it finds the best
 pool, with equation 15 it may miss it.
@@ -31,7 +31,7 @@ Pool = tuple[int, ...]
 """How many instances of each type, in the order of the types."""
 
 MOST_OF_TYPE = 100
-"""Instances of a type in a pool that is chosen, unless somebody says otherwise."""
+"""Instances of a type in a pool that is chosen, unless configured otherwise."""
 MOST_POOLS = 1_000_000
 """That a space may have: all are held at once."""
 

@@ -17,8 +17,8 @@
              sum_bk x_bk >= g R
              sum_b L_bk x_bk <= N_k        for every kind k (busy seconds per second)
 
-With g = 1 the first two say that every request is served. No dispatcher serves more in the long
-run, whatever it knows of the future: it can keep an instance busy no longer than all the time,
+With g = 1 the first two mean that every request is served. No dispatcher serves more in the long
+run, whatever it knows of the future: an instance can be busy no longer than all the time,
 and a request that is in time ran where L <= T. (A finite run may exceed the bound a little,
 since requests are still served after the last arrival.) The closed form of Kairos 5.2, eq. 15,
 is no bound: a good dispatcher exceeds it.

@@ -1,6 +1,6 @@
 """Sees to it that nobody waits for ever, whatever the policy.
 
-Three means, as a change of the problem that a policy is asked:
+Three means, as a change of the problem that a policy solves:
 
 - *weight*: a waiting query's weight grows with its waiting time (Circinus 4.3);
 - *claims by priority*: a waiting query may take the place of running ones of lower priority;
@@ -17,12 +17,12 @@ Then nobody waits longer than
 
 Proof: once overdue, only queries that have waited longer come before it, at most n - 1.
 The first in line meets, at the next reschedule, either unprotected queries, which make
-way, or protected ones, whose turns all end within turn_s, while no new turn is given
+way, or protected ones, whose turns all end within turn_s, while no new turn begins
 (younger claims wait). So each place in line takes at most turn_s + r. Whoever is put out
 starts to wait anew, behind it.
 
 Policies leave what runs where it is. Where somebody has a claim to machines that others hold,
-`make_way` changes what is said to run: the claimant takes the place, those in its way lose theirs.
+`make_way` changes `running`: the claimant takes the place, those in its way lose theirs.
 So every policy honours claims, knowing nothing of them. `preemptions` compares what ran with a
 schedule, whatever the cause was.
 """
@@ -79,7 +79,7 @@ class Ageing:
 class Standing:
     """How long a live query has been as it is."""
 
-    since_s: float  # seconds since it was served or put out last, or came
+    since_s: float  # seconds since it was served or put out last, or arrived
     overdue_entry: bool = False  # whether it is served because it was overdue
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ def aged(
     ageing: Ageing,
     held: Collection[str] = (),  # queries over whom there is no claim
 ) -> Problem:
-    """Return the problem as waiting, priorities and claims change it; no standing: just came."""
+    """Return the problem as waiting, priorities and claims change it; no standing: just in."""
     late = overdue(problem, standings, ageing)
     safe = set(held) | {
         q
@@ -142,7 +142,7 @@ class Preemption:
     """A query that does not run any more as it did."""
 
     query_id: str
-    # the queries that came onto its machines; none when the machines themselves went, or the
+    # the queries that took over its machines; none when the machines themselves went, or the
     # plan is not offered any more
     by: tuple[str, ...]
     moved: bool  # whether it is served all the same, elsewhere or with another plan

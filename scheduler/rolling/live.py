@@ -1,4 +1,4 @@
-"""The schedule of live queries, kept up to date as one after the other changes.
+"""The schedule of live queries, updated as one after the other changes.
 
 Solving the whole problem again for one arrival would be a waste: prices hardly change. Here one
 change costs about as much as one query. What it decides is what `Priced` without migration
@@ -6,8 +6,8 @@ decides when everybody else runs already; a full reschedule from time to time fi
 moving others would.
 
 Measured, as `Priced` might do it all, 10 plans per query, processor time: an arrival among 1,000
-(10,000) live queries takes 0.13 (0.25) ms here, and 290 (3,000) ms by asking `Priced` without
-improvement; a step of `RollingSchedule`, which also tells why others wait, 27 (610) ms.
+(10,000) live queries takes 0.13 (0.25) ms here, and 290 (3,000) ms by `Priced` without
+improvement; a step of `RollingSchedule`, which also explains why others wait, 27 (610) ms.
 
 The one rule: nothing is above capacity or quota after a change, and every live query is
 either served or waits; nobody is lost.
@@ -67,7 +67,7 @@ class LiveSchedule:
     ) -> None:
         """Start from a problem and a valid schedule of it; prices are worked out once.
 
-        `growth` says what a waiting query's weight is multiplied by when room comes free.
+        `growth` is the factor on a waiting query's weight when room comes free.
         """
         self._growth = growth
         self._problem = replace(problem, candidates=(), running={})
@@ -87,7 +87,7 @@ class LiveSchedule:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The live queries that are not served, in the order in which they came."""
+        """The live queries that are not served, in the order of their arrival."""
         return tuple(self._waiting)
 
     @property
@@ -178,7 +178,7 @@ class LiveSchedule:
         return self._ready[query_id].candidate.priority
 
     def problem(self) -> Problem:
-        """Return the problem as it stands: what a full reschedule is asked."""
+        """Return the problem as it stands: the input of a full reschedule."""
         return replace(
             self._problem,
             candidates=tuple(each.candidate for each in self._ready.values()),

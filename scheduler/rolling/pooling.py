@@ -1,10 +1,10 @@
 """Queries that are served by a chosen mix of machine types, in place of their plans' own replicas.
 
-A pool says how many slices of which machine types of a tier a query gets, each as large as its
-plan's there. Policies know nothing of types and pools. Who has its pool is said to be a query
-whose one plan asks for just these slices, and that runs on them (`bound`); `unmoved` puts it back
+A pool states how many slices of which machine types of a tier a query gets, each as large as its
+plan's there. Policies know nothing of types and pools. They get a query with its pool as one
+whose only plan asks for these slices, and that runs on them (`bound`); `unmoved` puts it back
 should a policy move it. The one rule: a query has all of its pool or none of it. Without it, it is
-served as any other, and what is missing is told.
+served as any other, and the reason reported.
 """
 
 from __future__ import annotations

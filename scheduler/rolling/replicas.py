@@ -11,8 +11,8 @@ keep nobody waiting; they are worked out anew after every schedule, and what no 
 | n, w | replicas that a plan has on a tier, and those it wants: w = max(n, ceil(n x)) |
 
 Rates are counted, so x is noisy. The load in force rises to x once it was exceeded for `up_s`.
-Once less came for `down_s` it falls, in one step: to the largest x of that time but for its first
-`span_s`, in which what came before counts in the rate.
+Once x stayed below it for `down_s` it falls, in one step: to the largest x of that time but for
+its first `span_s`, in which earlier arrivals count in the rate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from circinus.scheduler.problem import (
 )
 
 REPLICAS = Range(1, 1000)
-"""That may be asked for by number."""
+"""That may be requested by number."""
 _NO_REPLICA = 0.1
 """Of a replica: so little more is noise of counting."""
 
@@ -48,8 +48,8 @@ class ReplicaSettings:
     # load from which extras are wanted, `>= 1`. 1.25: at 5 requests a second, ten seconds of
     # arrivals as planned count more once in 25 times
     noticeable: float = 1.25
-    # load that is followed at most, `> noticeable`. More says that the rate is not what the plan
-    # is for: that takes another plan, not all the machines that are free
+    # load that is followed at most, `> noticeable`. More means that the plan is not made for
+    # the rate: that takes another plan, not all the machines that are free
     most: float = 8.0
     up_s: float = 3.0  # how long more must come, `>= 0`. The rate is over ten seconds already
     down_s: float = 60.0  # how long less must come, `>= 0`. A start costs seconds, idling little
@@ -74,7 +74,7 @@ class FollowedLoad:
     peaks: tuple[tuple[float, float], ...] = ()
 
     def followed(self, load: float, now: float, settings: ReplicaSettings) -> FollowedLoad:
-        """Return the load after a look at what comes at a moment, `seen` as x in the module."""
+        """Return the load after one observation, x in the module."""
         x = min(load, settings.most) if load > settings.noticeable else 1.0
         before = self.peaks or ((now, self.in_force),)
         peaks = (*((t, y) for t, y in before if y > x and now - t < settings.down_s), (now, x))
@@ -96,7 +96,7 @@ def followed(
     now: float,
     settings: ReplicaSettings,
 ) -> dict[str, FollowedLoad]:
-    """Return the loads after a look at what comes for queries; who is not seen is forgotten."""
+    """Return the loads after one observation; a query without an observation is dropped."""
     return {q: before.get(q, FollowedLoad()).followed(x, now, settings) for q, x in load.items()}
 
 
@@ -118,7 +118,7 @@ def granted(
     problem: Problem,
     assignments: Sequence[Assignment],
     loads: Mapping[str, float],  # query -> load in force; 1 where it is left out
-    before: Mapping[str, Assignment],  # extras that there are, by query: kept where possible
+    before: Mapping[str, Assignment],  # extras that there are, by query: they stay where possible
     most_usd_per_hour: Mapping[str, float],  # what extras of a query may cost; left out: any
 ) -> dict[str, Assignment]:
     """Return the extras of the queries that get some, on what a valid schedule leaves free.

@@ -1,7 +1,7 @@
-"""The schedule in force, kept up as queries, machines and waiting times change.
+"""The schedule in force, updated as queries, machines and waiting times change.
 
 One change is a small step (`scheduler.rolling.live`): it costs about as much as one query and
-moves nobody who runs. The whole policy is asked where small steps do not reach:
+moves nobody who runs. The whole policy is run where small steps do not reach:
 
 - at the start, and when a tenth of the live queries have come or gone since: prices of
   machines have changed by then;
@@ -12,11 +12,11 @@ moves nobody who runs. The whole policy is asked where small steps do not reach:
 So the bound of `scheduler.rolling.ageing` on waiting holds with r = `every_s`: what small steps
 hand out between two whole schedules is no turn, and makes way for whoever is first in line.
 
-The one rule: what is asked and what is answered are kept apart from the time at which it
-happens, so a course of events gives the same schedules whenever it is played.
+The one rule: problems and schedules are independent of the time at which they are made,
+so a course of events gives the same schedules whenever it is played.
 
 Queries with which a policy fails are set aside, so that the others are scheduled. A query is to
-blame if the policy fails with it and not without it, beside those that came before it.
+blame if the policy fails with it and not without it, beside those before it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class WrongSchedule(CircinusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """How a schedule is kept up."""
+    """How a schedule is updated."""
 
     policy: SchedulingPolicy  # asked for whole schedules
     ageing: Ageing = field(default_factory=Ageing)  # how waiting counts
@@ -69,7 +69,7 @@ class Upkeep:
         self,
         problem: Problem,
         standings: Mapping[str, Standing],
-        held: frozenset[str] = frozenset(),  # queries that stay where they run, as `bound` says
+        held: frozenset[str] = frozenset(),  # queries that stay where they run, see `bound`
     ) -> Schedule:
         """Return the policy's schedule of a problem, claims of the waiting met first.
 
@@ -92,7 +92,7 @@ class Upkeep:
 class Times:
     """Since when queries are as they are."""
 
-    # query -> when it was served or put out last, or came; any clock
+    # query -> when it was served or put out last, or arrived; any clock
     since: Mapping[str, float] = field(default_factory=dict)
     overdue: frozenset[str] = frozenset()  # queries served because they were overdue
 
@@ -110,7 +110,7 @@ class Times:
 class Events:
     """What changed since the last look."""
 
-    arriving: tuple[Candidate, ...] = ()  # queries that came, oldest first
+    arriving: tuple[Candidate, ...] = ()  # queries that arrived, oldest first
     leaving: tuple[str, ...] = ()  # live queries that are gone
     # shared tier, or type `TIER/TYPE`, -> machines that there are now; others are as they were
     machines: Mapping[str, int] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Step:
 
     schedule: Schedule  # in force from now on
     displaced: tuple[Preemption, ...]  # who ran before and was stopped or moved, and for whom
-    whole: bool  # whether the whole policy was asked
+    whole: bool  # whether the whole policy was run
     pools: Mapping[str, ChosenPool] = field(default_factory=dict)  # that queries have
     # query -> what it lacks to have its pool, in words
     no_room: Mapping[str, str] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class RollingSchedule:
         now: float,
         pools: Mapping[str, ChosenPool] | None = None,
     ) -> None:
-        """Start with a whole schedule; `last` tells what it changed.
+        """Start with a whole schedule; `last` holds what it changed.
 
         Who runs on its pool goes on there. WrongSchedule if the policy gave a schedule that breaks
         rules.
@@ -289,12 +289,12 @@ def scheduled(problem: Problem, made: Made) -> Schedule:
 class _Sieve:
     problem: Problem
     made: Made
-    schedule: Schedule | None = None  # of those that were kept; None: nobody was
+    schedule: Schedule | None = None  # of the accepted ones; None: nobody was
     aside: dict[str, str] = field(default_factory=dict)  # query -> why
     _accepted: tuple[Candidate, ...] = ()
 
     def add(self, more: tuple[Candidate, ...]) -> None:
-        """Keep those of some more queries that go with the ones that were kept."""
+        """Accept those of some more queries that can be scheduled with the accepted ones."""
         together = (*self._accepted, *more)
         try:
             self.schedule = self.made(replace(self.problem, candidates=together))

@@ -2,7 +2,7 @@
 
 Requests are sent at a rate for a while, a step, without waiting for each other. A rate holds while
 the unit keeps up with it, is busy for no more than 80 % of the time, and 95 % of its requests take
-no longer than they may. Each of the three is a mean or a quantile over a step, and is told with a
+no longer than they may. Each of the three is a mean or a quantile over a step, and has a
 margin, over blocks of time in it that stand for independent repetitions (batch means; a quantile
 by their jackknife): beyond its margin it is sure, of one verdict in `1 / _ERROR` wrongly at most.
 
@@ -79,13 +79,13 @@ class BreakingLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RampObservation:
-    """What was seen of requests at one rate."""
+    """Observations of requests at one rate."""
 
-    per_s: float  # that came in the mean, `> 0`
-    lasted_s: float  # that requests came for, `> 0`
+    per_s: float  # that arrived in the mean, `> 0`
+    lasted_s: float  # that requests arrived for, `> 0`
     sent_s: FloatArray  # (n,), rising, from the step's beginning; at least one
     response_s: FloatArray  # (n,); inf: failed
-    busy_s: FloatArray | None = None  # (n,), that each kept the unit busy for; None: not known
+    busy_s: FloatArray | None = None  # (n,), that each occupied the unit for; None: not known
 
     def __post_init__(self) -> None:
         checks.positive("per_s", self.per_s)
@@ -118,7 +118,7 @@ class Excess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RampStep:
-    """A rate, how it went and what that says."""
+    """A rate, its figures and the verdict on it."""
 
     per_s: float
     requests: int
@@ -129,7 +129,7 @@ class RampStep:
     p50_s: float  # of all; inf: failed
     p95_s: float
     busy: float | None  # part of the time; None: not known
-    service_s: float | None  # mean that a request kept the unit busy for; None: not known
+    service_s: float | None  # mean that a request occupied the unit for; None: not known
     service_std_s: float | None  # and its standard deviation
     excess: Mapping[BreakingReason, Excess]  # of what is limited
 
@@ -149,7 +149,7 @@ class RampStep:
 
     @property
     def surely_held(self) -> bool:
-        """Whether all that is limited surely is; keeping up is where it does as far as seen."""
+        """Whether all that is limited surely is; keeping up counts as observed."""
         others = [e for reason, e in self.excess.items() if reason is not _KEEPS_UP]
         return self.held and all(excess.surely_below for excess in others)
 
@@ -171,7 +171,7 @@ class BreakingPoint:
 
 
 def judged(observation: RampObservation, limits: BreakingLimits) -> RampStep:
-    """Return what a step says of its rate."""
+    """Return the verdict of a step on its rate."""
     margin = _T * sqrt(1 + _FEW / len(observation.sent_s))
     edges = np.linspace(
         _SETTLES * observation.lasted_s, observation.lasted_s, _BLOCKS + 1
@@ -215,7 +215,7 @@ def breaking_point(steps: Sequence[RampStep]) -> BreakingPoint:
     bounds = [_bounds(reason, steps, there) for reason in BreakingReason]
     low = min((least for least, _ in bounds if least is not None), default=0.0)
     high = min(most for _, most in bounds)
-    low, high = min(low, high), max(low, high)  # what contradicts itself tells where, both ends
+    low, high = min(low, high), max(low, high)  # contradicting bounds are both ends of the range
     # Of what a unit does not keep up with it serves what it can.
     flat = [step.served_per_s for step in steps if step.excess[_KEEPS_UP].surely_above]
     most = fmean(flat) if flat else inf
@@ -331,7 +331,7 @@ class RampPlan:
     precision: float = 0.1  # part of the rate that the gap may be, `> 0`; twice at the edges
     most_steps: int = 24  # `>= 1`
     step_s: float = 5.0  # that a rate is held for on the way up, `> 0`; twice where it decides
-    # and at least until so many came: of few no 95th percentile is known
+    # and at least until so many arrived: few have no known 95th percentile
     least_requests: int = 60
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ class UnitObservation:
     fewest: int = 0  # that run whatever is wanted, within the limit
     # that were begun and do not answer yet; None: those that are wanted and not ready
     starting: int | None = None
-    # whether those that are lacking are tried again, so that it is seen when they are back:
+    # whether those that are lacking are tried again, so that their return is detected:
     # what cost mode wants of them stays wanted
     is_retried: bool = False
     agrees: bool | None = None  # whether its outputs do; None: they are not verified

@@ -4,14 +4,14 @@
     CAPACITY  -> COST       when all that is wanted could be had for `settle_s` without a break,
                             or at once when a load cycle restarts and it can be had then
 
-Pure: what was seen goes in with its time, the next state comes out, with the reason. Wherever the
+Pure: an observation goes in with its time, the next state comes out, with the reason. Wherever the
 paper polls every five minutes, whoever calls this does so when something happened, and at
 `RegimeState.look_at_s`.
 
 Capacity that comes and goes would make traffic flap. So each further failover in a cycle doubles
 how long capacity must have been back, up to `longest_settle_s`; a new cycle forgets them. The
-paper switches back whenever its poller finds capacity as a cycle begins. Of demand that wanted
-units do not meet while each can be had it says nothing: more are wanted then, the regime stays.
+paper switches back whenever its poller finds capacity as a cycle begins. It is silent on
+demand that wanted units do not meet while each can be had: more are wanted then, the regime stays.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RegimeState:
 def stepped(
     state: RegimeState, observation: CapacityObservation, settings: RegimeSettings
 ) -> RegimeState:
-    """Return the state after what was seen."""
+    """Return the state after an observation."""
     anew = False
     if settings.cycle_s is not None:
         cycle = floor(observation.at_s / settings.cycle_s)

@@ -59,7 +59,7 @@ class Router(Protocol):
 
     @property
     def polls_s(self) -> float | None:
-        """Seconds between two looks at capacity; None: it is told of every change."""
+        """Seconds between two looks at capacity; None: it gets every change."""
 
     def over(self, route: EndpointRoute) -> Self:
         """Return a router that goes on from here with another route of the same units."""

@@ -1,7 +1,7 @@
-"""What happens to a route over time: a recorder that a simulation tells of a run.
+"""What happens to a route over time: a recorder that a simulation feeds with its events.
 
-One rule: what is recorded adds up to what the run comes to (`RoutedRun`), request by request and
-dollar by dollar. Requests count when they came, answers when they were given.
+One rule: what is recorded adds up to the totals of the run (`RoutedRun`), request by request and
+dollar by dollar. Requests count at their arrival, answers at their completion.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RouteSeries:
 
 @dataclass(slots=True, kw_only=True)
 class RouteRecorder:
-    """Is told of a run as it goes, and gives its series; made for one run.
+    """Records a run as it goes, and returns its series; made for one run.
 
     `lasts_s` is up to when the simulation goes on, `late_s` what an answer may take at most.
     """
@@ -93,7 +93,7 @@ class RouteRecorder:
     lasts_s: float  # `> 0`
     late_s: float
     _arrival_times: list[float] = field(default_factory=list)
-    _answers: list[tuple[str, float, float]] = field(default_factory=list)  # unit, came, served
+    _answers: list[tuple[str, float, float]] = field(default_factory=list)  # unit, arrived, served
     # unit -> by bucket: seconds of running units, of requests in hand, of places; dollars
     _lasted: dict[str, list[list[float]]] = field(init=False)
     _regimes: list[RegimeChange] = field(default_factory=list)
@@ -105,31 +105,31 @@ class RouteRecorder:
         self._lasted = {name: [[*nothing] for _ in range(self._buckets)] for name in self.units}
 
     def arrived(self, at_s: float) -> None:
-        """Hear of a request."""
+        """Record a request."""
         self._arrival_times.append(at_s)
 
     def served(self, unit: str, arrived_s: float, at_s: float) -> None:
-        """Hear of an answer."""
+        """Record an answer."""
         self._answers.append((unit, arrived_s, at_s))
 
     def lasted(self, kinds: Mapping[str, SimulatedUnits], from_s: float, until_s: float) -> None:
-        """Hear that nothing changed for a while, during which units are paid for."""
+        """Record a span without changes, during which units are paid for."""
         bucket, at_s = int(from_s / self.bucket_s), from_s
         while at_s < until_s:
-            bucket += 1  # counts on whatever rounding says, so that this ends
+            bucket += 1  # counts on whatever the rounding, so that this ends
             end_s = min(bucket * self.bucket_s, until_s)
             for name, kind in kinds.items():
                 self._add(name, bucket - 1, kind, max(end_s - at_s, 0.0))
             at_s = end_s
 
     def decided(self, at_s: float, traffic: RouteTraffic) -> None:
-        """Hear what a router wants."""
+        """Record what a router wants."""
         if not self._regimes or self._regimes[-1].regime is not traffic.regime:
             change = RegimeChange(at_s=at_s, regime=traffic.regime, why=traffic.why)
             self._regimes.append(change)
 
     def series(self) -> RouteSeries:
-        """Return what was told."""
+        """Return the recorded series."""
         arrived_s = np.array(self._arrival_times)
         answers = np.array([(arrived, at) for _, arrived, at in self._answers]).reshape(-1, 2)
         by = np.array([name for name, _, _ in self._answers], dtype=str)

@@ -1,7 +1,7 @@
 """How the requests of a moment are shared among the units that answer.
 
-Traffic weights say what a regime wants; what answers by now may be less. Whoever sends each
-request itself shares them by `parts_now` and sends by `UnitTurns`. Whoever tells a load balancer
+Traffic weights are what a regime wants; what answers by now may be less. A caller that sends each
+request itself shares them by `parts_now` and sends by `UnitTurns`. One that sets a load balancer
 shares them by `steered`, which leaves no unit with more than it can take.
 
 Turns are a smooth weighted round robin, as nginx has it: after any number of requests n, unit i
@@ -43,7 +43,7 @@ def steered(
     """Return traffic weights that sum to 1, those of the regime where all that it wants is ready.
 
     Where all that is ready is too little, they are by what it can take; where nothing is, those
-    of the regime: whatever comes up first is to be found. Empty: no unit at all could serve.
+    of the regime: so the first to start gets traffic. Empty: no unit at all could serve.
     """
     by_ready = carried_weights(route.quick, ready)
     if not by_ready:
@@ -70,8 +70,8 @@ def verified_weights(
 ) -> dict[str, float]:
     """Return traffic weights where only units whose outputs agree may take any; they sum to 1.
 
-    Where none of these is ready, they are as before, but of units that the route leaves out: what
-    is back is not kept from answering by probes, if nobody else can. Empty: no unit may take any.
+    Where none of these is ready, they are as before, but of units that the route leaves out. So
+    probes do not stop a unit that is back, if no other can answer. Empty: no unit may take any.
     """
     may = {unit.name: ready.get(unit.name, 0) for unit in route.quick if unit.name in agree}
     if any(may.values()):

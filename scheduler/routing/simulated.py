@@ -33,7 +33,7 @@ from circinus.scheduler.routing.sharing import UnitTurns
 from circinus.scheduler.routing.units import EndpointRoute
 
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
-_DEMAND_EVERY_S = 10.0  # how often routers hear of the demand
+_DEMAND_EVERY_S = 10.0  # how often routers receive the demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +86,12 @@ class RouteScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedRun:
-    """What came of it."""
+    """The totals of a run."""
 
     requests: int
     served: int  # by a cycle after the end
     late: int  # of those, that took longer than twice the route's latency
-    usd: float  # of units, while requests came
+    usd: float  # of units, while requests arrived
     p95_s: float
     switch_s: float  # longest from a loss until no weight was on what was lost; 0: no loss
 
@@ -319,8 +319,8 @@ def simulated(
     rng: np.random.Generator,
     recorder: RouteRecorder | None = None,
 ) -> RoutedRun:
-    """Return what comes of a scenario under a router; of equal generators the same requests come.
+    """Return the totals of a scenario under a router; equal generators draw the same requests.
 
-    A recorder is told of it as it goes, and changes nothing.
+    A recorder gets its events as they happen, and changes nothing.
     """
     return _Simulation(scenario, router, rng, recorder).run()

@@ -9,7 +9,7 @@ are named):
 
 Where the paper contradicts itself, and what is done here:
 
-- *Cost weights*: "determined by the cost-to-latency ratio", says the text. The equation has no
+- *Cost weights*: "determined by the cost-to-latency ratio" (text). The equation has no
   latency, and by that ratio units that are slow for their price would get the most. The equation
   counts.
 - *Supply*: sum DU^r_i T_i in eq. 2, and sum w_i T_i DU^r_i in the last equation of 3.3, which is
@@ -18,8 +18,8 @@ Where the paper contradicts itself, and what is done here:
 
 Ours: each unit gets what it can do, w_i = n_i T^max_i / sum_j n_j T^max_j, with the numbers n of
 the cheapest that serve the demand (`cheapest_counts`) in cost mode, and else of as many of each
-as its part of all that can be had takes. So all are equally busy, and cost mode costs what the
-program says; by the inverse of the price dear units that nobody needs get a part as well.
+as its part of all that can be had takes. So all are equally busy, and cost mode costs the
+program's optimum; by the inverse of the price dear units that nobody needs get a part as well.
 
 Numbers of units that serve a demand for the least money (3.2):
 
@@ -52,7 +52,7 @@ def cheapest_counts(
 ) -> dict[str, int] | None:
     """Return unit -> how many, for the least money; None: all that can be had are too few.
 
-    `available` stands for what the units say.
+    `available` replaces the limits of the units.
     """
     counts = _solved(route, available, whole=True)
     return None if counts is None else {name: round(count) for name, count in counts.items()}

@@ -1,6 +1,6 @@
 """Which pool to rent: the largest rate for a budget, the cheapest pool for a rate.
 
-One rule: what a pool is said to serve in time was simulated on draws that it was not chosen on.
+One rule: the stated rate of a pool was simulated on draws that it was not chosen on.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
 def best_within(question: PoolQuestion, rate_rps: float, budget_usd_per_hour: float) -> PoolChoice:
     """Choose the cheapest pool for a rate; if none that can be paid is, the largest rate.
 
-    InvalidInput as the two of them; the reason says which it is.
+    InvalidInput as the two of them; the reason states which it is.
     """
     cheapest = cheapest_for_rate(question, rate_rps)
     why = cheapest.reason

@@ -69,7 +69,7 @@ class Scenario:
     size: FloatArray  # (N,)
     # seconds that each takes on each kind, `> 0`; infinite: cannot be
     service_s: FloatArray  # (N, K)
-    predicted_s: FloatArray  # (N, K); seconds that the policy is told
+    predicted_s: FloatArray  # (N, K); seconds that the policy plans with
     qos_s: float  # a request should be answered within so many seconds, `> 0`
     fleet: Fleet  # its `kind` is the column in `service_s`
 
@@ -112,7 +112,7 @@ class SimulationRun:
 
     @property
     def waiting(self) -> IntArray:  # (N,)
-        """Return how many waited when each request came, where all were served."""
+        """Return how many waited when each request arrived, where all were served."""
         arrived_s = self.scenario.arrived_s
         started = np.searchsorted(np.sort(self.started_s), arrived_s, side="right")
         return np.asarray(np.maximum(np.arange(len(arrived_s)) - started, 0))
@@ -169,7 +169,7 @@ def _next_completion(free_at: FloatArray, idle: BoolArray) -> int:
 
 
 class _Requests(NamedTuple):
-    """What a run is given, of N requests and n instances."""
+    """The inputs of a run, of N requests and n instances."""
 
     qos_s: float
     limit: int  # most that wait, or _NO_LIMIT
@@ -218,7 +218,7 @@ def _answers(
     requests: _Requests,
     instances: _Instances,
 ) -> IntArray:  # (m,)
-    """Return what the rule says of those that wait."""
+    """Return the rule's decision on those that wait."""
     waiting = line[0]
     answer = np.full(len(waiting), WAIT, dtype=np.int64)
     inputs = RuleInput(
@@ -269,7 +269,7 @@ def _apply(
     instances: _Instances,
     outcome: _Outcome,
 ) -> tuple[int, int]:
-    """Do what the rule said; give how many go on waiting, and how many late ones or _BROKEN."""
+    """Carry out a decision; return how many go on waiting, and how many late ones or _BROKEN."""
     left, late = 0, 0
     for i in range(len(answer)):
         code = answer[i]

@@ -77,7 +77,7 @@ class LatencyTable:
 def parse_latencies(lines: Iterable[str], model: str) -> LatencyTable:
     """Return the table of a model.
 
-    InvalidInput if a column, the model or a combination of type and batch is missing or told
+    InvalidInput if a column, the model or a combination of type and batch is missing or stated
     twice, or a number is none or out of its range.
     """
     reader = csv.DictReader(lines)

@@ -24,9 +24,9 @@ def lateness_s(run: SimulationRun) -> tuple[float, float]:
 
 
 def state_at(run: SimulationRun, request: int) -> DispatchState:
-    """Return the state in which the policy was asked when a request arrived.
+    """Return the state in which the policy decided when a request arrived.
 
-    What policies had planned is not kept: every request counts as unplanned.
+    What policies had planned is not recorded: every request counts as unplanned.
     """
     scenario = run.scenario
     now = scenario.arrived_s[request]

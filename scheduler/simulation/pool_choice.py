@@ -122,7 +122,7 @@ class PoolChoice:
     """The answer."""
 
     types: tuple[str, ...]  # of the pools, in their order
-    chosen: PoolOffer | None  # None: no pool will do, `reason` says why
+    chosen: PoolOffer | None  # None: no pool will do, for the `reason`
     looked_at: int  # pools whose bound was worked out
     tried: int  # of them simulated
     sure: str  # how sure it is, in words
@@ -256,7 +256,7 @@ class PoolMarket:
         return self.choice(None, (looked_at, tried), "", reason, ())
 
     def no_rate(self) -> str:
-        """Say why no pool serves anything in time."""
+        """Return why no pool serves anything in time."""
         late = self.draws.table.mean_s.min(axis=1) > self.question.qos_s
         share = float(self.draws.share[late].sum())
         if share > 1 - IN_TIME:

@@ -154,7 +154,7 @@ def _most_late(enough: float, requests: int) -> int:
 
 
 class _Requests(NamedTuple):
-    """What the runs are given."""
+    """The inputs of the runs."""
 
     gaps: FloatArray  # (S, V, N)
     service: FloatArray  # (S, N, K)

@@ -1,7 +1,7 @@
 """A pipeline of one operator that takes as long as a measured model would.
 
-Its input is the size of a request and its seconds on each kind of instance; the knob says which
-kind an instance stands for. So every worker process is the same program at another speed.
+Its input is the size of a request and its seconds on each kind of instance; the knob is the
+kind that an instance stands for. So every worker process is the same program at another speed.
 """
 
 from __future__ import annotations

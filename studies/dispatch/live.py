@@ -1,4 +1,4 @@
-"""Does the live dispatcher do what the simulator says? Worker processes, gRPC, real time.
+"""Does the live dispatcher match the simulator? Worker processes, gRPC, real time.
 
 Live and simulated meet the same arrivals and have the policy that the service makes of its name.
 Latencies count from a request's arrival, also where the sender was late with it.
@@ -41,7 +41,7 @@ from circinus.studies.dispatch.live_pool import (
     rate_of,
 )
 
-_MEANS = None  # of what a simulated policy is told: emulated seconds do not vary
+_MEANS = None  # predictions of a simulated policy: emulated seconds do not vary
 _WARM_UP = 300
 _DRAWN = 80_000
 _RECOVERY_S, _CALM_S = 5.0, 15.0  # after an overload: to recover, and then to be looked at
@@ -73,7 +73,7 @@ class LiveStudy:
 
 
 def run(study: LiveStudy, tell: PhaseObserver) -> None:
-    """Run the phases and tell of each; InvalidInput if the load needs more than is drawn."""
+    """Run the phases and report each; InvalidInput if the load needs more than is drawn."""
     with TemporaryDirectory() as logs:
         asyncio.run(_measure(study, tell, Path(logs)))
 

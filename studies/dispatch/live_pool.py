@@ -1,7 +1,7 @@
 """Real worker processes that emulate unlike instances, and the product's dispatcher for them.
 
-The dispatcher is that of a deployed plan with one operator, told nothing of the instances but
-which are alike. One rule: a call as a whole takes what was asked for, so workers sleep so many
+The dispatcher is that of a deployed plan with one operator, and knows of the instances only
+which are alike. One rule: a call as a whole takes the requested seconds, so workers sleep so many
 seconds less what a call takes besides, the median of direct calls before everything else.
 """
 
@@ -44,7 +44,7 @@ PhaseObserver = Callable[[str, dict[str, object]], None]
 
 DIRECT_S = 0.005  # short calls, to see what a call takes besides
 _TIER = "pool"
-_LATE_FACTOR = 20.0  # of the QoS: then a request is given up
+_LATE_FACTOR = 20.0  # of the QoS: then a request is abandoned
 _REFERENCE = "circinus.studies.dispatch.emulated_model:emulated"
 _CLOCK = SystemClock()
 _CALLS = 200
@@ -233,7 +233,7 @@ _INFRASTRUCTURE = Infrastructure(name="live", tiers=(Tier(name=_TIER),))
 
 
 def _plan(service_s: float) -> Plan:
-    """Return the plan of the emulated pipeline on the pool, which says what a request takes."""
+    """Return the plan of the emulated pipeline on the pool, with the seconds of a request."""
     deployment = Deployment(
         placement={"serve": _TIER}, allocation={"serve": 1.0}, replicas={"serve": 1}
     )

@@ -1,8 +1,8 @@
 """How good is a pool that is chosen anew when the mix of sizes changes under load?
 
 The pool with the highest bound for the first mix serves while the monitor looks on; then the mix
-changes. Some choose from the sizes seen since, others try pool after pool, as in Kairos' figure 12
-(8.4). What pools are worth is measured on draws of the new mix that none of them sees.
+changes. Some choose from the sizes since, others try pool after pool, as in Kairos' figure 12
+(8.4). The worth of pools is measured on draws of the new mix that none of them observes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PoolChangeRow:
     scheme: str  # who chose or tried the pool
     policy: str  # that dispatches
     seed: int  # of all draws
-    told_after: int  # requests of the new mix that had come when the monitor told of it
+    told_after: int  # requests of the new mix before the monitor reported it
     seen: int  # sizes that the choice is of
     evaluation: int  # pools that the scheme tried, this one included; 0: it was not tried
     pool: str  # counts of each type, joined by spaces
@@ -119,15 +119,15 @@ class PoolChangeStudy:
 
 
 class Change(NamedTuple):
-    """What the monitor saw of a change."""
+    """A change as the monitor detects it."""
 
     told_after: int  # requests of the new mix
     # of all requests since the change, but for less than a block of those before it
     sizes: FloatArray
-    known: int  # of them, when the monitor told
+    known: int  # of them, when the monitor reported it
 
     def stages(self) -> tuple[FloatArray, ...]:
-        """Return the sizes that are chosen from: when told, soon after, and after a window."""
+        """Return the sizes to choose from: at the report, soon after, and after a window."""
         return self.sizes[: self.known], self.sizes[:_SOON], self.sizes
 
 
@@ -207,7 +207,7 @@ class _Seed:
                 yield of_scheme(evaluation=n, **outcome(trial))
 
     def chosen(self, method: ChoiceMethod, sizes: FloatArray | IntArray) -> Pool:
-        """Return the pool that a method chooses for sizes that were seen."""
+        """Return the pool that a method chooses for observed sizes."""
         question = PoolQuestion(
             table=self.study.table,
             prices=self.study.prices,
@@ -239,7 +239,7 @@ class _Seed:
         return search(goal, strategy, measured(unseen, policy), self.study.evaluations)
 
     def watched(self, pool: Pool, rate_rps: float) -> Change:
-        """Return what a monitor tells of the change, on a run of the pool at that rate."""
+        """Return the change that a monitor reports, on a run of the pool at that rate."""
         settings = MonitorSettings()
         # in the middle of a block, of each seed in another place
         changed_at = settings.window + settings.least + 37 * self.seed % settings.block
@@ -257,15 +257,15 @@ class _Seed:
 
 
 def _size_load(sizes: FloatArray | IntArray) -> Load:
-    """Return a load like what was seen."""
+    """Return a load of the observed sizes."""
     mix = recorded_batches(sizes.astype(np.int64).tolist())
     return Load(name="seen", sizes=mix, gaps=poisson_gaps)
 
 
 def observed_change(run: SimulationRun, changed_at: int, monitor: TrafficMonitor) -> Change:
-    """Return what a monitor tells of a change at a request of a run, and the window that follows.
+    """Return the change that a monitor reports after a request of a run, with the window after it.
 
-    InvalidInput if it tells of none.
+    InvalidInput if it reports none.
     """
     scenario = run.scenario
     columns = (scenario.size.tolist(), scenario.arrived_s.tolist(), run.waiting.tolist())
@@ -280,7 +280,7 @@ def observed_change(run: SimulationRun, changed_at: int, monitor: TrafficMonitor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolChangeLine:
-    """What a scheme came to, over seeds: its best row each, of those that saw as many sizes."""
+    """A scheme over seeds: its best row each, of those with as many observed sizes."""
 
     scheme: str  # who chose
     seen: float  # sizes that the choice is of, mean

@@ -5,7 +5,7 @@ requests within the QoS (Kairos, section 7); the lateness of the late at the all
 the first policy; and what a decision takes. Common random numbers throughout.
 
 Sampled service draws a log-normal of the measured mean and deviation for each request. Policies
-plan with what the service tells them: `plan_ahead` with the 90th percentile, the published ones
+plan with predictions as in the service: `plan_ahead` with the 90th percentile, the published ones
 with means, as published (`DispatchPolicy.level`).
 """
 
@@ -205,7 +205,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchCell:
-    """A policy over seeds: means unless it says otherwise."""
+    """A policy over seeds: means unless stated otherwise."""
 
     policy: str
     pool: str

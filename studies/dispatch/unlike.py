@@ -83,7 +83,7 @@ class UnlikeRow:
     seed: int  # of the arrivals
     load: float  # times the allowable rate
     rate_rps: float  # of the arrivals
-    requests: int  # that came
+    requests: int  # that arrived
     answered: int  # of them
     refused: int  # of them, by an error of any kind
     in_time: float  # share of the requests
@@ -114,7 +114,7 @@ class UnlikeLine:
 
 
 def run(study: UnlikeStudy, tell: PhaseObserver) -> list[UnlikeRow]:
-    """Return the rows; each is told of as it is measured, and each recovery."""
+    """Return the rows; report each as it is measured, and each recovery."""
     with TemporaryDirectory() as logs:
         return asyncio.run(_measured(study, tell, Path(logs)))
 

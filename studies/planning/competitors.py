@@ -1,12 +1,12 @@
-"""Whom Circinus is compared with: Vulcan and VideoStorm, and what a user would take instead.
+"""Competitors of Circinus: Vulcan and VideoStorm, and what a user would take instead.
 
 Vulcan and VideoStorm search by one utility. Placements are computed from every profile instead of
 searched or climbed over, as everywhere in this planner: stronger competitors than the published
 ones. Both are `StrategyFactory`s: called with a setting and a generator, they are the strategy of
 one search.
 
-Optuna and BoTorch need the extra `studies`. Both are asked one configuration at a time, are told
-accuracy and latency as constraints and the operator seconds of an input as what to minimise.
+Optuna and BoTorch need the extra `studies`. Both propose one configuration at a time, observe
+accuracy and latency as constraints, and minimise the operator seconds of an input.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from circinus.scheduler.pool.ribbon import expected_improvement
 ACCURACY_WEIGHT = 2.0
 """alpha: relative shortfalls of accuracy are smaller than those of latency."""
 _BONUS = 0.1
-_DESIGN = 5  # configurations, space-filling, before a model is asked
+_DESIGN = 5  # configurations, space-filling, before a model proposes
 _REFIT_GROWTH = 1.25
 
 
@@ -206,7 +206,7 @@ class _Optuna(Ruled):
         return next((Proposal(number=number, inputs=self._inputs) for number in new), None)
 
     def observe(self, number: int, measured: Measured | None) -> None:
-        """Tell the study."""
+        """Report the measurement to the study."""
         self._done[number] = measured
         trial = self._waiting.pop(number, None)
         if trial is not None:

@@ -125,7 +125,7 @@ class DriftOutcome(StrEnum):
     IMPOSSIBLE = "impossible"
     """No plan satisfies any more."""
     UNPLANNED = "unplanned"
-    """No plan was found before the drift, or one that was not true then either."""
+    """No plan before the drift, or one that was not true then either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class DriftStudy:
     left: float = 0.5  # part of its bandwidth that is left, in (0, 1). A half: as in section 6.4
     budget_s: float = 60.0  # profiling seconds of a run after the drift, `> 0`
     before_s: float = 1.0  # most profiling seconds of planning before it, `> 0`
-    history: int = 0  # earlier queries in the world before that replanning is told of, too, `>= 0`
+    history: int = 0  # earlier queries before the drift that replanning also learns from, `>= 0`
     after: Path | None = None  # folder of a trace after a drift of accuracy; None: halves of one
 
     def __post_init__(self) -> None:
@@ -336,7 +336,7 @@ class DriftCell:
     holds: Annotated[int, _number_of(DriftOutcome.HOLDS)]  # whose plan still satisfies
     # that no plan satisfies any more
     impossible: Annotated[int, _number_of(DriftOutcome.IMPOSSIBLE)]
-    # the others; all below are of these, means unless it says otherwise: only they have figures
+    # the others; all below are of these, means unless stated otherwise: only they have figures
     counted: Annotated[int, _number_of(DriftOutcome.COUNTED)]
     # profiling seconds of the oracle
     oracle_s: Annotated[float | None, of_column(mean, "oracle_seconds")]

@@ -1,7 +1,7 @@
 """Whether what is announced for future inputs holds on fresh ones.
 
 Plans are searched for on small samples by the product's default method, real operators running,
-and judged on many more inputs of the same source that no search has seen. Shares are told, each
+and judged on many more inputs of the same source that no search used. Shares are listed, each
 with its exact 95 % interval: of the plans shown as `met` for future inputs, those that are
 accurate enough there, and those that are in time, too; of the intervals for future inputs, those
 that hold the fresh mean. Latency on fresh inputs is that of the machine as it is while they run:
@@ -116,7 +116,7 @@ def run(
 ) -> list[FreshRow]:
     """Return the rows, those of a pipeline written to `fresh.csv` once all of them are judged.
 
-    The observer is told what is done of a pipeline, by name and in words.
+    The observer gets the progress of a pipeline, by name and in words.
     """
     return written(_rows(study, observer), FreshRow, out / "fresh.csv")
 
@@ -182,7 +182,7 @@ class _Bench:
             yield row if plan is None else self._judged(row, plan, known[plan.configuration])
 
     def _searched(self, number: int) -> tuple[FreshRow, Plan | None]:
-        """Return how a search on one sample ended, and the plan that it tells first."""
+        """Return how a search on one sample ended, and its first plan."""
         study, pipeline, clock = self.study, self.pipeline, SystemClock()
         objectives = list(product(study.accuracies, study.holds_for))
         bound, holds_for = objectives[number % len(objectives)]

@@ -1,4 +1,4 @@
-"""What a trace says is true, means over all its inputs, and the plans of a run judged by it."""
+"""The truth of a trace, means over all its inputs, and the plans of a run judged by it."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Announced:
 
 @dataclass(slots=True, kw_only=True)
 class Shown:
-    """What a user was shown of a plan."""
+    """The figures of a plan that a user saw."""
 
     true: bool  # whether it truly satisfies the SLO
     met: bool  # whether it was ever shown with every SLO met
@@ -245,7 +245,7 @@ class Recorder:
         return self.announced[0].true if self.announced else None
 
     def progress(self, progress: PlanningProgress) -> None:
-        """Judge the cheapest of the plans found by the latest measurement."""
+        """Judge the cheapest plan of the latest measurement."""
         if progress.inputs != self._inputs:
             self.steps += 1
             self._inputs = progress.inputs
@@ -253,7 +253,7 @@ class Recorder:
             self.judge(progress.new_plans[0], progress.spent_s, progress.elapsed_s)
 
     def judge(self, plan: Plan, spent_s: float, elapsed_s: float = 0.0) -> bool:
-        """Take in a plan that is announced after so many profiling seconds; give if it is true."""
+        """Record a plan that is announced after so many profiling seconds; return its truth."""
         true, cost = self._entry_of(plan).true, plan.cost_usd_per_hour
         announcement = Announced(spent_s, elapsed_s, self.steps, true, cost)
         if not self.announced or self.announced[-1] != announcement:

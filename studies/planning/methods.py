@@ -54,7 +54,7 @@ class FixedSamples:
 class StudyMethod:
     """A way to plan."""
 
-    name: str  # as it was asked for
+    name: str  # as requested
     planner: Planner  # of the product's parts, but for what only studies have
     cached: bool = True  # whether operators' outputs are reused between configurations
 

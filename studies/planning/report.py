@@ -1,4 +1,4 @@
-"""What is told of the planning study: means, charts, and whether what users are shown is so."""
+"""Report of the planning study: means, charts, and whether the figures shown to users hold."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def _picture(rows: Sequence[PlanningRow]) -> Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Whether what users were shown of the plans of a method's searches is so.
+    """Whether the figures that users saw of the plans of a method's searches hold.
 
-    A plan counts once for each search that showed it, with the intervals that it was shown with
-    first, and as met if it was ever shown so.
+    A plan counts once for each search that showed it, with the intervals of its first
+    announcement, and as met if any announcement called it met.
     """
 
     method: str  # its name
     trace: str  # name; `all`: each counts the same
     searches: Annotated[int, len]  # that showed a plan
     plans: Annotated[int, of_column(sum, "shown")]  # shown
-    met: Annotated[float, ratio_of("met", "shown")]  # part that was shown with every SLO met
+    met: Annotated[float, ratio_of("met", "shown")]  # part announced with every SLO met
     # part of those that do not truly satisfy; NaN where none was
     met_wrongly: Annotated[float, ratio_of("met_wrongly", "met")]
     # part of the 95 % intervals that held the true accuracy

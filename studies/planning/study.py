@@ -44,7 +44,7 @@ ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_us
 """The tier a trace was measured on; the price only scales costs."""
 
 FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "infeasible_below": 0.0}
-"""What is asked is how long it takes to a true plan: a run that announced a false one goes on."""
+"""The study measures the time to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
 _STREAM = 2  # of a run's seed
 _BUDGET_S = 2.0  # of an earlier query
@@ -135,7 +135,7 @@ Observer = Callable[[StudyProgress], None]
 def run(
     study: PlanningStudy, out: Path, observer: Observer = lambda progress: None
 ) -> list[PlanningRow]:
-    """Yield all rows, written to `out/planning.csv` one by one; the observer is told of each."""
+    """Yield all rows, written to `out/planning.csv` one by one; the observer gets each."""
 
     def rows() -> Iterator[PlanningRow]:
         for progress in results(study):

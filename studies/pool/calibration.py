@@ -1,6 +1,6 @@
 """How sure `calibrated` is of what it proposes, against how often it is right.
 
-It is told a latency profile that is wrong by a hidden factor for each type; truth is a lookup.
+Its latency profile is wrong by a hidden factor for each type; truth is a lookup.
 Such a search goes on until it settles: to stop with the optimum would leave out what is stated
 of pools after it, and keep the statement that was right.
 
@@ -48,11 +48,11 @@ _STREAM = 2021  # of what is hidden; strategies have their seeds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementRow:
-    """A line of `statements.csv`: something that was said with a probability."""
+    """A line of `statements.csv`: a statement with its probability."""
 
     model: str  # name of the problem
     seed: int  # of its hidden factors and of the strategy
-    trial: int  # that it was said before, from 1
+    trial: int  # that it was stated before, from 1
     about: str  # `feasible` or `cheapest`
     pool: str  # counts of each type, joined by spaces; empty: it has none to settle on
     stated: float  # probability
@@ -77,7 +77,7 @@ class ReliabilityRow:
 
 @dataclass(slots=True, kw_only=True)
 class Stating:
-    """A `PoolStrategy`: `calibrated`, which keeps what it said."""
+    """A `PoolStrategy`: `calibrated`, which records its advice."""
 
     strategy: Calibrated
     said: list[Advice] = field(default_factory=list, init=False)
@@ -193,7 +193,7 @@ def _stated(seeds: Sequence[int]) -> Iterator[StatementRow]:
 def drawn_problem(seed: int) -> tuple[PoolLookup, FirstComeTrials] | None:
     """Return a table, and who simulates it; None: no pool is in time.
 
-    More is wrong than particles can say. Seconds grow with the size, at a speed and with a rest
+    More is wrong than particles can model. Seconds grow with the size, at a speed and with a rest
     of its own for each of three types. The profile is wrong by a factor for each type and by more
     in every entry; gaps between arrivals are Poisson, bursty, or whole milliseconds.
     """

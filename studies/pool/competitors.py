@@ -1,7 +1,7 @@
-"""Whom Ribbon is compared with: random, hill climbing, response surface, annealing, genetic.
+"""Competitors of Ribbon: random, hill climbing, response surface, annealing, genetic.
 
-Ribbon's section 5.3 has the first three, Kairos (figures 2 and 11) names the others. All go by
-what a goal says: worth, what is feasible, what is hopeless. So none tries a pool that prices rule
+Ribbon's section 5.3 has the first three, Kairos (figures 2 and 11) names the others. All use
+the goal's worth, feasibility and hopeless pools. So none tries a pool that prices rule
 out, which the published ones may: stronger competitors.
 
 Each is a walk: a generator that yields the pool to try and is sent all trials so far.
@@ -30,7 +30,7 @@ _BIRTHS = 20  # children that are hopeless, before one comes from elsewhere
 
 @dataclass(slots=True, kw_only=True)
 class WalkingStrategy:
-    """A `PoolStrategy` that walks; one that is shown other trials than its own starts again."""
+    """A `PoolStrategy` that walks; one that gets other trials than its own starts again."""
 
     walk: WalkMaker
     seed: int = 0
@@ -40,7 +40,7 @@ class WalkingStrategy:
     _next: Pool | None = field(default=None, init=False, repr=False)
 
     def propose(self, goal: PoolGoal, trials: Trials) -> Pool | None:
-        """See `PoolStrategy.propose`; it does not depend on what was asked before."""
+        """See `PoolStrategy.propose`; it does not depend on earlier calls."""
         known, history = len(self._trials), tuple(trials)
         if self._way is None or goal is not self._goal or history[:known] != self._trials:
             self._goal, self._trials, known = goal, (), 0

@@ -45,7 +45,7 @@ from circinus.scheduler.simulation.trying import TrialLoad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolProfile:
-    """What is known of a lookup besides: who simulates pools needs it."""
+    """Latencies and load of a lookup: simulating pools needs them."""
 
     table: LatencyTable  # of the types of the space, in order
     load: TrialLoad  # of each trial
@@ -85,7 +85,7 @@ class PoolLookup:
     shares: Mapping[Pool, float]  # of requests in time, of every pool
     in_time: float = IN_TIME  # target share, in (0, 1]
     profile: PoolProfile | None = None  # None: latencies are not known
-    # trials that end before all requests came, and the part of them that did, in (0, 1]
+    # trials that end before all requests arrived, and the part of them that did, in (0, 1]
     early: Mapping[Pool, tuple[PoolTrial, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """The methods that search pools in the study, by name.
 
 What a trial rules out for each is in docs/studies/pool.md: less where Ribbon's authors search than
-their words say. For Ribbon and climbing it is the artefact's code, whose loops over counts end one
-earlier for the first type; its Ribbon keeps other pools of the same price, to the cent.
+in their text. For Ribbon and climbing it is the artefact's code, whose loops over counts end one
+earlier for the first type; its Ribbon leaves in other pools of the same price, to the cent.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CALIBRATED = "calibrated"
 
 
 class PoolMethod(NamedTuple):
-    """A strategy, and the goal that it is given: what a violating trial prunes for it."""
+    """A strategy and its goal: what a violating trial prunes for it."""
 
     made: Callable[[PoolLookup, int], PoolStrategy]  # for what is searched, and a seed
     goal: Callable[[PoolLookup], PoolGoal]

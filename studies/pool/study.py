@@ -1,8 +1,8 @@
 """How many pools does a strategy try before it tries the cheapest that is in time?
 
 Every pool of a lookup was measured, so that the optimum is known: a run ends when it is tried.
-Told besides are the violating ones among the tried, which would have harmed requests, and what the
-trials cost as a share of trying every pool; a trial that does not end early takes equally long
+Rows also count the violating ones among the tried, which would have harmed requests, and the cost
+of the trials as a share of trying every pool; a trial that does not end early takes equally long
 whatever is tried.
 
 `LoadChange` asks whether trials at an earlier load help at a new one (Ribbon, section 5.5, figure
@@ -44,7 +44,7 @@ from circinus.studies.report.tables import (
 )
 
 Stated = Callable[[Sequence[StatementRow]], None]
-"""Is told what was stated in a search."""
+"""Receives the statements of a search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class PoolRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCell:
-    """The searches of a model by a strategy: means, with deviations over seeds where told."""
+    """The searches of a model by a strategy: means, with deviations over seeds where stated."""
 
     model: str
     strategy: str
@@ -123,7 +123,7 @@ def run(
 
 
 def results(study: PoolStudy, stated: Stated = lambda rows: None) -> Iterator[PoolRow]:
-    """Yield a row for each model, strategy and seed; tell what was stated."""
+    """Yield a row for each model, strategy and seed; report the statements."""
     for lookup in study.lookups:
         for name in study.strategies:
             for seed in range(study.first_seed, study.first_seed + study.seeds):
@@ -137,7 +137,7 @@ def searched(
     seed: int,
     stated: Stated = lambda rows: None,
 ) -> PoolRow:
-    """Return how a strategy fares up to the optimum; tell what it stated until it settles."""
+    """Return how a strategy fares up to the optimum; report its statements until it settles."""
     method, threshold = POOL_METHODS[name], study.prunes_below
     goal = method.goal(lookup) if threshold is None else lookup.goal(threshold)
     strategy = method.made(lookup, seed)

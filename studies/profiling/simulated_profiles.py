@@ -5,7 +5,7 @@ order is `round_robin` over strata, which is all that the product does, too; but
 trace are made once here, not for each of thousands of queries.
 
 The one rule: a profile draws its configuration and its order at random, independently of all
-others of its cell, and its bound lies where it was told, at a distance from the true mean.
+others of its cell, and its bound lies at the cell's distance from the true mean.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ def draw(
 class Rule:
     """A production rule over many profiles at once."""
 
-    rule: TTest | Betting  # the production rule, told of no groups
-    grouped: bool = False  # whether it is told the groups
-    stopping: str | None = None  # what the product calls it; None: the product has it not so
+    rule: TTest | Betting  # the production rule, without groups
+    grouped: bool = False  # whether it uses the groups
+    stopping: str | None = None  # its name in the product; None: the product has it not so
 
     def signs(
         self, scores: FloatArray, drawn: SimulatedProfiles, among: npt.NDArray[np.intp]
@@ -180,7 +180,7 @@ def _rules() -> Mapping[str, Rule]:
     drawing = Drawing(order=two, groups=two)  # of inputs in groups
     t_test, betting = stopping_rule("t_test", drawing), stopping_rule("betting", drawing)
     if not (isinstance(t_test, TTest) and isinstance(betting, Betting)):
-        raise TypeError(f"rules must tell of many profiles at once, got {t_test}, {betting}.")
+        raise TypeError(f"rules must judge many profiles at once, got {t_test}, {betting}.")
     grouped = betting.groups is not None
     ungrouped = replace(betting, groups=None)  # each profile has groups of its own
     return {
@@ -192,7 +192,7 @@ def _rules() -> Mapping[str, Rule]:
 
 
 RULES = _rules()
-"""The paper's and ours as the product has them; the one with fewer inputs, the other told less."""
+"""The paper's and ours as in the product; then one with fewer inputs, the other without groups."""
 
 
 def end(rule: Rule, drawn: SimulatedProfiles) -> Ended:

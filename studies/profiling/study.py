@@ -1,7 +1,7 @@
 """Which stopping rule and which order of inputs decide cheapest, and how often they are wrong.
 
 Every cell is a rule, an order and a distance of the accuracy SLO from the true mean; a profile
-is wrong when it says above of a mean below the bound, or below of one above it.
+is wrong when its verdict is above for a mean below the bound, or below for one above it.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class CacheRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What the study found."""
+    """The results of the study."""
 
     rows: tuple[ProfilingRow, ...]  # every cell
-    cache_ratios: Mapping[str, float]  # trace -> what `CacheRow` says of it
+    cache_ratios: Mapping[str, float]  # trace -> ratio of its `CacheRow`
 
 
 def run(
@@ -154,7 +154,7 @@ def variance_ratio(population: simulated.Population, sampling: str, count: int =
 
 
 def _named(folders: Sequence[Path]) -> Mapping[str, Path]:
-    """Return every folder under its name, and as much of its path as tells it from the others."""
+    """Return every folder under its name, and as much of its path as sets it apart."""
     whole = list(dict.fromkeys(folder.resolve() for folder in folders))
     parts = 1
     while len(named := {"/".join(each.parts[-parts:]): each for each in whole}) < len(whole):

@@ -1,1 +1,1 @@
-"""How studies are told: tables, charts and pages; imports nothing of any study."""
+"""Reports of studies: tables, charts and pages; imports nothing of any study."""

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3579a", "#b8860b", "#2aa1d8", "#7f7f7f")
-"""Told apart by the colour-blind as well (after Okabe and Ito)."""
+"""Distinct to the colour-blind as well (after Okabe and Ito)."""
 
 _LETTER_INCH = 0.085  # width of an average letter of a legend
 _SAMPLE_INCH = 0.7  # of the line beside it

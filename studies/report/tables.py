@@ -1,7 +1,7 @@
 """Rows of studies, frozen dataclasses, as CSV files and Markdown tables.
 
-One rule: a CSV file of a study is written here, so that each of its rows says which version of
-the source made it. Which method a row's parts are of, if of any, is a field of the row, from
+One rule: a CSV file of a study is written here, so that each of its rows names the version of
+the source that made it. Which method a row's parts are of, if of any, is a field of the row, from
 `deploy.methods.method_where`.
 """
 
@@ -44,7 +44,7 @@ def written(
     """Return the rows, each written to a CSV file at once: the next may take long.
 
     Columns are the fields of their kind, but for those `without`, and `version`; the file's folder
-    is made, an older file replaced; for `digits` see `text`. The observer is told of each row.
+    is made, an older file replaced; for `digits` see `text`. The observer gets each row.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = [column.name for column in fields(kind) if column.name not in without]

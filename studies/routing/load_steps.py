@@ -1,8 +1,8 @@
 """One unit of each kind under more and more requests: where does it break (5.3, figure 4)?
 
 The paper measures it on hardware: T^max is where throughput is flat and latency beyond 900 ms.
-Here both T^max and L are what the simulation is told, so that this says how near to T^max a unit
-may be loaded until requests that come at random are late, and not what any hardware does.
+Here both T^max and L are inputs of the simulation, so that this shows how near to T^max a unit
+may be loaded until requests that arrive at random are late, and not what any hardware does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LoadStepRow:
     unit: str
     load: float  # of `most_per_s`
     offered_per_s: float
-    served_per_s: float  # while they came
+    served_per_s: float  # while requests arrived
     p50_s: float
     p95_s: float
     busy: float  # requests in hand, of those it can have

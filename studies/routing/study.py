@@ -129,7 +129,7 @@ class RoutingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingCell:
-    """The runs of a scenario under a policy: means, and the worst where told."""
+    """The runs of a scenario under a policy: means, and the worst where stated."""
 
     scenario: str
     policy: str
@@ -165,7 +165,7 @@ class RoutingStudy:
     def rows(self, watched: Callable[[RecordedRun], None] | None = None) -> Iterator[RoutingRow]:
         """Run it all; policies of a scenario and seed meet the same arrivals.
 
-        `watched` is told how the first seed went under the policies that are drawn.
+        `watched` gets the run of the first seed under the policies that are drawn.
         """
         for scenario in scenarios(self.route, self.cycle_s):
             for seed in range(self.first_seed, self.first_seed + self.seeds):

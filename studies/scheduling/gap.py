@@ -4,7 +4,7 @@ Runs policies on the same problems (`studies.scheduling.problems`) beside the in
 its bound. Every schedule is validated; a problem whose optimum was not proven in time stays in,
 measured against the best bound.
 
-The one rule: a row says only what a user could compute again from the problem.
+The one rule: a row holds only what a user could compute again from the problem.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POLICIES = (*_METHODS, *(p for p in SCHEDULING_POLICIES if p not in (*_METHODS, 
 _UNWRITTEN = ("cpu_seconds",)
 """Of a row: the page has them."""
 NEAREST_PERCENT = 0.001
-"""Distances below it are drawn there; the axis says so."""
+"""Distances below it are drawn there, with a label at the axis."""
 _SHORTEST_S = 1e-4
 _APART = 1.5  # times a number of queries: those nearer have no label of their own
 _RATIOS = (
@@ -181,7 +181,7 @@ class GapRow:
     queries: int  # N
     plans: int  # of a query
     tiers: int  # shared ones
-    seed: int | None  # of the problem; empty if it was given
+    seed: int | None  # of the problem; empty if it comes from a file
     policy: str
     method: str | None  # whose scheduling policy it is; empty: of none
     objective: str  # `goodput` or `cost`
@@ -240,7 +240,7 @@ def cells(line: Line) -> tuple[str, ...]:
 
 
 def _about(rows: Sequence[GapRow]) -> str:
-    """Tell which problems were run, in a sentence."""
+    """Return which problems were run, in a sentence."""
     if not rows:
         return "No problem was run."
     shape = f"up to {max(r.plans for r in rows)} plans per query on {rows[0].tiers} shared tiers"
@@ -296,7 +296,7 @@ def _draw(axes: Axes, figures: Sequence[tuple[Line, float, float]], least: float
 
 
 def _label(y: float, least: float) -> str:
-    """Return the label of a tick; the one at `least` says that lower values are drawn there."""
+    """Return the label of a tick; the one at `least` also stands for lower values."""
     if y < least * 0.99:
         return ""
     return f"≤ {y:g}" if y < least * 1.01 else f"{y:g}"

@@ -149,7 +149,7 @@ class ProblemCase:
 
     name: str  # for files: unique within a run
     problem: Problem
-    seed: int | None = None  # it was drawn from; None: it was given
+    seed: int | None = None  # it was drawn from; None: it was not drawn
 
     @property
     def plans(self) -> int:

@@ -7,7 +7,7 @@ operator draws, a configuration makes all draws of an input before the next conf
 was measured of an input is on disk before the next one starts: a study that was cut off goes on
 there.
 
-The one rule: a trace that is already there is not touched unless that is asked for.
+The one rule: a trace that is already there is not touched without a request to overwrite it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Observer = Callable[[TraceProgress], None]
 
 @dataclass(slots=True, kw_only=True)
 class TraceMeter:
-    """Counts pairs and tells an observer, a few times a second and after every input."""
+    """Counts pairs and reports to an observer, a few times a second and after every input."""
 
     clock: Clock
     observer: Observer
@@ -94,7 +94,7 @@ class TraceMeter:
             self.tell()
 
     def tell(self) -> None:
-        """Tell the observer how far it is."""
+        """Report the progress to the observer."""
         self._reported_s = self.clock.now()
         pairs = self.inputs * self.configurations
         measured = self.resumed * self.configurations + self.pairs_done
@@ -149,7 +149,7 @@ def run(
     start_s = clock.now()
     checks.require(not out.exists() or out.is_dir(), "out", "must be a folder", str(out))
     there = not overwrite and any((out / name).exists() for name in _FILES)
-    rule = "must not hold a trace yet (or say that it is to be overwritten)"
+    rule = "must not hold a trace yet (or be overwritten on request)"
     checks.require(not there, "out", rule, str(out))
     space = ConfigurationSpace(pipeline.graph)
     rule = f"must have at most {LARGEST_SPACE} configurations"
@@ -246,7 +246,7 @@ class _Profilers:
     clock: Clock
     _executor: InProcess = field(init=False)
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False)
-    # A trace has every draw of what is declared to draw, and says what runs cost: none is repeated
+    # A trace has every draw of what is declared to draw, and the cost of runs: none is repeated
     # but where settings are made warm.
     _comparisons: Comparisons = field(default_factory=lambda: Comparisons(most=0), init=False)
 
