@@ -219,7 +219,7 @@ class KnobProcess:
             self._restart(total)
 
     def _chosen(self, hyper_parameters: range) -> FloatArray:  # (n, n)
-        """Move some of `KnobKernel.learnt` to where the posterior is higher, and give S there."""
+        """Move some of `KnobKernel.learnt` to a higher posterior, and return S there."""
         at = self._basis.at(self._rows)
         total = self._total(at)
         best = self._log_posterior(self.kernel, total)
@@ -234,7 +234,7 @@ class KnobProcess:
         return total
 
     def _take_in(self, row: int, value: float) -> int:
-        """Remember an observation, and give its number."""
+        """Record an observation, and return its number."""
         n = len(self._y)
         if n == len(self._w):
             self._parts = np.pad(self._parts, ((0, n), (0, 0)))

@@ -42,7 +42,7 @@ MARGIN_CONFIDENCE = 0.99
 """Of the interval by default: of plans tightened to its upper end one in two hundred is late.
 They stand at the bound then, so this decides whether the SLO counts as met."""
 _LEAST_DOUBT = 0.5
-"""Where slow runs are as likely as this the figure is uninformative: it rests on half a slow run."""
+"""Where slow runs are as likely as this the figure shows nothing: it rests on half a slow run."""
 
 
 def estimated(

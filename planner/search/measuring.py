@@ -287,7 +287,7 @@ def _until_decided(
 
 
 def failure_of(number: int, profile: Profile) -> FailedMeasurement | None:
-    """Return that a configuration failed; None: its figures are all finite."""
+    """Return the failure of a configuration; None: its figures are all finite."""
     figures = (profile.score, profile.operator_s, profile.output_bytes, profile.input_bytes)
     bad = np.flatnonzero(~np.isfinite(np.vstack(figures)).all(axis=0))
     if not len(bad):

@@ -161,7 +161,7 @@ class Compiled:
         return before is not None and before.plan_id == self.entries[plan].plan.plan_id
 
     def admit(self, placement: Placement[int], ranked: Iterable[int]) -> bool:
-        """Place what fits of the queries that are not, plan by plan; give whether any did."""
+        """Place what fits of the queries that are not, plan by plan; return whether any did."""
         before = len(placement.at)
         owner = self.arrays.owner.tolist()
         for plan in ranked:

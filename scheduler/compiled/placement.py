@@ -149,7 +149,7 @@ class Placement(Generic[Q]):
         return True
 
     def lift(self, query: Q) -> Placed:
-        """Take a query off its machines; give where it was."""
+        """Take a query off its machines; return where it was."""
         placed = self.at.pop(query)
         for (tier, parts), machine in zip(placed.items, placed.machines, strict=True):
             self.free[tier].take(machine, -parts)

@@ -161,7 +161,7 @@ class Improver:
         self._gained = self._best = 0.0  # worth more than the first placement
 
     def step(self, youth: float) -> bool:
-        """Change the placement, or put it back; give whether it is worth more than ever."""
+        """Change the placement, or put it back; return whether it is worth more than ever."""
         if (not self._out and not self._stakes.home) or not self._machines:
             return False
         allowed = -self._warmth * youth * self._draws.next() ** 2

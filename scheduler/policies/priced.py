@@ -81,7 +81,7 @@ class Priced:
         keep: Callable[[FloatArray], None] = lambda charge: None,
         home: Mapping[int, Placed] | None = None,
     ) -> Prices:
-        """Fill a placement; give the prices and the bound that they prove.
+        """Fill a placement; return the prices and the bound that they prove.
 
         `keep` places what runs, given the charge of each plan; `home` is where queries run that
         could go on there. Whoever is in the placement already stays.

@@ -117,7 +117,7 @@ def _kelley(arrays: PlanArrays, at: FloatArray, precision: float) -> Prices:
 
 
 def _favourite(tangents: Sequence[Tangent], parts: FloatArray) -> IntArray:
-    """Return each query the plan of one tangent, so that each tangent has its part of queries.
+    """Assign each query the plan of one tangent, so that each tangent has its part of queries.
 
     The relaxation is solved by a mixture of the tangents' purchases; its parts are the duals of
     the last search for prices. Taken alone, every purchase runs one of the tiers over.

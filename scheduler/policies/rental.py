@@ -105,7 +105,7 @@ class _Emptier:
         self._now = self._best = self._score()
 
     def step(self, youth: float) -> bool:
-        """Change the placement, or put it back; give whether it is better than ever."""
+        """Change the placement, or put it back; return whether it is better than ever."""
         before: dict[int, Placed | None] = {}
         self._empty(before)
         self._reinsert(before)

@@ -64,7 +64,7 @@ class Pooling:
         self._plain.pop(query_id, None)
 
     def settle(self, live: LiveSchedule) -> bool:
-        """Return queries their pools where there is room; give whether the schedule changed.
+        """Assign queries their pools where there is room; return whether the schedule changed.
 
         Those of higher priority, then of more weight, come first.
         """
@@ -118,7 +118,7 @@ class Pooling:
         return sorted(concerned, key=lambda c: (-c.priority, -c.weight, c.query_id))
 
     def _change(self, live: LiveSchedule, candidate: Candidate) -> NoRoom | InvalidPool | None:
-        """Return a query the pool that it should have, or its plan's own replicas back."""
+        """Assign a query the pool that it should have, or its plan's own replicas again."""
         query_id, problem = candidate.query_id, live.problem()
         pool = self._wanted.get(query_id, NO_POOL)
         if query_id not in problem.running:

@@ -178,7 +178,7 @@ class RollingSchedule:
         )
 
     def change(self, events: Events, now: float) -> Step:
-        """Take in what changed; give the schedule from now on.
+        """Take in what changed; return the schedule from now on.
 
         InvalidInput if a leaving query is not live, or a tier or type is not there; WrongSchedule
         if the policy gave a schedule that breaks rules.

@@ -246,7 +246,7 @@ def _begin(
     instances: _Instances,
     outcome: _Outcome,
 ) -> int:
-    """Start a request; give whether it will be late as 0 or 1, or _BROKEN."""
+    """Start a request; return whether it will be late as 0 or 1, or _BROKEN."""
     if at >= len(requests.kind) or not instances.idle[at] or requests.service[request, at] == inf:
         return _BROKEN
     done = now + requests.service[request, at]
@@ -289,7 +289,7 @@ def _apply(
 
 @compiled_part
 def _join(request: int, line: IntArray, m: int, requests: _Requests) -> int:
-    """Let a request join the m that wait, or be turned away; give how many wait then."""
+    """Let a request join the m that wait, or be turned away; return how many wait then."""
     now, late = requests.arrived[request], 0
     if requests.limit != _NO_LIMIT:
         for i in range(m):
@@ -317,7 +317,7 @@ def _handle_events(
     requests: _Requests,
     outcome: _Outcome,
 ) -> int:
-    """Handle events until there are none; give the number of late requests."""
+    """Handle events until there are none; return the number of late requests."""
     n, total = len(requests.kind), len(requests.arrived)
     instances = _Instances(np.ones(n, dtype=np.bool_), np.zeros(n), np.zeros(n), np.zeros(n))
     line = np.empty((2, 256), dtype=np.int64)

@@ -137,7 +137,7 @@ class LivePool:
         return made
 
     async def load(self, dispatcher: Dispatcher, scenario: Scenario) -> LoadOutcome:
-        """Send the requests of a scenario at their times; give what became of them."""
+        """Send the requests of a scenario at their times; return what became of them."""
         outcome = LoadOutcome(scenario)
         began = _CLOCK.now()
         async with asyncio.TaskGroup() as tasks:

@@ -301,7 +301,7 @@ class PartStore:
         return slice(index, None, self._inputs)
 
     def load(self, index: int) -> bool:
-        """Take in the part of an input; give whether there is one, and of nothing else."""
+        """Take in the part of an input; return whether there is one, and of nothing else."""
         try:
             # numpy leaves a torn file open when it opened it itself.
             with self._path(index).open("rb") as file, np.load(file, allow_pickle=False) as stored:
