@@ -93,8 +93,8 @@ def breakpoint_(
                 _keep(views, out)
     if file is not None and write:
         _write(screen, file, views)
-    shown = tables.table("", *_COLUMNS, right=(1, 2, 3, 4, 6), rows=map(_row, views))
-    screen.show(shown, *_notes(views), document={"units": views})
+    table = tables.table("", *_COLUMNS, right=(1, 2, 3, 4, 6), rows=map(_row, views))
+    screen.show(table, *_notes(views), document={"units": views})
     leave(ExitCode.OK if all(each.per_s > 0 for each in views) else ExitCode.INFEASIBLE)
 
 

@@ -76,16 +76,16 @@ def wrapped(body: Callable[..., None]) -> Callable[..., None]:
     parts = {n: inspect.signature(maker, eval_str=True).parameters for n, maker in made.items()}
 
     @wraps(body)
-    def run(*, as_json: bool, debug: bool, **given: Any) -> None:  # noqa: ANN401 - the command's own
+    def run(*, as_json: bool, debug: bool, **arguments: Any) -> None:  # noqa: ANN401 - the command's own
         screen = Screen(as_json=as_json)
         try:
             with ExitStack() as opened:
                 if as_json:  # what a pipeline prints in this process is no part of the document
                     opened.enter_context(redirect_stdout(sys.stderr))
                 for name, maker in made.items():
-                    value = maker(**{part: given.pop(part) for part in parts[name]})
-                    given[name] = opened.enter_context(value) if maker is connect else value
-                body(screen, **given)
+                    value = maker(**{part: arguments.pop(part) for part in parts[name]})
+                    arguments[name] = opened.enter_context(value) if maker is connect else value
+                body(screen, **arguments)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the edge of the process

@@ -34,20 +34,20 @@ def render(
     infrastructure: InfrastructureName = "local",
 ) -> None:
     """Print a Compose file that runs a plan and answers its requests, without a service."""
-    found, tiers = plan_of(client, plan), read_infrastructure(infrastructure)
-    graph = pipeline_here(found.view.pipeline).graph
-    types = tuple(each.machine_type for each in found.machines)
+    source, tiers = plan_of(client, plan), read_infrastructure(infrastructure)
+    graph = pipeline_here(source.view.pipeline).graph
+    types = tuple(each.machine_type for each in source.machines)
     desired = DesiredDeployment(
-        pipeline_reference=reference_here(found.view.pipeline),
-        plan=to_plan(found.view, graph),
+        pipeline_reference=reference_here(source.view.pipeline),
+        plan=to_plan(source.view, graph),
         machine_types=types if any(types) else (),
-        deadline_s=_deadline_s(found.slo),
+        deadline_s=_deadline_s(source.slo),
     )
-    instances = list(instances_of(found.query_id, desired, graph, tiers).values())
+    instances = list(instances_of(source.query_id, desired, graph, tiers).values())
     file = PlanFile(
-        query_id=found.query_id,
+        query_id=source.query_id,
         pipeline=desired.pipeline_reference,
-        plan=found.view,
+        plan=source.view,
         machine_types=list(desired.machine_types),
         infrastructure=infrastructure_to_dict(tiers),
         deadline_s=desired.deadline_s,

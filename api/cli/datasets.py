@@ -16,14 +16,14 @@ DatasetId = Annotated[str, Argument(metavar="ID", help="Id of a data set.")]
 
 def list_(screen: Screen, client: Client) -> None:
     """List the data sets of the service, the newest first, with the queries that use them."""
-    found = client.datasets()
+    datasets = client.datasets()
     rows = (
         (one.id, str(one.inputs), str(one.size_bytes), formats.moment(one.created_at), used)
-        for one in found.items
+        for one in datasets.items
         for used in [", ".join(one.queries) or formats.UNKNOWN]
     )
     columns = ("data set", "inputs", "bytes", "handed over", "queries")
-    screen.show(tables.table("Data sets", *columns, right=[1, 2], rows=rows), document=found)
+    screen.show(tables.table("Data sets", *columns, right=[1, 2], rows=rows), document=datasets)
 
 
 def add(
@@ -32,8 +32,8 @@ def add(
     path: Annotated[Path, Argument(metavar="PATH", help="JSON lines, or a folder.")],
 ) -> None:
     """Hand over a file of JSON lines or a folder; prints its id. `submit` does so by itself."""
-    kept, _ = client.hand_over(path)
-    screen.show(kept.id, document=kept)
+    dataset, _ = client.hand_over(path)
+    screen.show(dataset.id, document=dataset)
 
 
 def delete(screen: Screen, client: Client, dataset: DatasetId) -> None:

@@ -94,10 +94,10 @@ def _checks() -> Iterator[Check]:
     yield _folder("cache folder", platformdirs.user_cache_path("circinus"))
     yield from _settings()
     yield _shares()
-    found = listed(registered())
-    if not found:
+    pipelines = listed(registered())
+    if not pipelines:
         yield Check("pipelines", "fail", "none is registered")
-    yield from map(_pipeline, found)
+    yield from map(_pipeline, pipelines)
 
 
 def _packages() -> Check:
@@ -137,8 +137,8 @@ def _database(url: str) -> Check:
     prefix = "sqlite:///"
     file = Path(url.removeprefix(prefix)) if url.startswith(prefix) else None
     if file is not None and not file.exists():
-        found = _folder("database", file.parent)
-        return found if found.state == "fail" else replace(found, detail=f"{file}, not made yet")
+        check = _folder("database", file.parent)
+        return check if check.state == "fail" else replace(check, detail=f"{file}, not made yet")
     try:
         engine = open_database(url)
         with closing(Store(engine)):
@@ -164,10 +164,10 @@ def _port(host: str, port: int) -> Check:
 def _shares() -> Check:
     from circinus.deploy.local.cgroups import available  # tries it out: only when asked to
 
-    found = available()
-    if isinstance(found, str):
-        return Check("shares", "note", f"enforced by duty cycle, no CPU quotas here: {found}")
-    return Check("shares", "ok", f"enforced by CPU quotas (cgroup version {found.version})")
+    support = available()
+    if isinstance(support, str):
+        return Check("shares", "note", f"enforced by duty cycle, no CPU quotas here: {support}")
+    return Check("shares", "ok", f"enforced by CPU quotas (cgroup version {support.version})")
 
 
 def _pipeline(one: ListedPipeline) -> Check:
@@ -184,7 +184,7 @@ def _pipeline(one: ListedPipeline) -> Check:
 def _service(url: str, token: str | None) -> Check:
     try:
         with connect(url, token) as client:
-            found = client.health()
+            health = client.health()
     except CircinusError as error:
         return Check("service", "note", str(error))
-    return Check("service", "ok", f"version {found.version} at {url}")
+    return Check("service", "ok", f"version {health.version} at {url}")

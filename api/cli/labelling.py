@@ -61,12 +61,12 @@ class LabelDesk:
         path = labels or file.with_suffix(".labels.jsonl")
         lines = _read(path, "--labels") if path.exists() or labels is not None else []
         gold = metric.gold
-        given = _read(file.parent / gold, "metric.gold") if isinstance(gold, str) else gold
+        gold_labels = _read(file.parent / gold, "metric.gold") if isinstance(gold, str) else gold
         journal, history = opened_journal(query, memory, settings, without=name)
         labelling = Labelling(
             dataset=query.dataset,
             journal=journal,
-            labels=_golds(given) | _golds(lines),
+            labels=_golds(gold_labels) | _golds(lines),
             budget=metric.label_budget,
         )
         return cls(labelling=labelling, journal=journal, history=history, lines=lines, file=path)
@@ -77,17 +77,17 @@ class LabelDesk:
         if wanted:
             _write(self.file, self.lines, wanted)
         used, left = len(self.labelling.labels), self.labelling.left
-        told = [f"labels: {used} used, {len(wanted)} wanted, {left} left"]
+        messages = [f"labels: {used} used, {len(wanted)} wanted, {left} left"]
         document: dict[str, object] = {"labels_used": used, "labels_left": left}
         document |= {"labels_wanted": len(wanted), "file": str(self.file) if wanted else None}
         if wanted:
-            told.append(f"wanted: put a score as gold into {self.file}, and plan again")
+            messages.append(f"wanted: put a score as gold into {self.file}, and plan again")
         if plans:
             off = self.labelling.bias(plans[0].configuration)
             bounds = f"{off.low:+.3f} to {off.high:+.3f} with 95 % confidence"
-            told.append(f"labels less judge, first plan: {off.value:+.3f} ({bounds})")
+            messages.append(f"labels less judge, first plan: {off.value:+.3f} ({bounds})")
             document["bias"] = off
-        return told, document
+        return messages, document
 
 
 def _metric(query: LocalQuery, labels: Path | None) -> MetricRequest | None:
@@ -111,24 +111,24 @@ def _metric(query: LocalQuery, labels: Path | None) -> MetricRequest | None:
 
 
 def _read(path: Path, field: str) -> list[LabelLine]:
-    found = []
+    labels = []
     for number, line in enumerate(read_file(path, field, _MOST_BYTES).splitlines(), 1):
         if not line.strip():
             continue
         try:
             document = json.loads(line)
         except ValueError as error:
-            shown = line[:100].decode(errors="replace")
-            raise InvalidInput.of(f"{field}, line {number}", "must be JSON", shown) from error
+            text = line[:100].decode(errors="replace")
+            raise InvalidInput.of(f"{field}, line {number}", "must be JSON", text) from error
         try:
-            found.append(checked(LabelLine, document))
+            labels.append(checked(LabelLine, document))
         except InvalidInput as error:
             where = f"{field}, line {number}, "
             violations = [
                 replace(violation, field=where + violation.field) for violation in error.violations
             ]
             raise InvalidInput(violations) from error
-    return found
+    return labels
 
 
 def _golds(lines: Iterable[LabelLine | GoldLabel]) -> dict[str, float]:

@@ -81,8 +81,8 @@ def show(
     parts: list[RenderableType] = [name]
     if view.operators:
         rows = (row for operator in view.operators for row in _knobs(operator))
-        shown = tables.table("", "operator", "after", "knob", "values", rows=rows)
-        parts = [f"{name}: {view.metric}, {view.configurations} configurations", shown]
+        table = tables.table("", "operator", "after", "knob", "values", rows=rows)
+        parts = [f"{name}: {view.metric}, {view.configurations} configurations", table]
     missing = _missing_text(view)
     here = f"not available here: {missing}" if missing else "available here"
     screen.show(*parts, here, document=view)
@@ -104,9 +104,9 @@ def prepare(
             mark = _mark(loaded)
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
-        took = clock.now() - start
-        done[reference] = {"seconds": took}
-        screen.note(f"{reference}: ready ({formats.seconds(took)})")
+        elapsed_s = clock.now() - start
+        done[reference] = {"seconds": elapsed_s}
+        screen.note(f"{reference}: ready ({formats.seconds(elapsed_s)})")
     if screen.as_json:
         screen.json({"prepared": done})
 
@@ -149,8 +149,8 @@ def calibrate(
     # Said before minutes of measuring, not after them.
     checks.require(target.parent.is_dir(), "--out", "must be in a folder that exists", str(target))
     checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
-    given = _mark_of(tiers, pipeline)
-    if once and target.exists() and target.read_text(encoding="utf-8").startswith(given):
+    mark = _mark_of(tiers, pipeline)
+    if once and target.exists() and target.read_text(encoding="utf-8").startswith(mark):
         note = f"{target} is of this infrastructure and these pipelines, and stays as it is"
         _show_calibrated(screen, read_infrastructure(str(target)), target, note)
         return
@@ -174,7 +174,7 @@ def calibrate(
         measured.append(tiers.tiers)
     tiers = replace(tiers, tiers=tuple(map(_dearest, zip(*measured, strict=True))))
     document = infrastructure_to_dict(tiers)
-    target.write_text(given + yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    target.write_text(mark + yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     for name, pool in ((n, p) for tier in tiers.tiers for n, p in tier.pools.items()):
         speeds = {} if pool.calibration is None else pool.calibration.speeds
         if any(speed.high > _WIDE * speed.low for speed in speeds.values()):
@@ -206,14 +206,14 @@ def _mark_of(infrastructure: Infrastructure, pipelines: Sequence[str] | None) ->
 
 def list_(screen: Screen, database: Database = None) -> None:
     """Show how many queries are remembered of each version of each pipeline, and planned how."""
-    found = [(one, planning_view(one.planning)) for one in _opened(database).summaries()]
-    items = [asdict(one) | {"planning": planning} for one, planning in found]
+    summaries = [(one, planning_view(one.planning)) for one in _opened(database).summaries()]
+    items = [asdict(one) | {"planning": planning} for one, planning in summaries]
     rows = (
         (one.pipeline, one.fingerprint, formats.planned_by(planning), str(one.queries))
-        for one, planning in found
+        for one, planning in summaries
     )
-    shown = tables.table("", "pipeline", "version", "planned by", "queries", right=[3], rows=rows)
-    screen.show(shown, document={"items": items})
+    table = tables.table("", "pipeline", "version", "planned by", "queries", right=[3], rows=rows)
+    screen.show(table, document={"items": items})
 
 
 def export(

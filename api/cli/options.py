@@ -89,23 +89,23 @@ def probes_here(file: Path, metric: str | None, terms: VerifyInput) -> EndpointP
 
 def all_here(screen: Screen) -> list[str]:
     """Return the names of the registered pipelines that can run; the others are told."""
-    found = listed(registered())
-    for one in found:
+    pipelines = listed(registered())
+    for one in pipelines:
         if one.missing:
-            told = ", ".join(map(str, one.missing))
-            screen.note(f"{one.name}: left out, not available here: {told}")
-    return [one.name for one in found if not one.missing]
+            missing = ", ".join(map(str, one.missing))
+            screen.note(f"{one.name}: left out, not available here: {missing}")
+    return [one.name for one in pipelines if not one.missing]
 
 
 def pairs(option: str, texts: Iterable[str] | None, rule: str) -> dict[str, str]:
     """Return name -> value of texts `NAME=VALUE`, each once; else InvalidInput with the rule."""
-    told: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts or ():
         name, _, value = text.partition("=")
-        if not (name and value) or name in told:
+        if not (name and value) or name in values:
             raise InvalidInput.of(option, rule, text)
-        told[name] = value
-    return told
+        values[name] = value
+    return values
 
 
 def counted(option: str, name: str, number: str, rule: str) -> int:

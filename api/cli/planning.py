@@ -83,8 +83,8 @@ def validate(
     require_affordable(loaded.query, tiers, pipeline)
     size = ConfigurationSpace(fitted(loaded.query, pipeline.graph, tiers).graph).size
     held, doubts = words(loaded.query.restrictions), _doubts(loaded)
-    shown = tried(loaded.handed.reference, pipeline, loaded.dataset.examples)
-    remarks = (*loaded.remarks, *shown)
+    trial_remarks = tried(loaded.handed.reference, pipeline, loaded.dataset.examples)
+    remarks = (*loaded.remarks, *trial_remarks)
     screen.show(
         f"{file}: valid",
         f"  {pipeline.name}: {size} configurations, {len(loaded.dataset)} inputs",
@@ -141,8 +141,8 @@ def plan(
     )
     pipeline, reference = loaded.handed.pipeline, loaded.handed.reference
     choice = settings.executor_with(executor, executor_workers)
-    told = (f"infrastructure: {tiers.name}", *formats.defaults(request), _planned_by(query))
-    for line in (*told, *loaded.remarks):
+    notes = (f"infrastructure: {tiers.name}", *formats.defaults(request), _planned_by(query))
+    for line in (*notes, *loaded.remarks):
         screen.note(line)
     memory = None if cold or request.cold else _memory(screen, pipeline, settings)
     name = planning.planned_name(pipeline, dataset, query)
@@ -153,9 +153,9 @@ def plan(
         screen.note(f"starting from what {len(prior.history)} earlier queries measured")
     if pipeline.remarks is not None:
         screen.note(f"checking {pipeline.name} on a few inputs, for {CHECK_S:g} s at most")
-    shown = checked(reference, pipeline, dataset.examples)
-    prior = replace(prior, draws=shown.draws)
-    for remark in shown.remarks:
+    check = checked(reference, pipeline, dataset.examples)
+    prior = replace(prior, draws=check.draws)
+    for remark in check.remarks:
         screen.note(remark)
     logs, url = settings.worker_logs, None if memory is None else settings.database_url
     with (
@@ -231,12 +231,12 @@ def _planned_by(query: Query) -> str:
 def _doubts(loaded: LocalQuery) -> list[str]:
     """Return what the examples cannot show of future inputs, before anything is measured."""
     slo, examples = loaded.query.slo, len(loaded.dataset)
-    if (told := doubt(slo, examples)) is not None:
-        return [told]
+    if (message := doubt(slo, examples)) is not None:
+        return [message]
     needed = accuracy_needed(slo.accuracy, examples)
     if slo.holds_for is HoldsFor.FUTURE and needed is not None:
-        told = f"must score {needed:.4g} to show {slo.accuracy:g} for future inputs"
-        return [f"where scores are 0 and 1, the {examples} examples {told}"]
+        message = f"must score {needed:.4g} to show {slo.accuracy:g} for future inputs"
+        return [f"where scores are 0 and 1, the {examples} examples {message}"]
     return []
 
 
@@ -281,7 +281,7 @@ def _show(
     screen: Screen, loaded: LocalQuery, result: search.PlanningResult, desk: LabelDesk | None
 ) -> None:
     slo, tiers, missed = loaded.query.slo, loaded.infrastructure, result.shortfall
-    plans = [plan_view(found, slo, tiers) for found in result.plans]
+    plans = [plan_view(planned, slo, tiers) for planned in result.plans]
     shortfall = None if missed is None else shortfall_view(missed, slo, tiers)
     figures = ("measured", "failed", "inputs", "spent_s", "saved_s", "bill", "stopped_because")
     document: dict[str, object] = {
@@ -301,8 +301,8 @@ def _show(
         *formats.failure_lines(progress_view(search.PlanningSummary.of(result), slo, tiers)),
     ]
     if desk is not None:
-        told, document["judge"] = desk.close(result.plans)
-        parts += told
+        messages, document["judge"] = desk.close(result.plans)
+        parts += messages
     if plans:
         parts.append(tables.plans_table(plans, title=formats.objectives(loaded.request)))
     if shortfall is not None:

@@ -74,8 +74,8 @@ def choose(
     knows them, and what its requests were. In time: 99 % within --qos-ms. Ends with 3 if no pool
     will do.
     """
-    given = (latency is None) != (query is None)
-    checks.require(given, "--latency", "must be given, or --query", latency)
+    one_source = (latency is None) != (query is None)
+    checks.require(one_source, "--latency", "must be given, or --query", latency)
     if latency is None or query is not None:
         of_file: dict[str, object] = {
             "--model": model,
@@ -87,10 +87,10 @@ def choose(
         of_file |= {"--dispatch": dispatch if dispatch != DEFAULT.dispatch else None}
         for name, value in of_file.items():
             checks.require(value is None, name, "must be left out with --query", value)
-        asked = {"tier": tier, "qos_ms": qos_ms, "rate_per_s": rate, "budget_usd_per_hour": budget}
-        told = {"method": method, "seed": seed, **asked}
-        told |= {"requests": requests} if requests != _REQUESTS else {}
-        body = {name: value for name, value in told.items() if value is not None}
+        bounds = {"qos_ms": qos_ms, "rate_per_s": rate, "budget_usd_per_hour": budget}
+        values = {"method": method, "seed": seed, "tier": tier, **bounds}
+        values |= {"requests": requests} if requests != _REQUESTS else {}
+        body = {name: value for name, value in values.items() if value is not None}
         pool = client.choose_query_pool(query or "", body)
         screen.show(*_of_query(pool), document=pool)
         leave(ExitCode.OK if pool.slices else ExitCode.INFEASIBLE)

@@ -58,14 +58,14 @@ def submit(
     cold: Cold = False,
 ) -> None:
     """Submit a query to the service; prints its id."""
-    told = {"priority": priority, "tenant": tenant, "cold": cold or None}
-    given = {name: value for name, value in told.items() if value is not None}
-    request = query_of({**read_document(file), **given})
+    choices = {"priority": priority, "tenant": tenant, "cold": cold or None}
+    overrides = {name: value for name, value in choices.items() if value is not None}
+    request = query_of({**read_document(file), **overrides})
     data = request.data
     if (named := data.folder or data.jsonl) is not None:
-        kept, sent = client.hand_over(file.parent / named)
-        screen.note(f"{named}: {kept.inputs} inputs, {'sent' if sent else 'known'} as {kept.id}")
-        data = DataSource(dataset=kept.id, on_failure=data.on_failure)
+        view, sent = client.hand_over(file.parent / named)
+        screen.note(f"{named}: {view.inputs} inputs, {'sent' if sent else 'known'} as {view.id}")
+        data = DataSource(dataset=view.id, on_failure=data.on_failure)
         request = request.model_copy(update={"data": data})
     for line in formats.defaults(request):
         screen.note(line)
@@ -95,13 +95,13 @@ def status(
         return
     if watch:
         raise InvalidInput.of("--watch", "must come with the id of a query", None)
-    found = list(client.all_queries(phase=phase, tenant=tenant))
+    queries = list(client.all_queries(phase=phase, tenant=tenant))
     if phase is not None:
         screen.note(f"only queries in phase {phase.value}")
     if tenant is not None:
         screen.note(f"only queries of tenant {tenant}")
-    ahead = _ahead(client) if any(query.phase is QueryPhase.QUEUED for query in found) else {}
-    screen.show(tables.queries_table(found, ahead), document={"items": found})
+    ahead = _ahead(client) if any(query.phase is QueryPhase.QUEUED for query in queries) else {}
+    screen.show(tables.queries_table(queries, ahead), document={"items": queries})
 
 
 def cancel(screen: Screen, client: Client, query_id: QueryId) -> None:
@@ -112,18 +112,18 @@ def cancel(screen: Screen, client: Client, query_id: QueryId) -> None:
 def plans(screen: Screen, client: Client, query_id: QueryId) -> None:
     """Show the Pareto set of a query, cheapest plan first."""
     query = client.query(query_id)
-    found = client.plans(query_id)
+    plan_list = client.plans(query_id)
     heading = f"{query.request.pipeline}: {formats.objectives(query.request)}"
-    shown: list[RenderableType] = [f"{heading}: no plan, as it is {query.phase.value}"]
-    if found.items:
-        shown = [tables.plans_table(found.items, title=heading, chosen=query.plan_id)]
+    parts: list[RenderableType] = [f"{heading}: no plan, as it is {query.phase.value}"]
+    if plan_list.items:
+        parts = [tables.plans_table(plan_list.items, title=heading, chosen=query.plan_id)]
     elif query.stopped_because is not None:
-        shown.append(f"It was ended by this: {query.stopped_because}")
+        parts.append(f"It was ended by this: {query.stopped_because}")
     if query.progress is not None:
-        shown += formats.failure_lines(query.progress)
-    if not found.items and query.shortfall is not None:
-        shown.append(tables.shortfall_text(query.shortfall))
-    screen.show(*shown, document=found)
+        parts += formats.failure_lines(query.progress)
+    if not plan_list.items and query.shortfall is not None:
+        parts.append(tables.shortfall_text(query.shortfall))
+    screen.show(*parts, document=plan_list)
 
 
 def export(
@@ -158,8 +158,8 @@ def explain(
     plan_id: Annotated[str, Argument(metavar="PLAN", help="Id of a plan.")],
 ) -> None:
     """Say why a plan is what it is: what operators take and cost, and what was ruled out."""
-    found = client.explanation(plan_id)
-    screen.show(*tables.explanation_parts(found), document=found)
+    explanation = client.explanation(plan_id)
+    screen.show(*tables.explanation_parts(explanation), document=explanation)
 
 
 def whatif(
@@ -177,11 +177,11 @@ def whatif(
     ] = "",
 ) -> None:
     """Say what other circumstances would do to a query, from what was measured already."""
-    told = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
-    others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in told.items()}
+    options = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
+    others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in options.items()}
     body = WhatIfBody.model_validate(asdict(changes) | others | {"rate": rate})
-    found = client.what_if(query_id, body)
-    screen.show(*tables.what_if_parts(found), document=found)
+    answer = client.what_if(query_id, body)
+    screen.show(*tables.what_if_parts(answer), document=answer)
 
 
 def replan(
@@ -204,11 +204,11 @@ def show_phase(screen: Screen, query: QueryView) -> None:
 
 def _followed(client: Client, query_id: str, screen: Screen) -> QueryView:
     """Return the query once nothing more will happen to it by itself, showing its progress."""
-    seen = tables.BestPlan()
+    best = tables.BestPlan()
     with screen.follow() as lines:
 
         def show(query: QueryView) -> None:
-            lines.update({query.id: (_progress_key(query), tables.progress_line(query, seen))})
+            lines.update({query.id: (_progress_key(query), tables.progress_line(query, best))})
 
         return client.wait(query_id, told=show)
 

@@ -77,8 +77,8 @@ def _at(document: object, path: Sequence[str], value: object, name: str) -> dict
 def _with_all_examples(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document whose data are all examples of its pipeline, if it has nothing else."""
     data, reference = document.get("data") or {}, document.get("pipeline")
-    is_given = not isinstance(data, Mapping) or any(name in data for name in _SOURCES)
-    if is_given or not isinstance(reference, str) or ":" not in reference:
+    has_data = not isinstance(data, Mapping) or any(name in data for name in _SOURCES)
+    if has_data or not isinstance(reference, str) or ":" not in reference:
         return document
     count = pipeline_here(reference).example_count
     return document if count is None else {**document, "data": {**data, "examples": count}}

@@ -214,24 +214,24 @@ def verify(
     # what sends them, that no other command should wait for
     from circinus.api.use_cases.route_files import unit_urls, verified
 
-    asked = read_route(file)
-    terms = asked.verify
+    route = read_route(file)
+    terms = route.verify
     if tolerance is not None:
         checks.probability("--tolerance", tolerance)
         terms = terms.model_copy(update={"tolerance": tolerance})
-    urls = unit_urls(asked, pairs("--url", url, "must be UNIT=URL, each unit once"))
-    given = probes_here(probes, metric, terms)
-    found = verified(urls, given)
+    urls = unit_urls(route, pairs("--url", url, "must be UNIT=URL, each unit once"))
+    probe_set = probes_here(probes, metric, terms)
+    units = verified(urls, probe_set)
     screen.show(
         tables.table(
-            f"{asked.name}: {len(given.examples)} probes, tolerance {given.tolerance:g}",
+            f"{route.name}: {len(probe_set.examples)} probes, tolerance {probe_set.tolerance:g}",
             *_VERIFIED_COLUMNS,
             right=(1, 2, 3),
-            rows=map(_verified_row, found),
+            rows=map(_verified_row, units),
         ),
-        document={"name": asked.name, "probes": len(given.examples), "units": found},
+        document={"name": route.name, "probes": len(probe_set.examples), "units": units},
     )
-    leave(ExitCode.OK if all(unit.agrees for unit in found) else ExitCode.INFEASIBLE)
+    leave(ExitCode.OK if all(unit.agrees for unit in units) else ExitCode.INFEASIBLE)
 
 
 def _verified_row(unit: VerifiedUnitView) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ _HELD_OUT_SEED = 1_000_003  # unlikely to be that of a query's data; it is refus
 
 def schedule(screen: Screen, client: Client) -> None:
     """Show which queries are admitted, with which plan, on which machines."""
-    found = client.schedule()
-    screen.show(tables.schedule_table(found), document=found)
+    view = client.schedule()
+    screen.show(tables.schedule_table(view), document=view)
 
 
 def capacity(
@@ -51,8 +51,8 @@ def capacity(
     for tier, number in pairs("TIER=N", changes, _MACHINES_RULE).items():
         stated = number == "stated"
         machines[tier] = None if stated else counted("TIER=N", tier, number, _MACHINES_RULE)
-    found = client.set_machines(machines) if machines else client.infrastructure()
-    screen.show(tiers.tiers_table(found), document=found)
+    infrastructure = client.set_machines(machines) if machines else client.infrastructure()
+    screen.show(tiers.tiers_table(infrastructure), document=infrastructure)
 
 
 def emulate(
@@ -66,10 +66,10 @@ def emulate(
     """Show the links that are imitated, or change some; plans do not hear of it."""
     if links:
         body = checked(EmulationBody, {"links": [_link(link) for link in links]})
-        found = client.set_emulation(body)
+        emulation = client.set_emulation(body)
     else:
-        found = client.emulation()
-    screen.show(tiers.links_table(found), document=found)
+        emulation = client.emulation()
+    screen.show(tiers.links_table(emulation), document=emulation)
 
 
 def request(

@@ -114,11 +114,11 @@ class Feed:
         more = True
         while more and not self.closed:
             async with self._catching_up:
-                found = await self._read(reader.after, reader.query_id)
-            more = len(found) == _AT_ONCE
-            if found:
-                reader.after = found[-1].id
-                yield b"".join(map(self.render, found))
+                events = await self._read(reader.after, reader.query_id)
+            more = len(events) == _AT_ONCE
+            if events:
+                reader.after = events[-1].id
+                yield b"".join(map(self.render, events))
 
     async def _keep_on(self) -> None:
         while True:
@@ -136,15 +136,15 @@ class Feed:
                 reader.behind = True
                 reader.wake.set()
         while True:
-            found = await self._read(position)
-            for event in found:
+            events = await self._read(position)
+            for event in events:
                 text = self.render(event)
                 for key in {event.query_id, None}:
                     for reader in self._readers.get(key, ()):
                         _hold(reader, event.id, text)
-            if found:
-                position = found[-1].id
-            if len(found) < _AT_ONCE:
+            if events:
+                position = events[-1].id
+            if len(events) < _AT_ONCE:
                 await asyncio.sleep(self.look_s)
 
     async def _read(self, after: int, query_id: str | None = None) -> Sequence[EventView]:

@@ -76,10 +76,10 @@ class ObjectiveWatcher:
             known = before.get(query_id, FollowedOverload())
             why = self._too_much(served[query_id], each)
             self._overloads[query_id] = after = known.after(why, clock.now(), self.overload)
-            found = self._judged(served[query_id], each, scores[query_id], after.reason)
-            now[query_id] = found
-            news += self._news(query_id, found, known.reason, clock.timestamp())
-        self._announced = {q: told for q, told in self._announced.items() if q in now}
+            outcome = self._judged(served[query_id], each, scores[query_id], after.reason)
+            now[query_id] = outcome
+            news += self._news(query_id, outcome, known.reason, clock.timestamp())
+        self._announced = {q: state for q, state in self._announced.items() if q in now}
         return now, news
 
     def _too_much(self, served: Served, report: DeploymentReport) -> str:
@@ -105,44 +105,44 @@ class ObjectiveWatcher:
         )
 
     def _news(
-        self, query_id: str, found: ObservedObjectives, known: str, at: float
+        self, query_id: str, outcome: ObservedObjectives, known: str, at: float
     ) -> Iterator[NewEvent]:
-        state = found.state
+        state = outcome.state
         if state is not ObservedState.UNSURE and self._announced.get(query_id) is not state:
             self._announced[query_id] = state
             event(_LOG, "objectives.judged", query_id=query_id, state=state.value)
-            yield _objectives_event(query_id, found, at)
-        if bool(known) is not bool(found.overload):
-            what = "overload.began" if found.overload else "overload.ended"
-            event(_LOG, what, query_id=query_id, why=found.overload or known)
-            yield _overload_event(query_id, found, known, at)
+            yield _objectives_event(query_id, outcome, at)
+        if bool(known) is not bool(outcome.overload):
+            what = "overload.began" if outcome.overload else "overload.ended"
+            event(_LOG, what, query_id=query_id, why=outcome.overload or known)
+            yield _overload_event(query_id, outcome, known, at)
 
 
 def _is_of(served: Served | None, report: DeploymentReport) -> bool:
     return served is not None and served.plan.id == report.plan_id
 
 
-def _objectives_event(query_id: str, found: ObservedObjectives, at: float) -> NewEvent:
-    did = "meet" if found.state is ObservedState.MET else "miss"
+def _objectives_event(query_id: str, outcome: ObservedObjectives, at: float) -> NewEvent:
+    did = "meet" if outcome.state is ObservedState.MET else "miss"
     data = {
-        "state": found.state.value,
-        "plan_id": found.plan_id,
-        "states": {each.name: each.state.value for each in found.objectives},
-        "why": found.sentence,
+        "state": outcome.state.value,
+        "plan_id": outcome.plan_id,
+        "states": {each.name: each.state.value for each in outcome.objectives},
+        "why": outcome.sentence,
     }
-    words = f"requests of {query_id} {did} its objectives: {found.sentence}"
+    words = f"requests of {query_id} {did} its objectives: {outcome.sentence}"
     return NewEvent(kind=EventKind.OBJECTIVES, at=at, query_id=query_id, words=words, data=data)
 
 
-def _overload_event(query_id: str, found: ObservedObjectives, known: str, at: float) -> NewEvent:
-    state = "began" if found.overload else "ended"
+def _overload_event(query_id: str, outcome: ObservedObjectives, known: str, at: float) -> NewEvent:
+    state = "began" if outcome.overload else "ended"
     data = {
         "state": state,
-        "why": found.overload or known,
-        "rate_per_s": found.report.arrivals_per_s,
-        "planned_per_s": found.planned_per_s,
-        "waiting": found.waiting,
-        "turned_away": found.report.spans[0].turned_away,
+        "why": outcome.overload or known,
+        "rate_per_s": outcome.report.arrivals_per_s,
+        "planned_per_s": outcome.planned_per_s,
+        "waiting": outcome.waiting,
+        "turned_away": outcome.report.spans[0].turned_away,
     }
-    words = f"overload of {query_id} {state}: {found.overload or known}"
+    words = f"overload of {query_id} {state}: {outcome.overload or known}"
     return NewEvent(kind=EventKind.OVERLOAD, at=at, query_id=query_id, words=words, data=data)

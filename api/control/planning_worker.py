@@ -116,7 +116,7 @@ def plan_next(
     if heart.has_news:  # the database was away for the last beat
         patience(heart.beat)
     queue, at = parts.store.queue, parts.clock.timestamp()
-    kept = patience(lambda: queue.finish(record.id, worker, ending, at=at))
+    stored = patience(lambda: queue.finish(record.id, worker, ending, at=at))
     event(
         _LOG,
         "query.planned",
@@ -125,7 +125,7 @@ def plan_next(
         searched_on=record.searching is not None,
         plans=len(ending.plans),
         duration_s=round(parts.clock.now() - start, 3),
-        kept=kept,
+        kept=stored,
     )
     return True
 
@@ -168,14 +168,14 @@ def _ending(
     shared: SharedRuns,
 ) -> PlanningEnding:
     try:
-        result, told = _planned(parts, record, heart, patience, shared)
+        result, notes = _planned(parts, record, heart, patience, shared)
         before = patience(lambda: [each.plan for each in parts.store.plans(record.id)])
         shortfall = result.shortfall
         words = result.stopped_because if shortfall is None else shortfall.sentence
         feasible = result.outcome is PlanningOutcome.FEASIBLE
         return PlanningEnding(
             phase=QueryPhase.WAITING if feasible else QueryPhase(result.outcome.value),
-            message=told + words,
+            message=notes + words,
             result=to_document(PlanningSummary.of(result)),
             plans=plan_documents(with_known_memory(result.plans, before)),
         )
@@ -237,9 +237,9 @@ def _planned(
     )
     reference = parts.catalogue.reference(query.pipeline)
     choice = settings.executor_choice
-    shown = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
+    check = checked(reference, pipeline, dataset.examples, cancelled=heart.cancelled)
     earlier_draws = record.planned.seen_to_draw if record.planned else ()
-    prior = replace(prior, draws=tuple(dict.fromkeys((*earlier_draws, *shown.draws))))
+    prior = replace(prior, draws=tuple(dict.fromkeys((*earlier_draws, *check.draws))))
     logs, url = settings.worker_logs, settings.database_url
     with (
         planning_gate(query, tiers, pipeline, prior.ledger, url) as gate,
@@ -256,7 +256,7 @@ def _planned(
             gate=gate,
         )
     patience(lambda: memory.remember(name, query, result))
-    return result, refused + "".join(f"{remark}. " for remark in shown.remarks)
+    return result, refused + "".join(f"{remark}. " for remark in check.remarks)
 
 
 def _checkpoint(

@@ -82,9 +82,9 @@ class PoolFollower:
     async def _look(self, query_id: str, report: DeploymentReport, pool: Slices) -> None:
         changed = report.changes > self._followed[query_id].changes
         if changed and report.last_change is not None:
-            told = _change_event(query_id, report.last_change, self.parts.clock.timestamp())
-            event(_LOG, "requests.changed", query_id=query_id, **told.data)
-            await asyncio.to_thread(self.parts.store.events.tell, told)
+            news = _change_event(query_id, report.last_change, self.parts.clock.timestamp())
+            event(_LOG, "requests.changed", query_id=query_id, **news.data)
+            await asyncio.to_thread(self.parts.store.events.tell, news)
         self._followed[query_id] = _Followed(
             report.plan_id, report.changes, by=report.known_requests
         )

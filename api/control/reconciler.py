@@ -244,11 +244,11 @@ class Samples:
 
     async def of(self, pipelines: Iterable[str]) -> Mapping[str, Payload]:
         """Return the samples that there are."""
-        samples_asked = {name: self._sample_of(name) for name in pipelines}
-        if samples_asked:
-            waited = [asyncio.wrap_future(made) for made in samples_asked.values()]
+        pending = {name: self._sample_of(name) for name in pipelines}
+        if pending:
+            waited = [asyncio.wrap_future(made) for made in pending.values()]
             await asyncio.wait(waited, timeout=self.patience_s)
-        return {name: made.result() for name, made in samples_asked.items() if made.done()}
+        return {name: made.result() for name, made in pending.items() if made.done()}
 
     def _sample_of(self, pipeline: str) -> Future[Payload]:
         if pipeline not in self._made:

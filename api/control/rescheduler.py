@@ -157,14 +157,14 @@ class Rescheduler:
         """Fit extra replicas to the load and to free machines; return whether any changed."""
         served = rolling.last.schedule.by_query
         alone = served.keys() - rolling.last.pools.keys()  # a pool is what was chosen, not more
-        asked = {q: n for q, n in self.parts.store.replicas().items() if q in alone}
-        follow = {q for q in alone if q in arrivals_per_s and q not in asked}
+        requested = {q: n for q, n in self.parts.store.replicas().items() if q in alone}
+        follow = {q for q in alone if q in arrivals_per_s and q not in requested}
         rates = {q: self._live[q].planned_per_s(served[q].plan_id) for q in follow}
-        seen = {q: arrivals_per_s[q] / rate for q, rate in rates.items() if rate is not None}
-        self._loads = followed(self._loads, seen, now, self.replicas)
+        observed = {q: arrivals_per_s[q] / rate for q, rate in rates.items() if rate is not None}
+        self._loads = followed(self._loads, observed, now, self.replicas)
         before = self._extras
         loads = {q: load.in_force for q, load in self._loads.items() if load.in_force > 1}
-        loads |= self._loads_for(asked, served)
+        loads |= self._loads_for(requested, served)
         if loads or before:
             self._extras = granted(
                 rolling.problem(),
@@ -176,12 +176,12 @@ class Rescheduler:
         return self._extras != before
 
     def _loads_for(
-        self, asked: Mapping[str, int], served: Mapping[str, Assignment]
+        self, requested: Mapping[str, int], served: Mapping[str, Assignment]
     ) -> dict[str, float]:
         """Return the loads at which queries want as many replicas as somebody asked for."""
-        plans = {q: self._live[q].plans[served[q].plan_id] for q in asked}
+        plans = {q: self._live[q].plans[served[q].plan_id] for q in requested}
         scaled = {q: ScaledTier.of(plan, self._infrastructure) for q, plan in plans.items()}
-        loads = {q: load_for(asked[q], at.own) for q, at in scaled.items() if at is not None}
+        loads = {q: load_for(requested[q], at.own) for q, at in scaled.items() if at is not None}
         return {q: load for q, load in loads.items() if load > 1}
 
     def _put_extras_in_force(self, rolling: RollingSchedule) -> Target:
@@ -205,7 +205,7 @@ class Rescheduler:
         made = on_machines(step.schedule, limits)
         schedule = made.beside({query: why for query, (_, why) in self._aside.items()})
         # After a start everybody who waits is told: the last service may not have come to it.
-        told = (
+        waiting_before = (
             () if self._rolling is None else self.parts.store.schedules.read()[1].schedule.waiting
         )
         self._revision = self.parts.store.schedules.replace(
@@ -222,15 +222,15 @@ class Rescheduler:
             ),
             # a record for each query that caused a displacement
             tuple(
-                DisplacedRecord(at=now, query_id=found.query_id, by=by, moved=found.moved)
-                for found in step.displaced
-                for by in (found.by or (None,))
+                DisplacedRecord(at=now, query_id=entry.query_id, by=by, moved=entry.moved)
+                for entry in step.displaced
+                for by in (entry.by or (None,))
             ),
         )
         for query_id, why in step.invalid.items():
             only = self._pools.pop(query_id).slices
             self.parts.store.drop_pool(query_id, at=now, why=why, only=only)
-        words = {found.query_id: found.words for found in step.displaced}
+        words = {entry.query_id: entry.words for entry in step.displaced}
         event(
             _LOG,
             "schedule.made",
@@ -241,10 +241,10 @@ class Rescheduler:
             whole=step.whole,
         )
         for query_id in schedule.aside:
-            if query_id not in told:
+            if query_id not in waiting_before:
                 trouble(_LOG, "query.set_aside", query_id=query_id, why=schedule.waiting[query_id])
         for query_id, reason in schedule.waiting.items():
-            if query_id in told and query_id not in words:
+            if query_id in waiting_before and query_id not in words:
                 continue  # it is told already that it waits; why, the schedule tells at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)

@@ -86,10 +86,10 @@ class Service:
         """What chooses pools."""
         return PoolChooser()
 
-    async def choose_pool(self, query_id: str, asked: ChooseQueryPoolBody) -> QueryPoolView:
+    async def choose_pool(self, query_id: str, terms: ChooseQueryPoolBody) -> QueryPoolView:
         """Return the mix of machine types for a query, by its latest requests; errors as there."""
         workload = await self.deployer.workload(query_id)
-        question = await asyncio.to_thread(question_of, self.parts, query_id, asked, workload)
+        question = await asyncio.to_thread(question_of, self.parts, query_id, terms, workload)
         choice = None if question.body is None else await self.pools.choose(question.body)
         return question.answered(choice)
 
@@ -137,8 +137,8 @@ class Service:
 
     async def _look(self, query_id: str, report: DeploymentReport) -> None:
         windows, plan_id = self.requests.windows, report.plan_id
-        seen, data = windows.observed(query_id, report), windows.data(query_id)
-        if seen is None:
+        observed, data = windows.observed(query_id, report), windows.data(query_id)
+        if observed is None:
             return
         record = await asyncio.to_thread(self.parts.store.query, query_id)
         stored = await asyncio.to_thread(self.parts.store.plans, query_id)
@@ -146,7 +146,7 @@ class Service:
         if record.phase is not QueryPhase.SERVING or plan is None:
             windows.forget(query_id, report)
             return
-        drift = drifted(plan, record.query.slo, seen, _DRIFT)
+        drift = drifted(plan, record.query.slo, observed, _DRIFT)
         if drift is None:
             return
         event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
@@ -164,7 +164,7 @@ class Service:
         )
         await asyncio.to_thread(self.parts.store.events.tell, news)
         done = await asyncio.to_thread(
-            replan_for_drift, self.parts, record, plan, drift, seen, data
+            replan_for_drift, self.parts, record, plan, drift, observed, data
         )
         # Judged anew by new requests, also where nothing could be done.
         windows.forget(query_id, report)

@@ -69,8 +69,8 @@ def front_svg(
     by_latency = against is Against.LATENCY
     bound = slo.latency_s if by_latency else slo.cost_usd_per_hour
     panel = _panel([s for _, s in points], [s for _, s in others], slo.accuracy, bound, against)
-    said = f"accuracy ≥ {slo.accuracy:g}"
-    parts = [*panel.frame(), *panel.level(slo.accuracy, said)]
+    label = f"accuracy ≥ {slo.accuracy:g}"
+    parts = [*panel.frame(), *panel.level(slo.accuracy, label)]
     if bound is not None:
         figure = formats.seconds(bound) if by_latency else formats.dollars(bound)
         parts += panel.wall(bound, f"{against.value} ≤ {figure}")

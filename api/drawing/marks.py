@@ -27,8 +27,8 @@ def marks(spots: Sequence[Spot]) -> Iterator[str]:
         path = "".join(_path(state, x, y) for _, x, y in them)
         yield element("path", d=path, **_look(state))
     for trial, x, y in spots[-_TELLING:]:
-        told = title(trial_title(trial))
-        yield element("path", told, d=_path(trial.state, x, y), **_look(trial.state))
+        tooltip = title(trial_title(trial))
+        yield element("path", tooltip, d=_path(trial.state, x, y), **_look(trial.state))
 
 
 def cross(x: float, y: float) -> str:

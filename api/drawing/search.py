@@ -45,10 +45,10 @@ def search_svg(trials: Sequence[TrialView], slo: Bounds | None = None) -> str:
     parts += marks([(each, below.x(each.spent_s), below.y(y)) for each, y in costs])
     if not trials:
         parts.append(words("Nothing is measured yet.", 317, 98, text_anchor="middle"))
-    told = f"{len(trials)} configurations measured, {len(costs)} of them plans"
+    description = f"{len(trials)} configurations measured, {len(costs)} of them plans"
     if costs:
-        told += f"; the cheapest costs ${min(y for _, y in costs):.4f}/h"
-    return drawing("Search", told, _SIZE, parts, kind="plot")
+        description += f"; the cheapest costs ${min(y for _, y in costs):.4f}/h"
+    return drawing("Search", description, _SIZE, parts, kind="plot")
 
 
 def _least(panel: PlotArea, costs: Sequence[tuple[TrialView, float]]) -> Iterator[str]:

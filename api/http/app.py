@@ -105,8 +105,8 @@ def serve_reference(app: FastAPI) -> None:
     @app.get("/docs", include_in_schema=False, response_class=HTMLResponse)
     def docs() -> HTMLResponse:
         document = app.openapi()
-        found = groupby(_operations(document), key=lambda each: each["section"])
-        chapters = [(name, list(operations)) for name, operations in found]
+        groups = groupby(_operations(document), key=lambda each: each["section"])
+        chapters = [(name, list(operations)) for name, operations in groups]
         return page("reference.html", {"document": document, "chapters": chapters})
 
 
@@ -130,9 +130,9 @@ def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _schemas(
     operation: Mapping[str, Any], schemas: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    asked = operation.get("requestBody", {}).get("content", {})
-    given = [r.get("content", {}) for s, r in operation["responses"].items() if s[0] == "2"]
-    for what, content in (("Body", asked), *(("Answer", each) for each in given)):
+    body = operation.get("requestBody", {}).get("content", {})
+    answers = [r.get("content", {}) for s, r in operation["responses"].items() if s[0] == "2"]
+    for what, content in (("Body", body), *(("Answer", each) for each in answers)):
         for kind in content.values():
             name = kind.get("schema", {}).get("$ref", "").removeprefix(_REFERENCE)
             if name:

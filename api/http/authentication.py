@@ -50,7 +50,7 @@ _SEE_OTHER = 303
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _OURS = frozenset({"same-origin", "none"})  # none: its user typed the address
 _DEFAULT_PORTS = (":80", ":443")
-_SHOWN = 80  # characters of what is refused
+_CHARS = 80  # characters of what is refused
 
 
 def arrival_in(scope: Scope) -> float:
@@ -123,9 +123,9 @@ class Authentication:
         raise Unauthorised("Authorization must be 'Bearer' and the token of the service.")
 
     def _shows_token(self, headers: Headers) -> bool:
-        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
-        same = hmac.compare_digest(shown.strip().encode(), (self._token or "").encode())
+        same = hmac.compare_digest(token.strip().encode(), (self._token or "").encode())
         return scheme.lower() == _SCHEME and same
 
 
@@ -140,10 +140,10 @@ class Login:
     def has_session(self, headers: Headers) -> bool:
         """Return whether a request shows the cookie of a session that goes on."""
         try:
-            shown = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return False
-        expires, _, mac = ("" if shown is None else shown.value).partition(".")
+        expires, _, mac = ("" if cookie is None else cookie.value).partition(".")
         # As bytes: compare_digest refuses text beyond ASCII.
         same = hmac.compare_digest(mac.encode(), self._mac(expires).encode())
         return same and expires.isdecimal() and self.clock.timestamp() < int(expires)
@@ -168,9 +168,9 @@ class Login:
             leave = RedirectResponse(LOGIN, _SEE_OTHER, HEADERS)
             self._set(leave, "", 0, secure=secure)
             return leave
-        given = {name: values[0] for name, values in parse_qs(form.decode("latin-1")).items()}
-        wanted = _local(given.get("next", ""))
-        if not hmac.compare_digest(given.get("token", "").encode(), self.token.encode()):
+        fields = {name: values[0] for name, values in parse_qs(form.decode("latin-1")).items()}
+        wanted = _local(fields.get("next", ""))
+        if not hmac.compare_digest(fields.get("token", "").encode(), self.token.encode()):
             await asyncio.sleep(_WRONG_S)
             return _form(wanted, "This is not the token of the service.", 401)
         enter = RedirectResponse(wanted, _SEE_OTHER, HEADERS)
@@ -206,7 +206,7 @@ def _require_loopback(headers: Headers) -> None:
     host = headers.get("host", "")
     if not _is_loopback(_name(host)):
         rule = "Host must be a loopback name while the service has no token"
-        raise WrongHost(f"{rule}, got {host[:_SHOWN]!r}.")
+        raise WrongHost(f"{rule}, got {host[:_CHARS]!r}.")
 
 
 def _require_host(headers: Headers, known: Sequence[str]) -> None:
@@ -217,7 +217,7 @@ def _require_host(headers: Headers, known: Sequence[str]) -> None:
     host = headers.get("host", "")
     if not _is_known(_name(host).lower(), tuple(known)):
         rule = "Host must be an address, this computer's name or among CIRCINUS_ALLOWED_HOSTS"
-        raise WrongHost(f"{rule}, got {host[:_SHOWN]!r}.")
+        raise WrongHost(f"{rule}, got {host[:_CHARS]!r}.")
 
 
 def _require_same_site(method: str, headers: Headers, known: Sequence[str]) -> None:
@@ -231,9 +231,9 @@ def _require_same_site(method: str, headers: Headers, known: Sequence[str]) -> N
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in _OURS:
         rule = "must be same-origin or none for what changes anything"
-        raise CrossSite(Violation("Sec-Fetch-Site", rule, repr(site[:_SHOWN])))
+        raise CrossSite(Violation("Sec-Fetch-Site", rule, repr(site[:_CHARS])))
     if origin is not None and not _is_ours(origin, headers.get("host", ""), known):
-        raise CrossSite(Violation("Origin", "must be that of the service", repr(origin[:_SHOWN])))
+        raise CrossSite(Violation("Origin", "must be that of the service", repr(origin[:_CHARS])))
 
 
 def _is_ours(origin: str, host: str, known: Sequence[str]) -> bool:

@@ -71,8 +71,8 @@ class BodyLimits:
                 form = scope["path"].startswith(_PAGES)
                 require_type(headers, UPLOADS if uploads else {FORM if form else JSON: ""})
                 if not (uploads or form):
-                    asked = (REQUESTS, ROUTE_REQUESTS)
-                    inputs = any(each.fullmatch(scope["path"]) for each in asked)
+                    request_paths = (REQUESTS, ROUTE_REQUESTS)
+                    inputs = any(each.fullmatch(scope["path"]) for each in request_paths)
                     scope[_TREE] = parsed(body, MOST_VALUES if inputs else _MOST_CHANGES)
         except CircinusError as error:
             await answer_of(error, scope)(scope, receive, send)
@@ -82,8 +82,8 @@ class BodyLimits:
 
 async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
     """Return a body of at most so many bytes, else BodyTooLarge; and what `chunks` raises."""
-    said = headers.get("content-length", "")
-    too_large = said.isdecimal() and int(said[:20]) > limit
+    declared = headers.get("content-length", "")
+    too_large = declared.isdecimal() and int(declared[:20]) > limit
     read: list[bytes] = []
     size, more = 0, chunks(receive)
     if not too_large:
@@ -160,13 +160,13 @@ def parsed(body: bytes, most: int = MOST_VALUES) -> object:
 
 def replayed(body: bytes, receive: Receive) -> Receive:
     """Return the body once more, then whatever the connection has to say."""
-    told = False
+    sent = False
 
     async def again() -> AsgiMessage:
-        nonlocal told
-        if told:
+        nonlocal sent
+        if sent:
             return await receive()
-        told = True
+        sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again

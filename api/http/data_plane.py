@@ -84,20 +84,20 @@ class DataPlane:
         self._deployments.shed_infeasible(
             query_id, arrived, unless=lambda: any(mark in body for mark in _SAYS_LATE)
         )
-        asked = checked(RequestBody, parsed(body))
+        request = checked(RequestBody, parsed(body))
         if len(body) > _LONG:
             await asyncio.sleep(0)
-        if asked.example is not None:
+        if request.example is not None:
             await self._app(scope, replayed(body, receive), send)
             return None
-        given, terms = payload_from_json(asked.input), terms_of(asked, arrived)
+        payload, terms = payload_from_json(request.input), terms_of(request, arrived)
         if len(body) > _LONG:
             await asyncio.sleep(0)
         plan_id = self._deployments.plan_serving(query_id)
         if plan_id is None:
             reason = f"{query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=1.0)
-        work = self._deployments.request(query_id, given, terms)
+        work = self._deployments.request(query_id, payload, terms)
         result = await while_connected(receive, work)
         if len(result.encoded) > _LARGE:  # others do not wait until it is written
             return await asyncio.to_thread(self._written, query_id, plan_id, result)

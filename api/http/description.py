@@ -50,8 +50,8 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def header(name: str, words: str, *, required: bool = True) -> dict[str, Any]:
     """Return what a route's `responses` tell of a header that is text."""
-    told = {"description": words, "required": required, "schema": {"type": "string"}}
-    return {"headers": {name: told}}
+    description = {"description": words, "required": required, "schema": {"type": "string"}}
+    return {"headers": {name: description}}
 
 
 def describe(app: FastAPI, *, with_token: bool) -> None:
@@ -83,8 +83,8 @@ def _completed(document: Document, with_token: bool) -> Document:
             *(_OF_BODIES if method in _WITH_BODY else ()),
             *(_OF_PARAMETERS if _has_parameters(operation) else ()),
         )
-        told = {str(status): _problem(status) for status in statuses}
-        operation["responses"] = dict(sorted({**operation["responses"], **told}.items()))
+        errors = {str(status): _problem(status) for status in statuses}
+        operation["responses"] = dict(sorted({**operation["responses"], **errors}.items()))
     for name in _OF_FASTAPI:
         parts.pop(name, None)
     _, own = models_json_schema([(ProblemDetails, "serialization")], ref_template=_PARTS)

@@ -127,12 +127,12 @@ def _negotiated(problem: JSONResponse, scope: Scope) -> Response:
     part = "hx-request" in headers  # of a page: replaced by the script
     if path.startswith("/v1/") or not (part or "text/html" in headers.get("accept", "")):
         return problem
-    told = ProblemDetails.model_validate_json(bytes(problem.body))
+    details = ProblemDetails.model_validate_json(bytes(problem.body))
     template = "_problem.html" if part else "problem.html"
-    shown = page(template, {"problem": told}, status=problem.status_code)
-    kept = ("retry-after", "www-authenticate", "connection", "allow")
-    shown.headers.update({name: problem.headers[name] for name in kept if name in problem.headers})
-    return shown
+    response = page(template, {"problem": details}, status=problem.status_code)
+    names = ("retry-after", "www-authenticate", "connection", "allow")
+    response.headers.update({n: problem.headers[n] for n in names if n in problem.headers})
+    return response
 
 
 def problem_of(error: CircinusError, path: str) -> JSONResponse:

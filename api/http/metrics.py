@@ -78,8 +78,8 @@ class _Queues(Collector):
     reports: Mapping[str, DeploymentReport]
 
     def collect(self) -> Iterator[Metric]:
-        for kind, told in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-            for name, (words, figure) in told.items():
+        for kind, metrics in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, (words, figure) in metrics.items():
                 family = kind(f"circinus_dispatch_{name}", words, labels=_LABELS)
                 for query, report in self.reports.items():
                     for tier, figures in report.queues.items():

@@ -49,8 +49,8 @@ def page(
 @cache
 def static_files() -> Mapping[str, tuple[bytes, str]]:
     """Return the files that pages load: name -> content and the version that names it in paths."""
-    found = {path.name: path.read_bytes() for path in sorted((_ROOM / "static").iterdir())}
-    return {name: (text, blake2b(text, digest_size=9).hexdigest()) for name, text in found.items()}
+    files = {path.name: path.read_bytes() for path in sorted((_ROOM / "static").iterdir())}
+    return {name: (text, blake2b(text, digest_size=9).hexdigest()) for name, text in files.items()}
 
 
 def _static(name: str) -> str:

@@ -176,8 +176,8 @@ def _bytes(text: object, _: int) -> bytes:
 
 def _data(text: object, field: str) -> bytearray:
     try:
-        given = text if isinstance(text, str) else "?"
-        return pybase64.b64decode_as_bytearray(given, validate=True)
+        encoded = text if isinstance(text, str) else "?"
+        return pybase64.b64decode_as_bytearray(encoded, validate=True)
     except ValueError as error:
         raise InvalidInput.of(field, "must be base64", text) from error
 

@@ -28,7 +28,7 @@ from circinus.api.use_cases.views import query_view
 
 LATEST = 50
 """Displacements shown."""
-_KEPT = 2500
+_CACHED = 2500
 """Queries: a planned one takes some 20 kB. Whoever lists more of them renders all every time."""
 _NOT_MODIFIED = 304
 
@@ -136,14 +136,14 @@ class RenderedQueries:
             view = query_view(record, self.parts.infrastructure, in_force.schedule, way)
             return RenderedQuery(record=record, view=view, text=view.model_dump_json().encode())
 
-        return lru_cache(_KEPT)(made)
+        return lru_cache(_CACHED)(made)
 
     @cached_property
     def _plans(self) -> Callable[[str, int], bytes]:
         def made(query_id: str, _version: int) -> bytes:
             store, machines = self.parts.store, self.parts.infrastructure
             slo, stored = store.query(query_id).query.slo, store.plans(query_id)
-            shown = PlanList(items=[plan_view(each.plan, slo, machines) for each in stored])
-            return shown.model_dump_json().encode()
+            view = PlanList(items=[plan_view(each.plan, slo, machines) for each in stored])
+            return view.model_dump_json().encode()
 
-        return lru_cache(_KEPT)(made)
+        return lru_cache(_CACHED)(made)

@@ -137,7 +137,7 @@ class Controller:
                 self.queue.done(key, again)
 
     def _sweep(self) -> None:
-        told = Elsewhere(
+        elsewhere = Elsewhere(
             cluster=self.cluster,
             followed=frozenset(filter(None, self.namespaces)),
             publisher=self.reconciler.publisher,
@@ -146,7 +146,7 @@ class Controller:
         outage = Outage(_LOG, "operator.elsewhere_unseen", self.clock)
         while not self._over.is_set():
             try:
-                told.sweep()
+                elsewhere.sweep()
                 outage.over()
             except Exception as error:  # noqa: BLE001 - the thread's edge: the next one goes on
                 outage.lasts(cause=f"{type(error).__name__}: {error}")

@@ -191,44 +191,44 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
     Its references name `definitions`; a null that stands for "left out" is dropped.
     """
     schema = _resolved(schema, definitions)
-    found = {k: v for k, v in schema.items() if k not in _UNKNOWN_TO_KUBERNETES}
-    if found.get("default", ...) is None:
-        del found["default"]
+    converted = {k: v for k, v in schema.items() if k not in _UNKNOWN_TO_KUBERNETES}
+    if converted.get("default", ...) is None:
+        del converted["default"]
     for bound in ("Minimum", "Maximum"):  # OpenAPI 3.0 has them as truth values
-        exclusive = found.pop(f"exclusive{bound}", None)
+        exclusive = converted.pop(f"exclusive{bound}", None)
         if exclusive is not None:
-            found |= {bound.lower(): exclusive, f"exclusive{bound}": True}
-    if found.get("type") == "integer":
-        found["format"] = "int64"
-        if found.get("maximum") == LARGEST_SEED:
-            del found["maximum"]  # the format says it; the server's own arithmetic cannot
-    if "properties" in found:
-        found["properties"] = {
-            name: structural(part, definitions) for name, part in found["properties"].items()
+            converted |= {bound.lower(): exclusive, f"exclusive{bound}": True}
+    if converted.get("type") == "integer":
+        converted["format"] = "int64"
+        if converted.get("maximum") == LARGEST_SEED:
+            del converted["maximum"]  # the format says it; the server's own arithmetic cannot
+    if "properties" in converted:
+        converted["properties"] = {
+            name: structural(part, definitions) for name, part in converted["properties"].items()
         }
     for inner in ("additionalProperties", "items"):
         if isinstance(schema.get(inner), Mapping):
-            found[inner] = structural(schema[inner], definitions)
-    return found
+            converted[inner] = structural(schema[inner], definitions)
+    return converted
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without reference, and without the choice of null or of several types."""
-    found = dict(schema)
-    if "$ref" in found:
-        name = found.pop("$ref").rpartition("/")[2]
-        found = {**_resolved(definitions[name], definitions), **found}
-    choices = [choice for choice in found.get("anyOf", ()) if choice.get("type") != "null"]
+    merged = dict(schema)
+    if "$ref" in merged:
+        name = merged.pop("$ref").rpartition("/")[2]
+        merged = {**_resolved(definitions[name], definitions), **merged}
+    choices = [choice for choice in merged.get("anyOf", ()) if choice.get("type") != "null"]
     typed = [choice for choice in choices if "type" in choice or "$ref" in choice]
-    found.pop("anyOf", None)
+    merged.pop("anyOf", None)
     if not typed:  # which fields go together; that null is left out Kubernetes knows by itself
         needed = [{"required": each["required"]} for each in choices if "required" in each]
-        return {**found, "anyOf": needed} if needed and len(needed) == len(choices) else found
+        return {**merged, "anyOf": needed} if needed and len(needed) == len(choices) else merged
     if len(typed) == 1:
-        return _resolved(typed[0], definitions) | found
+        return _resolved(typed[0], definitions) | merged
     # Kubernetes knows no choice of types: what it is, the service checks.
-    kept = {k: v for k, v in found.items() if k in ("description", "default")}
-    return {**kept, "x-kubernetes-preserve-unknown-fields": True}
+    metadata = {k: v for k, v in merged.items() if k in ("description", "default")}
+    return {**metadata, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _status_schema() -> dict[str, Any]:

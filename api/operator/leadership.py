@@ -124,17 +124,17 @@ class Contender:
 
         CircinusError if the cluster does not answer, or says no: we may lead on until it ends.
         """
-        self.tried_at = asked = self.clock.now()
+        self.tried_at = tried_at = self.clock.now()
         lease = self.leases.read()
         self.answered_at = self.clock.now()
         if lease != self._latest:
-            self._latest, self._latest_at = lease, asked
-        stale = asked - self._latest_at >= self.leases.duration_s
+            self._latest, self._latest_at = lease, tried_at
+        stale = tried_at - self._latest_at >= self.leases.duration_s
         if lease.holder not in ("", self.identity) and not stale:
             self._held_until = None
             return False
         mine = self.leases.write(lease, self.identity, at=self.clock.timestamp())
-        self._held_until = None if mine is None else asked + self.leases.duration_s
+        self._held_until = None if mine is None else tried_at + self.leases.duration_s
         return mine is not None
 
     @property

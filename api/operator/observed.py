@@ -53,8 +53,8 @@ def objectives_condition(facts: ObservedFacts | None) -> tuple[str, str, str]:
         words = "".join(part.capitalize() for part in missed[0].split("_"))
         return "False", f"{words}Missed", message
     if facts["overload"] and facts["turnedAway"]:
-        told = f"{message}. {facts['turnedAway']} of {facts['requests']} requests were turned away"
-        return "False", "Overloaded", told
+        text = f"{message}. {facts['turnedAway']} of {facts['requests']} requests were turned away"
+        return "False", "Overloaded", text
     if facts["state"] == "met":
         return "True", "Overloaded" if facts["overload"] else "AllMet", message
     return "Unknown", "TooFewRequests", message
@@ -94,8 +94,8 @@ def observed_schema() -> dict[str, Any]:
 
 
 def _objective(each: ObjectiveView) -> dict[str, object]:
-    told = {"value": each.value, "low": each.low, "high": each.high}
-    figures = {name: _rounded(value) for name, value in told.items() if value is not None}
+    values = {"value": each.value, "low": each.low, "high": each.high}
+    figures = {name: _rounded(value) for name, value in values.items() if value is not None}
     return {
         "name": each.name,
         "state": each.state,

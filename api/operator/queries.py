@@ -39,7 +39,7 @@ class KnownQuery:
         """Return what is kept of a query."""
         message = view.message or "" if view.shortfall is None else view.shortfall.sentence
         if view.progress is not None:
-            failures = [str(found) for found in view.progress.failures]
+            failures = [str(failure) for failure in view.progress.failures]
             message = ". ".join([message.rstrip("."), *(f for f in failures if f not in message)])
         return cls(
             id=view.id,
@@ -138,9 +138,9 @@ class QueryBook:
         with self._lock:
             self._noted = {query.id: query, **self._noted, query.id: query}
             rest = tuple(q for q in self._by_uid.get(query.uid, ()) if q.id != query.id)
-            shown = (query, *rest) if query.phase in UNFINISHED else rest
-            self._by_uid[query.uid] = shown
-            if not shown:
+            current = (query, *rest) if query.phase in UNFINISHED else rest
+            self._by_uid[query.uid] = current
+            if not current:
                 del self._by_uid[query.uid]
         return query
 
@@ -165,14 +165,14 @@ class QueryBook:
 def _moved(before: ObjectivesView | None, now: ObjectivesView | None) -> bool:
     if before is None or now is None:
         return before is not now
-    told = observed_facts(None, before)
+    facts = observed_facts(None, before)
     scales = [scale_facts(each.query_id, each) for each in (before, now)]
-    return observed_facts(told, now) is not told or scales[0] != scales[1]
+    return observed_facts(facts, now) is not facts or scales[0] != scales[1]
 
 
 def _by_uid(queries: Iterator[KnownQuery]) -> dict[str, tuple[KnownQuery, ...]]:
-    found: dict[str, list[KnownQuery]] = {}
+    grouped: dict[str, list[KnownQuery]] = {}
     for query in queries:
         if query.uid:
-            found.setdefault(query.uid, []).append(query)
-    return {uid: tuple(each) for uid, each in found.items()}
+            grouped.setdefault(query.uid, []).append(query)
+    return {uid: tuple(each) for uid, each in grouped.items()}

@@ -73,7 +73,7 @@ _STOPPING = Backoff(first_s=0.5, longest_s=2.0)
 _OVERTAKEN = Backoff(first_s=0.1, longest_s=5.0)
 _UNHEARD = Backoff(first_s=15.0, longest_s=15.0)  # the end of an outage is heard
 _LONGEST_S = 30.0  # between two tries of what the service or the cluster cannot answer now
-_SAID_NO = Backoff(first_s=1.0, longest_s=60.0)
+_REFUSED_BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 _REMEMBERED = 10_000  # retirements
 
 Ours: TypeAlias = Callable[[Object], bool]
@@ -121,7 +121,7 @@ class ObjectReconciler:
             return _no_answer(error)
         except CircinusError as error:
             trouble(_LOG, "operator.refused", object=key, reason=str(error))
-            return _SAID_NO
+            return _REFUSED_BACKOFF
 
     def _follow(self, obj: Object) -> Backoff | float | None:
         if FINALIZER not in (held := obj["metadata"].get("finalizers") or []):
@@ -146,7 +146,7 @@ class ObjectReconciler:
             return Status.unreachable(target, str(error)), [], _no_answer(error)
         except Refused as error:  # such as a token that the service does not know
             trouble(_LOG, "operator.refused", uid=target.uid, reason=str(error))
-            return Status.unreachable(target, str(error)), [], _SAID_NO
+            return Status.unreachable(target, str(error)), [], _REFUSED_BACKOFF
         refused = status.facts["phase"] == REFUSED
         return status, events, _REFUSED_SPEC if refused else None
 

@@ -96,20 +96,20 @@ class OperatorProcess:
     _controller: Controller | None = field(default=None, init=False)  # None: it does not lead
 
     def __post_init__(self) -> None:
-        told = self.settings
+        settings = self.settings
         identity = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         leases = ClusterLeases(
             cluster=self.cluster,
-            namespace=told.scope.home,
-            release=told.release,
-            pod=told.pod,
-            duration_s=told.lease_s,
+            namespace=settings.scope.home,
+            release=settings.release,
+            pod=settings.pod,
+            duration_s=settings.lease_s,
         )
         self._contender = Contender(
             identity=identity,
             leases=leases,
             clock=self.clock,
-            renew_s=told.lease_s / _RENEWALS,
+            renew_s=settings.lease_s / _RENEWALS,
         )
 
     async def run(self, health: int | None) -> None:
@@ -178,8 +178,8 @@ class OperatorProcess:
         """Return if the account suffices, else NotAllowed; give whether it sees all namespaces."""
         missing: list[str] = []
         scope = self.settings.scope
-        asked = [(scope.home, LEADER), *((name or "", FOLLOWER) for name in scope.followed)]
-        for namespace, needs in asked:
+        required = [(scope.home, LEADER), *((name or "", FOLLOWER) for name in scope.followed)]
+        for namespace, needs in required:
             try:
                 require_access(self.cluster, namespace, needs)
             except NotAllowed as refused:

@@ -43,11 +43,11 @@ class PlannedFor:
         """Return it for an object as the cluster has it; `status` is what was written last."""
         wanted = dict(spec)
         replicas = wanted.pop(_REPLICAS, None)
-        told = status.get(_PLANNED_FOR) or {}
-        same = told.get("hash") == _hash(wanted)
+        recorded = status.get(_PLANNED_FOR) or {}
+        same = recorded.get("hash") == _hash(wanted)
         return cls(
             spec=wanted,
-            generation=int(told["generation"]) if same else generation,
+            generation=int(recorded["generation"]) if same else generation,
             replicas=replicas if isinstance(replicas, int) else None,
         )
 

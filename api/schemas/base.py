@@ -37,13 +37,13 @@ class Input(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _mostly_known(cls, given: object) -> object:
+    def _mostly_known(cls, document: object) -> object:
         """Refuse what is hardly more than unknown fields, of which each would be a fault."""
         known = cls.model_fields
-        if isinstance(given, dict) and len(given) > len(known) + MOST_VIOLATIONS:
-            unknown = next(name for name in given if name not in known)
+        if isinstance(document, dict) and len(document) > len(known) + MOST_VIOLATIONS:
+            unknown = next(name for name in document if name not in known)
             raise InvalidInput.of("", f"must have no fields but {', '.join(known)}", unknown)
-        return given
+        return document
 
 
 class View(BaseModel):
@@ -57,8 +57,8 @@ class View(BaseModel):
     def of(cls, source: object = None, **others: object) -> Self:
         """Return the view of a domain value: attribute by attribute, but for `others`."""
         names = cls.model_fields.keys() - others.keys()
-        told = {name: getattr(source, name) for name in names if hasattr(source, name)}
-        return cls.model_validate(told | others)
+        values = {name: getattr(source, name) for name in names if hasattr(source, name)}
+        return cls.model_validate(values | others)
 
 
 def having(*names: str) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class ProgressData(View):
 def progress_data(progress: PlanningProgress) -> dict[str, JsonValue]:
     """Return the data of a `query.progress`."""
     best: Plan | None = progress.best
-    told = {} if best is None else {
+    figures = {} if best is None else {
         "best_plan_id": best.id, "best_cost_usd_per_hour": best.cost_usd_per_hour
     }  # fmt: skip
-    return ProgressData.of(progress, **told).model_dump(mode="json")
+    return ProgressData.of(progress, **figures).model_dump(mode="json")

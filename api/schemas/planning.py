@@ -14,10 +14,10 @@ from circinus.pipelines.model.query import SAMPLING, STOPPING, STRATEGIES, Plann
 
 
 def _among(names: Iterable[str]) -> Callable[[str], str]:
-    told = ", ".join(names)
+    allowed = ", ".join(names)
 
     def known(value: str) -> str:
-        checks.require(value in names, "", f"must be among {told}", value)
+        checks.require(value in names, "", f"must be among {allowed}", value)
         return value
 
     return known

@@ -171,7 +171,7 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
     """Return a plan as the owner of a query with that SLO sees it."""
     deployment, ahead = plan.deployment, plan.future
     there = plan.states(replace(slo, holds_for=HoldsFor.FUTURE))
-    told = {
+    values = {
         "states": plan.states(slo),
         "future": None
         if ahead is None
@@ -179,7 +179,7 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
         "emulated": [n for n, t in infrastructure.present(deployment.tiers).items() if t.emulated],
         "cost_now_usd_per_hour": plan.repriced(infrastructure),
     }
-    return unjudged_plan_view(plan).model_copy(update=told)
+    return unjudged_plan_view(plan).model_copy(update=values)
 
 
 def unjudged_plan_view(plan: Plan) -> PlanView:

@@ -105,9 +105,9 @@ class DataSource(Input):
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSource:
-        given = self.model_dump(include=set(_SOURCES), exclude_none=True)
+        sources = self.model_dump(include=set(_SOURCES), exclude_none=True)
         rule = f"must have exactly one of {', '.join(_SOURCES)}"
-        checks.require(len(given) == 1, "", rule, given)
+        checks.require(len(sources) == 1, "", rule, sources)
         seeded = self.seed != 0 and self.examples is None
         checks.require(not seeded, "seed", "must be left out without examples", self.seed)
         return self
@@ -310,10 +310,10 @@ class QueryRequest(Input):
     @property
     def document(self) -> dict[str, Any]:
         """As it is stored and sent: defaults filled in, and what is left out left out."""
-        told = self.model_dump(mode="json", exclude_none=True)
+        values = self.model_dump(mode="json", exclude_none=True)
         if self.limits.response_s is None:  # that is no bound, not the default
-            told["limits"]["response_s"] = None
-        return told
+            values["limits"]["response_s"] = None
+        return values
 
     @model_validator(mode="after")
     def _one_rate(self) -> QueryRequest:
@@ -343,13 +343,13 @@ def to_query(
     all of it, but for those from before there was a choice. InvalidInput if a value breaks a rule
     that the schema does not state.
     """
-    told = request.model_dump(exclude={"data", "cold", "metric"})
-    told["pipeline"] = pipeline or request.pipeline
-    told["on_failure"] = request.data.on_failure
+    values = request.model_dump(exclude={"data", "cold", "metric"})
+    values["pipeline"] = pipeline or request.pipeline
+    values["on_failure"] = request.data.on_failure
     if request.slo.latency_s is None:
-        told["slo"]["latency_s"] = ANY_LATENCY_S
-    device = told["device"]
+        values["slo"]["latency_s"] = ANY_LATENCY_S
+    device = values["device"]
     if device is not None and (rate := device.pop("bandwidth_mbit_per_s")) is not None:
         device["bandwidth_bytes_per_s"] = rate * BYTES_PER_MBIT
-    told["planning"] = to_planning(request.planning, method)
-    return value_of(Query, told)
+    values["planning"] = to_planning(request.planning, method)
+    return value_of(Query, values)

@@ -114,8 +114,8 @@ class RouteKubernetesInput(Input):
 
     @model_validator(mode="after")
     def _one_front(self) -> Self:
-        given = [name for name in ("gateway", "ingress") if getattr(self, name) is not None]
-        checks.require(len(given) == 1, "", "must have gateway or ingress, one of both", given)
+        fronts = [name for name in ("gateway", "ingress") if getattr(self, name) is not None]
+        checks.require(len(fronts) == 1, "", "must have gateway or ingress, one of both", fronts)
         return self
 
 
@@ -161,8 +161,8 @@ class DeploymentUnitInput(Input):
     @property
     def unit(self) -> DeploymentUnit:
         """Return it as the scheduler has it."""
-        told = {each.name for each in fields(DeploymentUnit)}
-        return DeploymentUnit(**self.model_dump(include=told))
+        names = {each.name for each in fields(DeploymentUnit)}
+        return DeploymentUnit(**self.model_dump(include=names))
 
 
 class RegimesInput(Input):

@@ -114,14 +114,14 @@ def _violations(
             Violation(_path((*location, *filter(None, (f.field,)))), f.rule, f.value)
             for f in cause.violations
         ]
-    field, given = _path(location), detail.get("input")
+    field, value = _path(location), detail.get("input")
     if kind == "missing":
         return [Violation(field, _RULES[kind], "nothing")]
     if kind == "extra_forbidden":
-        return [Violation.of(field, _unknown_rule(model, location[:-1]), given)]
+        return [Violation.of(field, _unknown_rule(model, location[:-1]), value)]
     bounds = {name: _number(bound) for name, bound in context.items()}
     rule = _RULES[kind].format(**bounds) if kind in _RULES else f"must be valid ({detail['msg']})"
-    return [Violation.of(field, rule, given)]
+    return [Violation.of(field, rule, value)]
 
 
 def _number(bound: object) -> object:

@@ -126,8 +126,8 @@ class _Bounded(HttpToolsProtocol):
             self._refuse(NotHttp(rule))
             raise NotHttp(rule)
         if self._held > self.bounds.head_bytes:  # it may be: a body can have come with it
-            told = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-            if told > self.bounds.head_bytes:
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > self.bounds.head_bytes:
                 self._refuse(self._too_large())
                 raise self._too_large()
         super().on_headers_complete()
@@ -198,8 +198,8 @@ def _broken_rule(headers: list[tuple[bytes, bytes]]) -> str | None:
         return f"Host must be given once, got {len(hosts)} of them."
     codings = [value for name, value in headers if name == b"transfer-encoding"]
     if codings and [each.strip().lower() for each in codings] != [b"chunked"]:
-        shown = b", ".join(codings).decode("latin-1")[:80]
-        return f"Transfer-Encoding must be chunked, got {shown!r}."
+        text = b", ".join(codings).decode("latin-1")[:80]
+        return f"Transfer-Encoding must be chunked, got {text!r}."
     return None
 
 

@@ -79,8 +79,8 @@ class CallServer:
         self, writer: asyncio.StreamWriter, number: int, name: str, arguments: tuple[Any, ...]
     ) -> None:
         try:
-            given = self.handlers[name](*arguments)
-            answer = (number, True, await given if isinstance(given, Awaitable) else given)
+            result = self.handlers[name](*arguments)
+            answer = (number, True, await result if isinstance(result, Awaitable) else result)
         except Exception as error:  # noqa: BLE001 - the caller's to handle
             answer = (number, False, error)
         with contextlib.suppress(OSError):
@@ -136,10 +136,10 @@ class Caller:
     async def _listen(self) -> None:
         try:
             while True:
-                number, well, given = await _read(self.reader)
+                number, well, result = await _read(self.reader)
                 future = self._pending.get(number)
                 if future is not None and not future.done():
-                    future.set_result(given) if well else future.set_exception(given)
+                    future.set_result(result) if well else future.set_exception(result)
         except (EOFError, OSError):
             pass
         finally:
@@ -165,8 +165,8 @@ def _gone() -> Unavailable:
 
 def _peer(writer: asyncio.StreamWriter) -> tuple[int, int, int]:
     end: socket.socket = writer.get_extra_info("socket")
-    given = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    pid, user, group = _PEER.unpack(given)
+    credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    pid, user, group = _PEER.unpack(credentials)
     return pid, user, group
 
 

@@ -35,7 +35,7 @@ _OF_STREAMS = re.compile(r"/v1/(queries/[^/]+/)?events")
 _RETRY_AFTER_S = 1.0
 _AWAY = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
 _CONNECTS_S = 2.0  # an address that nobody has any more says nothing
-_KEPT_S = 2.0  # idle connections: shorter than the other end keeps them
+_IDLE_S = 2.0  # idle connections: shorter than the other end keeps them
 # A computer that is gone says nothing either: after 5 + 3 * 5 s it is taken for gone.
 _ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -81,7 +81,7 @@ class Upstream:
             uds=self.path,
             max_connections=most,
             max_keepalive_connections=10,
-            keepalive_expiry=None if self.path is not None else _KEPT_S,
+            keepalive_expiry=None if self.path is not None else _IDLE_S,
             socket_options=self._options,
         )
 

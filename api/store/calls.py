@@ -110,10 +110,10 @@ class SqlLedger:
         wanted = select(SpendingRow.operator, open_usd, *_USED)
         wanted = wanted.where(SpendingRow.query_id == self.query_id).group_by(SpendingRow.operator)
         with reading(self._engine) as session:
-            found = session.execute(wanted).all()
+            rows = session.execute(wanted).all()
         return {
             operator: NOTHING_SPENT.plus(Spent(Usage(*(f or 0.0 for f in used)), usd or 0.0))
-            for operator, usd, *used in found
+            for operator, usd, *used in rows
         }
 
 

@@ -36,9 +36,9 @@ def to_document(value: object) -> dict[str, object]:
     """Return the JSON form of a frozen dataclass; InvalidInput if something inside has none."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         raise InvalidInput.of("document", "must be made of a dataclass", type(value).__name__)
-    given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    values = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
     try:
-        text = to_json(given, inf_nan_mode="strings", fallback=_plain)
+        text = to_json(values, inf_nan_mode="strings", fallback=_plain)
     except PydanticSerializationError as error:
         raise InvalidInput.of("document", "must be made of plain values", str(error)) from error
     return cast("dict[str, object]", from_json(text))

@@ -158,13 +158,13 @@ class Follow(ExitStack):
             self._print(changed)
 
     def _print(self, lines: Mapping[str, tuple[str, str]], more: str = "") -> None:
-        shown = [f"  {subject}  {text}{more}" for subject, (_, text) in lines.items()]
-        if shown:
+        rows = [f"  {subject}  {text}{more}" for subject, (_, text) in lines.items()]
+        if rows:
             self._printed_at = self._clock.now()
         if self._live is not None:
-            self._live.update(Group(*shown), refresh=True)
+            self._live.update(Group(*rows), refresh=True)
             return
-        for line in shown:
+        for line in rows:
             self._console.print(line, soft_wrap=True)
 
     def _beat(self) -> None:
@@ -172,8 +172,8 @@ class Follow(ExitStack):
             with self._lock:
                 now = self._clock.now()
                 if now - self._printed_at >= SILENCE_S * 3 / 4:
-                    shown = dict(self._lines)
-                    if self._live is None and self._newest in shown:
-                        shown = {self._newest: shown[self._newest]}
+                    lines = dict(self._lines)
+                    if self._live is None and self._newest in lines:
+                        lines = {self._newest: lines[self._newest]}
                     since_s = now - self._since_s
-                    self._print(shown, f", for {since_s:.0f} s" if since_s >= 1 else "")
+                    self._print(lines, f", for {since_s:.0f} s" if since_s >= 1 else "")

@@ -48,8 +48,8 @@ class Stacking(Table):
 
     def _without(self, gone: int) -> Stacking:
         made = copy(self)
-        kept = [column for i, column in enumerate(self.columns) if i != gone]
-        made.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
+        remaining = [column for i, column in enumerate(self.columns) if i != gone]
+        made.columns = [replace(column, _index=i) for i, column in enumerate(remaining)]
         made.optional = tuple(i - (i > gone) for i in self.optional[1:])
         return made
 

@@ -60,8 +60,8 @@ def plans_table(
         return f"{title}: none"
     names = {plan.id: f"{plan.id} *" if plan.id == chosen else plan.id for plan in plans}
     names |= {plan.id: f"{plan.id} (superseded)" for plan in plans if plan.superseded}
-    shown = [plan for i, plan in enumerate(plans) if most is None or i < most or plan.id == chosen]
-    rows = (row for plan in shown for row in _plan_rows(plan, names[plan.id]))
+    items = [plan for i, plan in enumerate(plans) if most is None or i < most or plan.id == chosen]
+    rows = (row for plan in items for row in _plan_rows(plan, names[plan.id]))
     made = table(title, "plan", "accuracy", "latency", "cost", "SLOs", right=[3], rows=rows)
     detailed = (
         plans if most is None else [plan for plan in plans if plan.id == chosen] or plans[:1]
@@ -77,11 +77,11 @@ def plans_table(
     confidence = f"{plans[0].accuracy.confidence:.0%} confidence interval"
     notes = [f"  In brackets: {confidence}, over {span} input{'' if inputs[-1] == 1 else 's'}."]
     notes += _ahead_notes(plans[0])
-    if hidden := len(plans) - len(shown):
+    if hidden := len(plans) - len(items):
         notes.append(f"  {hidden} more plans are not shown.")
     if emulated := sorted({tier for plan in plans for tier in plan.emulated}):
         notes.append(f"  Emulated by waiting: the speed of {', '.join(emulated)}.")
-    notes += [f"  {words}" for plan in shown if (words := formats.repriced(plan))]
+    notes += [f"  {words}" for plan in items if (words := formats.repriced(plan))]
     if chosen in names:
         notes.append("  * the plan that the schedule chose.")
     return Group(made, *notes, details)

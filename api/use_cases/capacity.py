@@ -47,9 +47,9 @@ class Capacity:
 
         A plan outlives the moment: machines that are away may come back.
         """
-        told = self.store.machines()
+        known = self.store.machines()
         pools = {name: p for tier in self.stated.tiers for name, p in tier.pools.items()}
-        most = {name: max(told.get(name, 0), pool.machines) for name, pool in pools.items()}
+        most = {name: max(known.get(name, 0), pool.machines) for name, pool in pools.items()}
         return with_machines(self.stated, most)
 
     def set_machines(self, machines: Mapping[str, int | None]) -> Infrastructure:
@@ -110,15 +110,15 @@ class Emulation:
 
         InvalidInput if a link does not exist, or is the network's own; nothing was changed.
         """
-        told = {frozenset(link.between): link for link in links}
+        requested = {frozenset(link.between): link for link in links}
         emulated = [link.between for link in self.now.links if link.emulated]
-        for ends, link in told.items():
+        for ends, link in requested.items():
             names = ", ".join(map("-".join, emulated)) or "there are none"
             known = ends in map(frozenset, emulated)
             rule = f"must name emulated links ({names})"
             checks.require(known, "links", rule, "-".join(link.between))
         changed = tuple(
-            replace(told.get(frozenset(link.between), link), emulated=link.emulated)
+            replace(requested.get(frozenset(link.between), link), emulated=link.emulated)
             for link in self.now.links
         )
         changed_links = [
@@ -178,11 +178,11 @@ def endpoint_limits(infrastructure: Infrastructure) -> tuple[EndpointLimit, ...]
     taken = {tier.name for tier in infrastructure.tiers}
     limits: list[EndpointLimit] = []
     for endpoint in infrastructure.endpoints:
-        told = {
+        rates = {
             "requests": endpoint.limits.requests_per_minute,
             "tokens": endpoint.limits.tokens_per_minute,
         }
-        for kind, most in told.items():
+        for kind, most in rates.items():
             if most is not None:
                 # Not called as the endpoint is: that may be as long as a name can be.
                 name = f"call-limit-{len(limits)}"

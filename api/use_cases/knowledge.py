@@ -76,8 +76,8 @@ class Knowledge:
         drawing = planner.drawing(features, count, query.seed)
         everything = parts.store.journal(record.id, edition_of(pipeline)).everything()
         plans = [stored.plan for stored in parts.store.plans(record.id)]
-        seen = record.planned.seen_to_draw if record.planned else ()
-        return cls.made(pipeline.graph, query, drawing, everything, plans, seen)
+        stochastic = record.planned.seen_to_draw if record.planned else ()
+        return cls.made(pipeline.graph, query, drawing, everything, plans, stochastic)
 
     @classmethod
     def made(

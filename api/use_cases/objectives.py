@@ -97,21 +97,21 @@ class ObservedObjectives:
     @property
     def sentence(self) -> str:
         """What is so, in words."""
-        told = [_words(each) for each in self.objectives]
-        return ". ".join(filter(None, (", ".join(told), self.overload)))
+        texts = [_words(each) for each in self.objectives]
+        return ". ".join(filter(None, (", ".join(texts), self.overload)))
 
 
 def judged(
     slo: Slo, report: DeploymentReport, scores: FloatArray, spending: Spending
 ) -> tuple[JudgedObjective, ...]:
     """Return what requests say of each objective; `scores`, (k,), are of verified outputs."""
-    found = [_accuracy(slo, scores)]
+    judgements = [_accuracy(slo, scores)]
     if slo.latency_s < ANY_LATENCY_S:
-        found.append(_latency(slo, report.answers))
-    found += _costs(slo, report, spending)
+        judgements.append(_latency(slo, report.answers))
+    judgements += _costs(slo, report, spending)
     if slo.throughput_per_s is not None:
-        found.append(_throughput(slo.throughput_per_s, report))
-    return tuple(found)
+        judgements.append(_throughput(slo.throughput_per_s, report))
+    return tuple(judgements)
 
 
 def borne_per_s(
@@ -161,26 +161,26 @@ def _grown(plan: Plan, report: DeploymentReport) -> float:
 def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:
     if not len(scores):
         return _unsure(_ACCURACY, slo.accuracy, "no request's right output is known")
-    found = accuracy_observed(scores)
-    return _objective(_ACCURACY, slo.accuracy, found, found.at_least(slo.accuracy), None)
+    estimate = accuracy_observed(scores)
+    return _objective(_ACCURACY, slo.accuracy, estimate, estimate.at_least(slo.accuracy), None)
 
 
 def _latency(slo: Slo, answers: LatestAnswers) -> JudgedObjective:
     bound, statistic = slo.latency_s, slo.latency_statistic
-    told = _unsure("latency", bound, "no request was answered lately")
+    judgement = _unsure("latency", bound, "no request was answered lately")
     for span_s in SPANS_S:
         latency_s = answers.within(span_s).sojourn_s
         if not len(latency_s):
             continue
-        found = latency_estimate(latency_s, statistic=statistic, population=MOST_EXAMPLES)
+        estimate = latency_estimate(latency_s, statistic=statistic, population=MOST_EXAMPLES)
         known = statistic is not LatencyStatistic.MEAN or len(latency_s) >= LEAST
-        state = found.at_most(bound) if known else SloState.UNPROVEN
-        if known and found.low > bound:  # few late ones may be surer than all that are to come
+        state = estimate.at_most(bound) if known else SloState.UNPROVEN
+        if known and estimate.low > bound:  # few late ones may be surer than all that are to come
             state = SloState.VIOLATED
-        told = _objective("latency", bound, found, state, span_s)
-        if told.state is not ObservedState.UNSURE or (known and found.confidence >= SURE):
+        judgement = _objective("latency", bound, estimate, state, span_s)
+        if judgement.state is not ObservedState.UNSURE or (known and estimate.confidence >= SURE):
             break
-    return told
+    return judgement
 
 
 def _costs(slo: Slo, report: DeploymentReport, spending: Spending) -> Iterator[JudgedObjective]:
@@ -188,9 +188,9 @@ def _costs(slo: Slo, report: DeploymentReport, spending: Spending) -> Iterator[J
     answers, hourly = report.answers.within(span_s), spending.machines_usd_per_hour
     calls = _mean(answers.usd)
     if slo.cost_usd_per_hour is not None:
-        found = _times(calls, _HOUR_S * report.arrivals_per_s, plus=hourly)
-        state = found.at_most(slo.cost_usd_per_hour)
-        yield _objective("cost", slo.cost_usd_per_hour, found, state, span_s)
+        estimate = _times(calls, _HOUR_S * report.arrivals_per_s, plus=hourly)
+        state = estimate.at_most(slo.cost_usd_per_hour)
+        yield _objective("cost", slo.cost_usd_per_hour, estimate, state, span_s)
     if slo.cost_usd_per_1000_requests is None:
         return
     name, bound = "cost_per_1000", slo.cost_usd_per_1000_requests
@@ -202,8 +202,8 @@ def _costs(slo: Slo, report: DeploymentReport, spending: Spending) -> Iterator[J
     if spending.rated:
         each_s = _exactly(1 / report.arrivals_per_s, len(answers.usd))
     machines = _times(each_s, hourly / _HOUR_S)
-    found = _times(_sum(machines, calls), _THOUSAND)
-    yield _objective(name, bound, found, found.at_most(bound), span_s)
+    estimate = _times(_sum(machines, calls), _THOUSAND)
+    yield _objective(name, bound, estimate, estimate.at_most(bound), span_s)
 
 
 def _throughput(bound: float, report: DeploymentReport) -> JudgedObjective:
@@ -212,19 +212,19 @@ def _throughput(bound: float, report: DeploymentReport) -> JudgedObjective:
     lasted_s = min(max(report.serving_s, _LEAST_S), minute.span_s)
     n = minute.requests - minute.turned_away - minute.failed
     half = _Z * sqrt(n)
-    found = Estimate(
+    estimate = Estimate(
         value=n / lasted_s,
         low=max(n - half, 0.0) / lasted_s,
         high=(n + half) / lasted_s,
         confidence=SURE,
         inputs=n,
     )
-    told = _objective("throughput", bound, found, found.at_least(bound), lasted_s)
+    judgement = _objective("throughput", bound, estimate, estimate.at_least(bound), lasted_s)
     busy = any(queue.waiting for queue in report.queues.values())
-    if told.state is ObservedState.MISSED and not busy:
+    if judgement.state is ObservedState.MISSED and not busy:
         why = "no request waits: it may be able to do more"
-        return replace(told, state=ObservedState.UNSURE, why=why)
-    return told
+        return replace(judgement, state=ObservedState.UNSURE, why=why)
+    return judgement
 
 
 def _unsure(name: str, bound: float, why: str) -> JudgedObjective:
@@ -232,15 +232,15 @@ def _unsure(name: str, bound: float, why: str) -> JudgedObjective:
 
 
 def _objective(
-    name: str, bound: float, found: Estimate, state: SloState, span_s: float | None
+    name: str, bound: float, estimate: Estimate, state: SloState, span_s: float | None
 ) -> JudgedObjective:
     sure = {SloState.MET: ObservedState.MET, SloState.VIOLATED: ObservedState.MISSED}
     judgement, why = sure.get(state, ObservedState.UNSURE), ""
     if judgement is ObservedState.UNSURE:
-        near = found.confidence >= SURE and found.inputs >= LEAST
-        why = "it is too near to the bound to say" if near else _few(found.inputs)
+        near = estimate.confidence >= SURE and estimate.inputs >= LEAST
+        why = "it is too near to the bound to say" if near else _few(estimate.inputs)
     return JudgedObjective(
-        name=name, bound=bound, state=judgement, observed=found, span_s=span_s, why=why
+        name=name, bound=bound, state=judgement, observed=estimate, span_s=span_s, why=why
     )
 
 
@@ -277,11 +277,11 @@ def _sum(first: Estimate, second: Estimate) -> Estimate:
 def _words(each: JudgedObjective) -> str:
     if each.observed is None:
         return f"{each.name} {each.state}: {each.why}"
-    found = each.observed
-    shown = units.seconds if each.name == "latency" else "{:.4g}".format
-    figures = f"{shown(found.value)} ({shown(found.low)} to {shown(found.high)})"
+    estimate = each.observed
+    render = units.seconds if each.name == "latency" else "{:.4g}".format
+    figures = f"{render(estimate.value)} ({render(estimate.low)} to {render(estimate.high)})"
     why = f": {each.why}" if each.why else ""
-    return f"{each.name} {each.state}, {figures} of {shown(each.bound)}{why}"
+    return f"{each.name} {each.state}, {figures} of {render(each.bound)}{why}"
 
 
 NO_SCORES: FloatArray = np.zeros(0)
@@ -337,21 +337,19 @@ class PromiseCheck:
     state: SloState | None  # of the objective, by what was observed; None: not known
 
 
-def accuracy_check(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseCheck:
+def accuracy_check(plan: Plan, slo: Slo, window: ObservedRequests | None) -> PromiseCheck:
     """Compare accuracy, by requests whose output is known."""
-    observed = None if seen is None or not len(seen.scores) else accuracy_observed(seen.scores)
-    state = None if observed is None else observed.at_least(slo.accuracy)
-    return PromiseCheck(
-        bound=slo.accuracy, predicted=plan.accuracy, observed=observed, state=state
-    )
+    mean = None if window is None or not len(window.scores) else accuracy_observed(window.scores)
+    state = None if mean is None else mean.at_least(slo.accuracy)
+    return PromiseCheck(bound=slo.accuracy, predicted=plan.accuracy, observed=mean, state=state)
 
 
-def latency_check(plan: Plan, slo: Slo, seen: ObservedRequests | None) -> PromiseCheck:
+def latency_check(plan: Plan, slo: Slo, window: ObservedRequests | None) -> PromiseCheck:
     """Compare the bounded statistic of the latency."""
     observed = None
-    if seen is not None and len(seen.latency_s) >= _LEAST:
+    if window is not None and len(window.latency_s) >= _LEAST:
         observed = latency_estimate(
-            seen.latency_s, statistic=slo.latency_statistic, population=MOST_EXAMPLES
+            window.latency_s, statistic=slo.latency_statistic, population=MOST_EXAMPLES
         )
     bounded = slo.latency_s < ANY_LATENCY_S
     return PromiseCheck(

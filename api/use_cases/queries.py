@@ -116,11 +116,11 @@ def page_of(store: Store, page: PageRequest) -> tuple[tuple[QueryState, ...], st
         tenant=page.tenant,
         key_prefix=page.key_prefix,
     )
-    shown = states[: page.limit]
-    if len(states) == len(shown):
-        return shown, None
-    last = f"{_MARK}{shown[-1].serial}"
-    return shown, base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")
+    listed = states[: page.limit]
+    if len(states) == len(listed):
+        return listed, None
+    last = f"{_MARK}{listed[-1].serial}"
+    return listed, base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")
 
 
 def _phases(page: PageRequest) -> frozenset[QueryPhase] | None:

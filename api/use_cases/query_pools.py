@@ -112,7 +112,7 @@ def require_choosable(body: ChoosePoolBody) -> None:
 def question_of(
     parts: ServiceParts,
     query_id: str,
-    asked: ChooseQueryPoolBody,
+    terms: ChooseQueryPoolBody,
     workload: ObservedWorkload | None,
 ) -> QueryPoolQuestion:
     """Return what is to be chosen for a query that is served.
@@ -132,17 +132,17 @@ def question_of(
     plan = live.plans[at.plan_id]
     if workload is not None and workload.plan_id != at.plan_id:
         workload = None  # of the plan before
-    tier = _tier(now.tiers, plan, asked.tier)
+    tier = _tier(now.tiers, plan, terms.tier)
     sample = _RequestSample.of(tier, plan, workload)
-    qos_s = _due_s(live.slo, plan, tier, workload) if asked.qos_ms is None else asked.qos_ms / 1e3
-    rate = _rate(asked, workload, live.rate_per_s)
+    qos_s = _due_s(live.slo, plan, tier, workload) if terms.qos_ms is None else terms.qos_ms / 1e3
+    rate = _rate(terms, workload, live.rate_per_s)
     room = room_for(now, query_id, tier.name)
     types = [each for each in tier.types if room[each.name]]
     share = _share(plan, tier)
     prices = [share * each.price_usd_per_hour for each in types]
     most_usd = _left_to_spend(now.tiers, live.slo, plan, tier)
-    if asked.budget_usd_per_hour is not None:
-        most_usd = min(most_usd, asked.budget_usd_per_hour)
+    if terms.budget_usd_per_hour is not None:
+        most_usd = min(most_usd, terms.budget_usd_per_hour)
     why_not = _why_not(tier, share, prices, most_usd, qos_s)
     everything = sum(p * room[each.name] for p, each in zip(prices, types, strict=True))
     body = None
@@ -156,10 +156,10 @@ def question_of(
             prices=[_price(each, share, parts) for each in types],
             mix=(sample.classes + 1).tolist(),
             dispatch=parts.settings.chosen_method.dispatch,
-            method=asked.method,
+            method=terms.method,
             sampled=True,
-            requests=asked.requests,
-            seed=asked.seed,
+            requests=terms.requests,
+            seed=terms.seed,
         )
     return QueryPoolQuestion(
         query_id=query_id,
@@ -203,11 +203,11 @@ class _RequestSample:
 
     def served(self, kind: MachineType, room: int) -> TypeServedView:
         """Return what a type would do, as it is shown."""
-        took_s = self.seconds[kind.name].mean_s[self.classes]
+        service_s = self.seconds[kind.name].mean_s[self.classes]
         return TypeServedView(
             type=kind.name,
-            mean_ms=1e3 * float(took_s.mean()),
-            slowest_ms=1e3 * float(took_s.max()),
+            mean_ms=1e3 * float(service_s.mean()),
+            slowest_ms=1e3 * float(service_s.max()),
             known="learnt" if kind.name in self.learnt else "by speed",
             room=room,
         )
@@ -258,10 +258,10 @@ def _due_s(slo: Slo, plan: Plan, tier: Tier, workload: ObservedWorkload | None) 
 
 
 def _rate(
-    asked: ChooseQueryPoolBody, workload: ObservedWorkload | None, planned: float | None
+    terms: ChooseQueryPoolBody, workload: ObservedWorkload | None, planned: float | None
 ) -> float | None:
-    if asked.rate_per_s is not None or asked.budget_usd_per_hour is not None:
-        return asked.rate_per_s
+    if terms.rate_per_s is not None or terms.budget_usd_per_hour is not None:
+        return terms.rate_per_s
     if workload is not None and workload.rate_per_s is not None:
         # of so few as came it may be too low by chance: by a deviation of their count
         return (HEADROOM + 1 / sqrt(len(workload.classes))) * workload.rate_per_s
@@ -328,9 +328,9 @@ def apply_pool(
     candidate = next((c for c in now.candidates if c.query_id == query_id), None)
     if candidate is None or query_id not in now.running:
         raise Conflict("query", "must be in the schedule", query_id)
-    found = pooled(now, tuple(now.running.values()), candidate, pool)
-    if not isinstance(found, Assignment):
-        raise Conflict("pool", f"must fit: {found.why}", pool.words())
+    placement = pooled(now, tuple(now.running.values()), candidate, pool)
+    if not isinstance(placement, Assignment):
+        raise Conflict("pool", f"must fit: {placement.why}", pool.words())
     at = parts.clock.timestamp()
     return parts.store.set_pool(query_id, wanted, at=at, follows=follows, why=why)
 

@@ -59,7 +59,7 @@ def replan_for_drift(
     record: StoredQuery,
     plan: Plan,
     drift: Drift,
-    seen: ObservedRequests,
+    window: ObservedRequests,
     data: ReplanData | None,
 ) -> str:
     """Replan a query whose deployed plan drifted; give what was done, in words.
@@ -79,10 +79,10 @@ def replan_for_drift(
     if record.searching is not None:
         return "it is searched on already: nothing was changed"
     graph = parts.pipeline(query.pipeline).graph
-    said = fitted(query, graph, parts.infrastructure).infrastructure
+    tiers = fitted(query, graph, parts.infrastructure).infrastructure
     knowledge = Knowledge.of(parts, record)
-    observed = as_observed(said, plan, parts_of(graph, said, knowledge.work(plan), plan), seen)
-    if observed is said:
+    observed = as_observed(tiers, plan, parts_of(graph, tiers, knowledge.work(plan), plan), window)
+    if observed is tiers:
         return "neither tiers nor links are slower, requests wait: nothing was changed"
     # The query's own device is part of what was observed.
     answer = knowledge.answer(replace(query, device=None), observed)

@@ -133,7 +133,7 @@ class Requests:
     )
 
     async def send(
-        self, query_id: str, given: Payload, chosen: ExampleReference | None, terms: RequestTerms
+        self, query_id: str, payload: Payload, chosen: ExampleReference | None, terms: RequestTerms
     ) -> AnsweredRequest:
         """Return the answer of the query's deployed plan, on the client's terms.
 
@@ -155,7 +155,7 @@ class Requests:
             reason = f"query {query_id} has no deployment at this moment"
             raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
         if chosen is None:
-            result = await self.deployer.request(query_id, given, terms)
+            result = await self.deployer.request(query_id, payload, terms)
             return AnsweredRequest(result=result, plan_id=plan_id, score=None)
         example, known = await self._example(query, chosen, until)
         try:

@@ -51,8 +51,8 @@ def weighed(route: EndpointRoute, method: RouteMethod = RouteMethod.CARRIED) -> 
     """Return numbers and weights in both regimes, and which of them the route is in."""
     there = all_counts(route)
     cheapest, spread = cheapest_traffic(route, method), spread_traffic(route, method, there)
-    seen = CapacityObservation(at_s=0.0, wanted=cheapest.numbers, available=there)
-    state = stepped(RegimeState(), seen, RegimeSettings())
+    observation = CapacityObservation(at_s=0.0, wanted=cheapest.numbers, available=there)
+    state = stepped(RegimeState(), observation, RegimeSettings())
     why = state.why if state.regime is Regime.CAPACITY else "all that is wanted can be had"
     least = least_usd_per_hour(route)
     return RouteWeightsView.of(
@@ -134,13 +134,13 @@ def remove_route(parts: ServiceParts, name: str) -> None:
 
 def desired_routes(parts: ServiceParts) -> dict[str, DesiredRoute]:
     """Return all routes that should be served; of a pipeline that is gone there are none."""
-    found = {}
+    routes = {}
     for name, document in parts.store.routes.all().items():
         terms = RouteInput.model_validate(document, context=STORED)
         if terms.pipeline in parts.catalogue.names:
             reference = parts.catalogue.reference(terms.pipeline)
-            found[name] = DesiredRoute(pipeline_reference=reference, terms=terms)
-    return found
+            routes[name] = DesiredRoute(pipeline_reference=reference, terms=terms)
+    return routes
 
 
 async def route_view(parts: ServiceParts, deployer: Deployer, name: str) -> RouteView:
@@ -151,10 +151,10 @@ async def route_view(parts: ServiceParts, deployer: Deployer, name: str) -> Rout
 
 async def every_route(parts: ServiceParts, deployer: Deployer) -> RouteList:
     """Return all routes and how they fare."""
-    found = await asyncio.to_thread(parts.store.routes.all)
+    routes = await asyncio.to_thread(parts.store.routes.all)
     reported = await deployer.routes()
     return RouteList(
-        items=[_route_view(parts, name, each, reported.get(name)) for name, each in found.items()]
+        items=[_route_view(parts, name, each, reported.get(name)) for name, each in routes.items()]
     )
 
 
@@ -169,8 +169,8 @@ def _route_view(
     problem = reported if isinstance(reported, str) else None
     if terms.pipeline not in parts.catalogue.names:
         problem = f"pipeline {terms.pipeline} is no longer registered"
-    shown = None if status is None else _status_view(status)
-    return RouteView(name=name, route=terms, status=shown, problem=problem)
+    view = None if status is None else _status_view(status)
+    return RouteView(name=name, route=terms, status=view, problem=problem)
 
 
 def _require_servable(parts: ServiceParts, terms: RouteInput) -> None:

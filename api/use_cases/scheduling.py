@@ -240,8 +240,8 @@ def problem_of(
         quotas=quotas,
         limits=limits_in_words(infrastructure),
     )
-    kept = {query_id: at for query_id, at in running.items() if query_id in ids}
-    return replace(problem, running=dict(with_limits(kept, problem)))
+    retained = {query_id: at for query_id, at in running.items() if query_id in ids}
+    return replace(problem, running=dict(with_limits(retained, problem)))
 
 
 def live_queries(

@@ -58,8 +58,8 @@ def query_view(
     missed = None if result is None else result.shortfall
     chosen = next((a for a in schedule.assignments if a.query_id == record.id), None)
     why = schedule.waiting.get(record.id) if record.phase is QueryPhase.WAITING else None
-    told = record.latest if result is None or record.searching is not None else None
-    progress = None if told is None else progress_view(told, slo, infrastructure)
+    latest = record.latest if result is None or record.searching is not None else None
+    progress = None if latest is None else progress_view(latest, slo, infrastructure)
     return QueryView.of(
         record,
         submitted_at=record.history[0].at,
@@ -85,14 +85,14 @@ def query_view(
     )
 
 
-def objectives_view(query_id: str, found: ObservedObjectives) -> ObjectivesView:
+def objectives_view(query_id: str, observed: ObservedObjectives) -> ObjectivesView:
     """Return how a query fares by its requests."""
     return ObjectivesView.of(
-        found.report.spans[0],
+        observed.report.spans[0],
         query_id=query_id,
-        plan_id=found.plan_id,
-        state=found.state.value,
-        sentence=found.sentence,
+        plan_id=observed.plan_id,
+        state=observed.state.value,
+        sentence=observed.sentence,
         objectives=[
             ObjectiveView.of(
                 each.observed,
@@ -103,14 +103,14 @@ def objectives_view(query_id: str, found: ObservedObjectives) -> ObjectivesView:
                 span_s=each.span_s,
                 why=each.why or None,
             )
-            for each in found.objectives
+            for each in observed.objectives
         ],
-        overload=found.overload or None,
-        rate_per_s=found.report.arrivals_per_s,
-        planned_per_s=found.planned_per_s,
-        waiting=found.waiting,
-        replicas={tier: queue.workers for tier, queue in found.report.queues.items()},
-        scaled_tier=found.scaled_tier,
+        overload=observed.overload or None,
+        rate_per_s=observed.report.arrivals_per_s,
+        planned_per_s=observed.planned_per_s,
+        waiting=observed.waiting,
+        replicas={tier: queue.workers for tier, queue in observed.report.queues.items()},
+        scaled_tier=observed.scaled_tier,
     )
 
 
@@ -167,8 +167,8 @@ def deployment_view(
 def displaced_view(record: DisplacedRecord) -> DisplacedView:
     """Return a displacement that happened."""
     by = () if record.by is None else (record.by,)
-    found = Preemption(query_id=record.query_id, by=by, moved=record.moved)
-    return DisplacedView.of(record, sentence=found.words)
+    preemption = Preemption(query_id=record.query_id, by=by, moved=record.moved)
+    return DisplacedView.of(record, sentence=preemption.words)
 
 
 def schedule_view(
@@ -202,9 +202,9 @@ def schedule_view(
             for limit in endpoint_limits(infrastructure)
         ],
         displaced=[
-            DisplacedView.of(found, by=by, sentence=found.words)
-            for found in assessment.displaced
-            for by in found.by or (None,)
+            DisplacedView.of(preemption, by=by, sentence=preemption.words)
+            for preemption in assessment.displaced
+            for by in preemption.by or (None,)
         ],
     )
 
@@ -240,7 +240,7 @@ def pool_view(record: StoredQuery, in_force: InForce, infrastructure: Infrastruc
     if record.pool is None:
         raise NotFound("pool", record.id)
     at = in_force.schedule.by_query.get(record.id)
-    shown = None if at is None else _assignment_view(at, infrastructure, in_force)
+    assignment = None if at is None else _assignment_view(at, infrastructure, in_force)
     missing = in_force.lacking.get(record.id)
     placed = in_force.pools.get(record.id) == record.pool
     return PoolView(
@@ -249,8 +249,8 @@ def pool_view(record: StoredQuery, in_force: InForce, infrastructure: Infrastruc
         state="placed" if placed else "pending" if missing is None else "lacking",
         missing=None if placed else missing,
         follow=record.pool_follows,
-        machines=[] if shown is None else shown.machines,
-        cost_usd_per_hour=None if shown is None else shown.cost_usd_per_hour,
+        machines=[] if assignment is None else assignment.machines,
+        cost_usd_per_hour=None if assignment is None else assignment.cost_usd_per_hour,
     )
 
 

@@ -59,14 +59,14 @@ def follow(
     """
     from circinus.api.use_cases.route_files import cluster_route
 
-    asked = read_route(file)
-    route, given = cluster_route(asked), metric is None or probes is not None
-    checks.require(given, "--metric", "must be with --probes", metric)
-    verified = None if probes is None else probes_here(probes, metric, asked.verify)
+    route_input = read_route(file)
+    route, metric_allowed = cluster_route(route_input), metric is None or probes is not None
+    checks.require(metric_allowed, "--metric", "must be with --probes", metric)
+    verified = None if probes is None else probes_here(probes, metric, route_input.verify)
     if render:
         _render(screen, route)
     else:
-        follow_in_cluster(screen, asked, options, once=once, probes=verified)
+        follow_in_cluster(screen, route_input, options, once=once, probes=verified)
 
 
 def _render(screen: Screen, route: ClusterRoute) -> None:
@@ -85,7 +85,7 @@ def _render(screen: Screen, route: ClusterRoute) -> None:
 
 def follow_in_cluster(
     screen: Screen,
-    asked: RouteInput,
+    route_input: RouteInput,
     options: FollowOptions,
     *,
     once: bool,
@@ -97,7 +97,7 @@ def follow_in_cluster(
     from circinus.deploy.kubernetes.api import ClusterRefused
     from circinus.deploy.kubernetes.diagnosis import with_remedy
 
-    route = cluster_route(asked)
+    route = cluster_route(route_input)
     try:
         steered = _followed(screen, _follower(screen, route, options, probes), once=once)
     except (ClusterRefused, NotAllowed) as error:
@@ -110,10 +110,10 @@ def follow_in_cluster(
 
 def _followed(screen: Screen, follower: RouteFollower, *, once: bool) -> RouteSteered | None:
     """Return what the last look came to; None: there was none."""
-    seen: list[RouteSteered] = []
+    latest: list[RouteSteered] = []
 
     def tell(steered: RouteSteered) -> None:
-        seen[:] = [steered]
+        latest[:] = [steered]
         screen.note(_line(steered))
 
     if once:
@@ -127,7 +127,7 @@ def _followed(screen: Screen, follower: RouteFollower, *, once: bool) -> RouteSt
 
     with on_signal(signal.SIGTERM, end), on_signal(signal.SIGINT, end):
         follower.run(over)
-    return seen[0] if seen else None
+    return latest[0] if latest else None
 
 
 def _follower(
@@ -164,9 +164,9 @@ def _line(steered: RouteSteered) -> str:
     direction = steered.direction
     parts = ", ".join(f"{name} {part:.1%}" for name, part in direction.weights.items())
     reaction_s = steered.reaction_s
-    took = "" if reaction_s is None else f", {formats.seconds(reaction_s)} after the change"
+    delay = "" if reaction_s is None else f", {formats.seconds(reaction_s)} after the change"
     without = "".join(f"; {name}: {why}" for name, why in steered.unverified.items())
-    return f"{direction.regime.value} mode, {direction.why}: {parts or 'no unit'}{took}{without}"
+    return f"{direction.regime.value} mode, {direction.why}: {parts or 'no unit'}{delay}{without}"
 
 
 def _lines(route: ClusterRoute, steered: RouteSteered) -> list[RenderableType]:
@@ -208,12 +208,12 @@ def _units(steered: RouteSteered) -> list[dict[str, object]]:
         {
             "name": name,
             "wanted": steered.traffic.numbers.get(name, 0),
-            "ready": seen.ready,
-            "available": seen.available,
+            "ready": unit.ready,
+            "available": unit.available,
             "weight": steered.direction.weights.get(name, 0.0),
-            "why": "; ".join(filter(None, [seen.why, steered.unverified.get(name, "")])),
+            "why": "; ".join(filter(None, [unit.why, steered.unverified.get(name, "")])),
         }
-        for name, seen in steered.units.items()
+        for name, unit in steered.units.items()
     ]
 
 

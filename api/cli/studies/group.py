@@ -87,7 +87,7 @@ def trace(
     tradeoff = trace_front.tradeoff(load_trace(out))
     (out / "pareto.svg").write_text(svg(trace_front.picture(tradeoff)), encoding="utf-8")
     (out / "pareto.md").write_text(trace_front.table(tradeoff) + "\n", encoding="utf-8")
-    told = asdict(summary) | {
+    document = asdict(summary) | {
         "accuracy_span": tradeoff.accuracy_span,
         "latency_ratio": tradeoff.latency_ratio,
         "undominated": len(tradeoff.front),
@@ -97,7 +97,7 @@ def trace(
         f"{tradeoff.latency_ratio:.3g}; "
         f"nobody dominates {len(tradeoff.front)} configurations: pareto.md"
     )
-    screen.show(_summary(summary), spans, document=told)
+    screen.show(_summary(summary), spans, document=document)
 
 
 def stall(
@@ -143,8 +143,8 @@ def profiling(
             lines.update({row.trace: (row.sampling, line)})
 
         comparison = profiling_study.run(traces, seeds, out, observer=show)
-    told = {"folder": out, "cells": comparison.rows, "cache_ratios": comparison.cache_ratios}
-    screen.show(_comparison(comparison, out), document=told)
+    document = {"folder": out, "cells": comparison.rows, "cache_ratios": comparison.cache_ratios}
+    screen.show(_comparison(comparison, out), document=document)
 
 
 def planning(
@@ -172,7 +172,7 @@ def planning(
 ) -> None:
     """Replay planning on traces; write a row per run, and pictures."""
     tiers = read_infrastructure(infrastructure) if infrastructure else planning_study.ONE_TIER
-    asked = planning_study.PlanningStudy(
+    study = planning_study.PlanningStudy(
         traces=tuple(trace),
         methods=tuple(methods.split(",")),
         levels=tuple(slo.split(",")),
@@ -191,16 +191,16 @@ def planning(
 
         def show(progress: planning_study.StudyProgress) -> None:
             row, done = progress.row, progress.done
-            told = f"{done} of {progress.runs} runs, the last of {row.profiling_seconds:.3g} s"
+            text = f"{done} of {progress.runs} runs, the last of {row.profiling_seconds:.3g} s"
             tenth = str(done * 10 // progress.runs)
-            lines.update({f"{row.trace} {row.slo} {row.method}": (tenth, told)})
+            lines.update({f"{row.trace} {row.slo} {row.method}": (tenth, text)})
 
-        rows = planning_study.run(asked, out, observer=show)
+        rows = planning_study.run(study, out, observer=show)
     for name, figure in report.pictures(rows).items():
         (out / name).write_text(svg(figure), encoding="utf-8")
-    cells, shown = report.summary(rows), report.coverage(rows)
-    tables = markdown(cells, report.PlanningCell), markdown(shown, report.Coverage)
-    screen.show("\n\n".join(tables), document={"cells": cells, "calibration": shown})
+    cells, coverage = report.summary(rows), report.coverage(rows)
+    tables = markdown(cells, report.PlanningCell), markdown(coverage, report.Coverage)
+    screen.show("\n\n".join(tables), document={"cells": cells, "calibration": coverage})
 
 
 def drift(
@@ -236,7 +236,7 @@ def drift(
     ends = None if link is None else link.split(",")
     if ends is not None and len(ends) != 2:
         raise InvalidInput.of("link", "must be two tiers, by a comma", link)
-    asked = drift_study.DriftStudy(
+    study = drift_study.DriftStudy(
         traces=tuple(trace),
         kind=kind,
         levels=tuple(slo.split(",")),
@@ -250,9 +250,9 @@ def drift(
         history=history,
         after=after,
     )
-    cells = drift_study.summary(drift_study.run(asked, out))
-    shown = markdown(cells, drift_study.DriftCell)
-    screen.show(shown, document={"folder": out, "cells": cells})
+    cells = drift_study.summary(drift_study.run(study, out))
+    table = markdown(cells, drift_study.DriftCell)
+    screen.show(table, document={"folder": out, "cells": cells})
 
 
 def fresh(
@@ -277,7 +277,7 @@ def fresh(
     in fresh.md.
     """
     settings, tiers = Settings(), read_infrastructure(infrastructure)
-    asked = fresh_study.FreshStudy(
+    study = fresh_study.FreshStudy(
         pipelines={reference_here(name): pipeline_here(name) for name in pipeline},
         opened=lambda reference, loaded: opened_executor(
             settings.executor_choice, reference, loaded, tiers, settings.worker_logs
@@ -297,10 +297,10 @@ def fresh(
         def show(name: str, text: str) -> None:
             lines.update({name: (text, text)})
 
-        cells = fresh_study.summary(fresh_study.run(asked, out, show))
-    shown = markdown(cells, fresh_study.FreshCell)
-    (out / "fresh.md").write_text(shown + "\n", encoding="utf-8")
-    screen.show(shown, document={"folder": out, "cells": cells})
+        cells = fresh_study.summary(fresh_study.run(study, out, show))
+    table = markdown(cells, fresh_study.FreshCell)
+    (out / "fresh.md").write_text(table + "\n", encoding="utf-8")
+    screen.show(table, document={"folder": out, "cells": cells})
 
 
 def _holds_for(text: str) -> HoldsFor:

@@ -103,7 +103,7 @@ def pool(
             if earlier_rate is not None:
                 before = load.lookup(space, earlier_rate, ends)
                 change = LoadChange(earlier=before, new=lookups[-1])
-    asked = pool_study.PoolStudy(
+    study = pool_study.PoolStudy(
         lookups=tuple(lookups),
         strategies=names,
         seeds=seeds,
@@ -119,12 +119,12 @@ def pool(
             lines.update({key: (str(done * 10 // seeds), f"{done} of {seeds} searches")})
 
         if change is not None:
-            seen = range(first_seed, first_seed + seeds)
-            written(change.rows(seen), LoadChangeRow, out / "load-change.csv")
-        cells = pool_study.summary(pool_study.run(asked, out, show))
-    told = [pool_study.optimum_line(one) for one in asked.lookups]
-    document = {"folder": out, "cells": cells, "optima": told}
-    screen.show("\n".join(told), markdown(cells, pool_study.PoolCell), document=document)
+            run_seeds = range(first_seed, first_seed + seeds)
+            written(change.rows(run_seeds), LoadChangeRow, out / "load-change.csv")
+        cells = pool_study.summary(pool_study.run(study, out, show))
+    optima = [pool_study.optimum_line(one) for one in study.lookups]
+    document = {"folder": out, "cells": cells, "optima": optima}
+    screen.show("\n".join(optima), markdown(cells, pool_study.PoolCell), document=document)
 
 
 def _read(word: str, prices: Path | None) -> PoolLookup:

@@ -35,7 +35,7 @@ def routing(
     Told are cost, requests that are late or not served, and how long traffic went to what was
     lost. Every run is in routing.csv; routing.html has figures 4 to 7 of the paper, simulated.
     """
-    asked = study.RoutingStudy(
+    routing_study = study.RoutingStudy(
         route=study.PUBLISHED_ROUTE
         if route is None
         else checked(RouteInput, read_document(route)).route,
@@ -49,5 +49,5 @@ def routing(
             key = f"{row.scenario}, {row.policy}"
             lines.update({key: (str(row.seed), f"seed {row.seed} done")})
 
-        cells = study.summary(study.run(asked, out, show))
+        cells = study.summary(study.run(routing_study, out, show))
     screen.show(markdown(cells, study.RoutingCell), document={"folder": str(out), "cells": cells})

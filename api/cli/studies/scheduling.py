@@ -94,11 +94,11 @@ def ilp(
             lines.update({"ilp": (str(n * 10 // every), text)})
 
         rows = gap.run(cases, question, out, schedule_out=schedule_out, observer=show)
-    found = gap.summary(rows)
+    summary = gap.summary(rows)
     columns = ("Queries", "Policy", "Problems", "Proven", "Mean ratio", "Worst", "Served", "s")
-    told = (gap.cells(line)[: len(columns)] for line in found)
-    shown = tables.table("Beside the bound", *columns, right=(0, 2, 3, 4, 5, 6, 7), rows=told)
-    screen.show(shown, document={"out": out, "lines": found})
+    cells = (gap.cells(line)[: len(columns)] for line in summary)
+    table = tables.table("Beside the bound", *columns, right=(0, 2, 3, 4, 5, 6, 7), rows=cells)
+    screen.show(table, document={"out": out, "lines": summary})
 
 
 def dispatch(
@@ -281,24 +281,24 @@ def _table_of(latency: Path, model: str) -> LatencyTable:
 def _prices(file: Path, types: Sequence[str]) -> tuple[float, ...]:
     try:
         with file.open(newline="") as lines:
-            told = {row["instance"]: float(row["usd_per_hour"]) for row in csv.DictReader(lines)}
+            prices = {row["instance"]: float(row["usd_per_hour"]) for row in csv.DictReader(lines)}
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         rule = "must be a file with the columns instance and usd_per_hour"
         raise InvalidInput.of("--prices", rule, str(error)) from error
-    missing = [name for name in types if name not in told]
+    missing = [name for name in types if name not in prices]
     if missing:
         raise InvalidInput.of("--prices", "must tell the price of every type, missing", missing)
-    return tuple(told[name] for name in types)
+    return tuple(prices[name] for name in types)
 
 
 def _pools(words: list[str], names: tuple[str, ...]) -> dict[str, Pool]:
-    told: dict[str, Pool] = {}
+    pools: dict[str, Pool] = {}
     for word in words:
         name, _, counts = word.rpartition("=")
-        told[name] = numbers("--pool", counts, _POOL_RULE)
+        pools[name] = numbers("--pool", counts, _POOL_RULE)
         if name and name not in names:
             raise InvalidInput.of("--pool", f"must name one of {', '.join(names)}", word)
-    missing = [name for name in names if told.keys().isdisjoint((name, ""))]
+    missing = [name for name in names if pools.keys().isdisjoint((name, ""))]
     if missing:
         raise InvalidInput.of("--pool", "must be given for every policy, missing", missing)
-    return {name: told.get(name, told.get("", ())) for name in names}
+    return {name: pools.get(name, pools.get("", ())) for name in names}

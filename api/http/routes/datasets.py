@@ -33,14 +33,14 @@ async def upload(request: Request, response: Response, service: ServiceOf) -> Da
     content_type = request.headers["content-type"]
 
     def take() -> tuple[DatasetView, bool]:
-        kept, new = take_in(
+        dataset, new = take_in(
             parts.datasets,
             UPLOADS[content_type.partition(";")[0].strip().lower()],
             content,
             parts.settings,
             parts.clock,
         )
-        return dataset_views(parts.datasets, kept)[0], new
+        return dataset_views(parts.datasets, dataset)[0], new
 
     async with _ONE:
         view, new = await run_in_threadpool(take)
@@ -53,15 +53,15 @@ async def upload(request: Request, response: Response, service: ServiceOf) -> Da
 @router.get("")
 def every(service: ServiceOf) -> DatasetList:
     """List the data sets, the newest first."""
-    kept = service.parts.datasets
-    return DatasetList(items=dataset_views(kept, *kept.all()))
+    datasets = service.parts.datasets
+    return DatasetList(items=dataset_views(datasets, *datasets.all()))
 
 
 @router.get(DATASET, responses=problems(404))
 def one(dataset_id: str, service: ServiceOf) -> DatasetView:
     """Return a data set: its size, its inputs, who uses it."""
-    kept = service.parts.datasets
-    return dataset_views(kept, kept.get(dataset_id))[0]
+    datasets = service.parts.datasets
+    return dataset_views(datasets, datasets.get(dataset_id))[0]
 
 
 @router.delete(DATASET, status_code=204, responses=problems(404, 409))

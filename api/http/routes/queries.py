@@ -214,8 +214,8 @@ async def send(
     query_id: str, body: RequestBody, service: ServiceOf, request: Request
 ) -> RequestReply:
     """Send one request to the deployed plan of a query."""
-    given, terms = payload_from_json(body.input), terms_of(body, arrival_in(request.scope))
-    work = service.requests.send(query_id, given, body.example, terms)
+    payload, terms = payload_from_json(body.input), terms_of(body, arrival_in(request.scope))
+    work = service.requests.send(query_id, payload, body.example, terms)
     answered = await while_connected(request.receive, work)
     result, infrastructure = answered.result, service.parts.infrastructure
     reply = reply_of(result, answered.plan_id, infrastructure, output_json(result.output))

@@ -82,18 +82,18 @@ class RenderedSchedule:
         known = schedule.by_query.keys() | schedule.waiting.keys()
         # Whoever came after the schedule was made is left out.
         before = tuple(c for c in problem.candidates if c.query_id in known)
-        asked = replace(problem, tiers=shared_tiers(infrastructure), candidates=before, running={})
+        basis = replace(problem, tiers=shared_tiers(infrastructure), candidates=before, running={})
         # With its parts of limits, as the bound and who displaced whom are told by them, too
-        asked = replace(asked, running=dict(with_limits(schedule.by_query, asked)))
-        schedule_with = replace(schedule, assignments=tuple(asked.running.values()))
-        view = schedule_view(schedule, infrastructure, assess(asked, schedule_with), in_force)
-        lately = parts.store.schedules.displaced(limit=LATEST)
-        told = {
-            "displaced": [displaced_view(record) for record in lately],
+        basis = replace(basis, running=dict(with_limits(schedule.by_query, basis)))
+        schedule_with = replace(schedule, assignments=tuple(basis.running.values()))
+        view = schedule_view(schedule, infrastructure, assess(basis, schedule_with), in_force)
+        displacements = parts.store.schedules.displaced(limit=LATEST)
+        values = {
+            "displaced": [displaced_view(record) for record in displacements],
             "revision": revision,
             "made_at": time_of(in_force.made_at) if revision else None,
         }
-        return view.model_copy(update=told)
+        return view.model_copy(update=values)
 
 
 def provide(app: FastAPI, service: Service) -> None:
@@ -164,9 +164,9 @@ async def schedule(
 @router.post("/v1/schedule:preview", tags=["schedule"])
 def preview(body: PreviewBody, service: ServiceOf) -> ScheduleView:
     """Return the schedule that a change would lead to; nothing is changed."""
-    found, how_good = previewed(service.parts, body)
+    proposed, how_good = previewed(service.parts, body)
     infrastructure = with_machines(service.parts.capacity.now(), body.machines)
-    return schedule_view(found, infrastructure, how_good)
+    return schedule_view(proposed, infrastructure, how_good)
 
 
 @router.get("/v1/schedule/problem", tags=["schedule"])

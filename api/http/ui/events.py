@@ -109,20 +109,20 @@ def event_table(log: EventLog, selection: EventFilter) -> dict[str, object]:
     kinds, query_id = _KINDS.get(selection.kind, _KINDS[""]), selection.query.strip() or None
     most = SHOWN + 1  # one more tells whether there is a page after this one
     if selection.after:
-        found = log.since(selection.after, most, query_id=query_id, kinds=kinds)
-        more, shown = len(found) > SHOWN, found[:SHOWN]
-        older, newer = bool(shown), more
+        events = log.since(selection.after, most, query_id=query_id, kinds=kinds)
+        more, rows = len(events) > SHOWN, events[:SHOWN]
+        older, newer = bool(rows), more
     else:
         until = selection.before - 1 if selection.before else LARGEST_ID
-        found = log.newest(most, until=until, query_id=query_id, kinds=kinds)
-        more, shown = len(found) > SHOWN, found[-SHOWN:]
+        events = log.newest(most, until=until, query_id=query_id, kinds=kinds)
+        more, rows = len(events) > SHOWN, events[-SHOWN:]
         older, newer = more, bool(selection.before)
     return {
         "selection": selection,
         "names": _NAMES,
-        "events": shown[::-1],
-        "older": selection.at(before=shown[0].id) if older else "",
-        "newer": selection.at(after=shown[-1].id) if newer and shown else "",
+        "events": rows[::-1],
+        "older": selection.at(before=rows[0].id) if older else "",
+        "newer": selection.at(after=rows[-1].id) if newer and rows else "",
         "whole": True,
         "part": selection.at(_PART),
         "moves": not (selection.before or selection.after),

@@ -117,9 +117,9 @@ def _page(
         "done": done,
         "pipelines": pipelines(service).items,
     }
-    shown = framed("infrastructure.html", service, context, section="Infrastructure")
-    shown.status_code = _REFUSED if violations else shown.status_code
-    return shown
+    response = framed("infrastructure.html", service, context, section="Infrastructure")
+    response.status_code = _REFUSED if violations else response.status_code
+    return response
 
 
 def _context(service: Service) -> dict[str, object]:
@@ -139,8 +139,8 @@ def _then(service: Service, changes: Mapping[str, int | None]) -> ScheduleView:
     """Return the schedule that changes would lead to."""
     capacity: Capacity = service.parts.capacity
     body = PreviewBody(machines=resolved(changes, capacity))
-    found, how_good = preview(service.parts, body)
-    return schedule_view(found, with_machines(capacity.now(), body.machines), how_good)
+    schedule, how_good = preview(service.parts, body)
+    return schedule_view(schedule, with_machines(capacity.now(), body.machines), how_good)
 
 
 _MACHINES = "machines."

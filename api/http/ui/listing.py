@@ -38,11 +38,11 @@ def part(rendered: QueriesOf, phase: _Phase = "", cursor: _Cursor = "") -> HTMLR
 
 def _context(rendered: RenderedQueries, phase: str, cursor: str) -> dict[str, object]:
     only = QueryPhase(phase) if phase in set(QueryPhase) else None
-    asked = checked(PageRequest, {"phase": only, "cursor": cursor or None})
-    found, following = rendered.listed(asked)
+    request = checked(PageRequest, {"phase": only, "cursor": cursor or None})
+    queries, following = rendered.listed(request)
     counts = rendered.parts.store.counts()
     return {
-        "queries": [each.view for each in found],
+        "queries": [each.view for each in queries],
         "counts": counts,
         "total": sum(counts.values()),
         "only": only,

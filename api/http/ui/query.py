@@ -33,7 +33,7 @@ from circinus.pipelines.errors import CircinusError
 from circinus.planner.search.result import TrialState
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
-_SHOWN = 10  # candidates, unless all are asked for
+_MOST_CANDIDATES = 10  # candidates, unless all are asked for
 _Plan = Annotated[str, Query(max_length=100)]
 
 
@@ -110,16 +110,16 @@ def front(
 def _front(subject: _Subject, *, every: bool) -> dict[str, object]:
     view, slo = subject.view, subject.view.request.slo
     plans, trials = subject.plans, subject.service.parts.store.events.trials(view.id)
-    found = candidates(trials, plans, slo, view.plan_id)
+    rows = candidates(trials, plans, slo, view.plan_id)
     link = f"/ui/queries/{view.id}?plan={{id}}#plan"
     return {
         "query": view,
         "plans": plans,
         "search": search_svg(trials, slo),
         "fronts": [front_svg(plans, trials, slo, view.plan_id, x, link) for x in Against],
-        "states": Counter(each.trial.state for each in found).most_common(),
-        "candidates": found if every else found[:_SHOWN],
-        "all_candidates": len(found),
+        "states": Counter(each.trial.state for each in rows).most_common(),
+        "candidates": rows if every else rows[:_MOST_CANDIDATES],
+        "all_candidates": len(rows),
         "every": every,
     }
 

@@ -176,13 +176,13 @@ def _request(service: Service, form: Mapping[str, str]) -> QueryRequest:
     parts = service.parts
     try:
         content = form.get("lines", "").encode()
-        kept, _ = take_in(parts.datasets, "jsonl", content, parts.settings, parts.clock)
+        dataset, _ = take_in(parts.datasets, "jsonl", content, parts.settings, parts.clock)
     except InvalidInput as error:
         violations = [
             Violation(LINES, f"{each.field} {each.rule}", each.value) for each in error.violations
         ]
         raise InvalidInput(violations) from error
-    return query_of(document_of(form, dataset=kept.id))
+    return query_of(document_of(form, dataset=dataset.id))
 
 
 def _form_page(
