@@ -38,14 +38,14 @@ class JsonLines(logging.Formatter):
 
 
 def event(log: logging.Logger, name: str, /, **fields: object) -> None:
-    """Log an event that went as it should."""
+    """Log an expected event."""
     log.info(name, extra={_FIELDS: fields})
 
 
 def trouble(
     log: logging.Logger, name: str, /, *, error: BaseException | None = None, **fields: object
 ) -> None:
-    """Log an event that somebody should look at, with the traceback of its error if it has one."""
+    """Log an event that needs attention, with the traceback of its error if it has one."""
     log.warning(name, extra={_FIELDS: fields}, exc_info=error)
 
 
@@ -53,7 +53,7 @@ def trouble(
 class Outage:
     """Logs a trouble that lasts: at once, after pauses that double, and when it is over.
 
-    Whoever meets it says so every time. Safe to share between threads.
+    Callers report it each time they meet it. Safe to share between threads.
     """
 
     log: logging.Logger
@@ -72,7 +72,7 @@ class Outage:
             now = self.clock.now()
             if self._since is None:
                 self._since, self._logged = now, False
-                if now - self._over_at > _PEACE_S:  # what comes and goes is logged ever less
+                if now - self._over_at > _PEACE_S:  # an intermittent trouble is logged ever less
                     self._next_at, self._times = now, 0
             lasted_s, due = now - self._since, now >= self._next_at
             if due:

@@ -6,18 +6,18 @@ from enum import StrEnum
 
 
 class QueryPhase(StrEnum):
-    """Where a query is. Every change is stored before anybody is told of it."""
+    """The state of a query. Every change is stored before its event is published."""
 
     QUEUED = "queued"
     PLANNING = "planning"
     INFEASIBLE = "infeasible"  # no configuration can meet the SLO
-    EXHAUSTED = "exhausted"  # a limit ended planning before a feasible plan was found
+    EXHAUSTED = "exhausted"  # a limit ended planning before the first feasible plan
     FAILED = "failed"
     CANCELLED = "cancelled"
     WAITING = "waiting"  # has plans, but no capacity yet
     DEPLOYING = "deploying"
     SERVING = "serving"
-    RETIRED = "retired"  # was undeployed, or served as long as it was asked to
+    RETIRED = "retired"  # was undeployed, or served as long as requested
 
 
 CANCELLABLE = frozenset({QueryPhase.QUEUED, QueryPhase.PLANNING})
@@ -33,4 +33,4 @@ UNFINISHED = CANCELLABLE | LIVE
 """Phases that something will still happen to by itself."""
 
 SETTLED = frozenset(QueryPhase) - UNFINISHED | {QueryPhase.SERVING}
-"""Phases that whoever submitted a query waits for."""
+"""Phases that a client waits for after submitting a query."""

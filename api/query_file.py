@@ -70,9 +70,9 @@ def read_document(path: Path) -> dict[str, object]:
 def completed(
     infrastructure: Infrastructure, pipeline: Pipeline, clock: Clock | None = None
 ) -> tuple[Infrastructure, tuple[str, ...]]:
-    """Return the infrastructure with what a pipeline calls, and what is to be told of it.
+    """Return the infrastructure with the endpoints of a pipeline, and notes on them.
 
-    InvalidInput if it lacks an endpoint whose price nobody lists.
+    InvalidInput if it lacks an endpoint without a listed price.
     """
     called = [name for operator in pipeline.graph.operators for name in operator.endpoints]
     today = datetime.fromtimestamp((clock or SystemClock()).timestamp(), UTC).date().isoformat()

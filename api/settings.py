@@ -42,7 +42,7 @@ class _Environment(BaseSettings):
         env_prefix="CIRCINUS_", frozen=True, env_ignore_empty=True, extra="ignore"
     )
 
-    token: SecretStr | None = None  # of clients; None: none is asked for
+    token: SecretStr | None = None  # of clients; None: none is required
 
     @property
     def token_text(self) -> str | None:
@@ -57,7 +57,7 @@ class ServiceAddress(_Environment):
 
 
 def service_address(url: str | None, token: str | None) -> ServiceAddress:
-    """Return an address; what is None or empty is as the environment says."""
+    """Return an address; parts that are None or empty are those of the environment."""
     values = {"url": url, "token": token}
     return ServiceAddress(**{name: value for name, value in values.items() if value})  # type: ignore[arg-type]  # pydantic's to check
 
@@ -130,7 +130,7 @@ class Settings(_Environment):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     extra_pipelines: Annotated[tuple[str, ...], NoDecode] = ()  # `module:attribute`, by commas
-    connection_limit: Count = 500  # of clients; so many again are told to come later
+    connection_limit: Count = 500  # of clients; so many again are answered to retry later
     control_limit: Count = 100  # requests in hand that are not for deployments
     stream_limit: Count = 2000  # streams of events that are open; they are none of the others
     body_limit_bytes: Bytes = 2**20
@@ -138,26 +138,26 @@ class Settings(_Environment):
     dataset_limit_bytes: Bytes = 64 * 2**20  # of a data set that is handed over
     dataset_inputs_limit: int = Field(default=LARGEST_DATASET, ge=1, le=LARGEST_DATASET)
     datasets: Path = Field(default_factory=lambda: _data("datasets"))  # where they are unpacked
-    examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may ask for
+    examples_limit: int = Field(default=10_000, ge=1, le=100_000)  # that a client may request
     examples_limit_bytes: Bytes = 2**30  # of those that requests name, on disk
     queue_limit: Count = 5000  # queries that wait for planning
     lease_s: Seconds = 30.0  # a planning worker that is silent for so long has lost its query
     planning_grace_s: Seconds = 180.0  # beyond its time, or a wish to cancel, before it is killed
     crash_limit: Count = 3  # of the planning workers of one query
     reconcile_s: Seconds = 0.25  # between two looks at what should be deployed
-    drift_s: Seconds = 5.0  # between two looks at whether deployed plans still give the planned
+    drift_s: Seconds = 5.0  # between two looks at whether deployed plans still perform as planned
     quotas: str = ""  # `tenant=part,...` of each shared tier, or a YAML file; others: everything
     ageing_growth_s: Seconds = 600.0  # of waiting, that add a query's weight once more
     ageing_limit_s: Waiting = 3600.0  # after which a query may take the place of any other
-    ageing_turn_s: Waiting = 600.0  # that it keeps that place against others who waited too long
-    reschedule_s: Seconds = 60.0  # between two whole schedules while somebody has a claim
+    ageing_turn_s: Waiting = 600.0  # that it holds that place against others that waited too long
+    reschedule_s: Seconds = 60.0  # between two whole schedules while a query has a claim
     method: str = DEFAULT.name
     scheduling_policy: str | None = None  # None: the method's
     dispatch_policy: str | None = None  # likewise
     # What moving a running query must win, in parts of its benefit; None: it is never moved.
     migration_price: float | None = Field(default=None, ge=0, le=1000)
     # Folder of outputs of operators, for later queries and restarts; None: in memory, for queries
-    # that are planned one after the other. Whoever changes an operator changes its version, or
+    # that are planned one after the other. A changed operator needs another version, or
     # gets old ones.
     outputs: Path | None = None
     outputs_limit_bytes: int = Field(default=2 * 2**30, ge=0, le=2**50)
@@ -241,7 +241,7 @@ class Settings(_Environment):
     def executor_with(self, kind: str | None, workers: int | None) -> ExecutorChoice:
         """Return the same of another kind, one of the `FORMS`, or width; None: as it is.
 
-        Another kind has one worker unless they are told. InvalidInput if there is no such kind.
+        Another kind has one worker by default. InvalidInput if there is no such kind.
         """
         if kind is None and workers is None:
             return self.executor_choice
@@ -283,9 +283,9 @@ def pin_numeric_threads() -> None:
 
 
 def allow_descriptors() -> None:
-    """Let this process have as many descriptors as it may, within reason: each client takes two.
+    """Raise this process's limit of descriptors, within reason: each client takes two.
 
-    Those that systems give a process are often 1,024.
+    The default of systems is often 1,024.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)

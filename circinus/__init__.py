@@ -102,7 +102,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what few need when it is asked for: every process loads this."""
+    """Import rarely used names on access: every process loads this module."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

@@ -42,10 +42,10 @@ def limits_of(infrastructure: Infrastructure) -> dict[str, RateLimits]:
 def rate_admission(
     infrastructure: Infrastructure, database_url: str | None, role: str
 ) -> Iterator[RateAdmission]:
-    """Return what keeps within the limits of endpoints, with all others on a migrated database.
+    """Return the limiter of endpoint calls, shared with all processes on a migrated database.
 
-    Without one it is for this process alone. `role` says what the process does, in the names of
-    those that hold leases.
+    Without a database it serves this process alone. `role` names the process's task in the names
+    of lease holders.
     """
     clock, limits = SystemClock(), limits_of(infrastructure)
     engine = connect(database_url) if database_url and limits else None
@@ -63,9 +63,9 @@ def rate_admission(
 
 @contextmanager
 def rate_gate(infrastructure: Infrastructure, database_url: str | None) -> Iterator[RateGate]:
-    """Return the same for who calls from threads; what it has of limits is given back at the end.
+    """Return the same for callers in threads; it returns its shares of the limits at the end.
 
-    It is told when to stop by `stop_when`; money comes behind it, see `all_of`.
+    `stop_when` ends it; the check of money follows it, see `all_of`.
     """
     with (
         rate_admission(infrastructure, database_url, "planning") as admission,
@@ -80,7 +80,7 @@ def spending_of(
     pipeline: Pipeline,
     ledger: Ledger | None = None,
 ) -> SpendingGate:
-    """Return what leave to call is asked of while a query is planned; None: nothing is kept.
+    """Return the gate that permits calls while a query is planned; None: without a ledger.
 
     InvalidInput as `require_affordable`.
     """
@@ -98,7 +98,7 @@ def spending_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningGate:
-    """What leave to call is asked of while a query is planned."""
+    """The gate that permits calls while a query is planned."""
 
     spending: SpendingGate
     rate: RateGate | None = None  # what endpoints let through; None: nothing limits them
@@ -109,7 +109,7 @@ class PlanningGate:
         return self.spending if self.rate is None else all_of([self.rate, self.spending])
 
     def stop_when(self, over: Callable[[], bool]) -> None:
-        """Raise Stopped, in place of giving leave, once `over` says so."""
+        """Raise Stopped, in place of a permit, once `over` returns true."""
         self.spending.stop_when(over)
         if self.rate is not None:
             self.rate.stop_when(over)

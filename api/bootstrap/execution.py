@@ -57,7 +57,7 @@ def opened_executor(
 
     The reference names the pipeline, see `load_pipeline`; empty: fresh processes cannot import it,
     and the pool's are copies of this one. `logs` is a folder, for those of deployed workers.
-    Operators that call endpoints ask the gate for leave; None: there are none. InvalidInput if
+    Operators that call endpoints need the gate's permit; None: no operator calls. InvalidInput if
     there is no such tier, Ray is not installed, or operators call where they cannot.
     """
     clock, calling = SystemClock(), calls_endpoints(pipeline)
@@ -87,7 +87,7 @@ def opened_executor(
             yield pool
     elif choice.kind is ExecutorKind.RAY:
         require("executor", "ray", [package("ray", extra="ray")])
-        ray = import_module("circinus.deploy.profiling.ray")  # only where it is asked for
+        ray = import_module("circinus.deploy.profiling.ray")  # only where it is used
         with (
             ray.connected(choice.detail or None),
             ray.RayExecutor(reference, clock, how) as actors,
@@ -102,7 +102,7 @@ def opened_executor(
             memory_bytes=how.memory_bytes,
         )
         # An emulated tier is this computer, and only its waits are to be taken out again: a worker
-        # that profiles is as warm as this process, so that what a calibration found is not in it.
+        # that profiles is as warm as this process, so that it is not part of a calibration.
         graph = pipeline.graph
         speeds = {
             operator.name: emulated_speed(tier) if tier.emulated else tier.speed_of(name)
@@ -136,7 +136,7 @@ def calibrated_infrastructure(
     Tiers without a machine are left out. The pipeline is `named` by its reference; what it needs
     once is prepared first. `addresses` are of workers that run, by tier; for the others workers
     are started as `Settings.target` says: here, or as a pod for each. Those on other computers
-    are called with the certificates in `Settings.worker_tls`. InvalidInput if the pipeline brings
+    are called with the certificates in `Settings.worker_tls`. InvalidInput if the pipeline has
     no examples; in a cluster as `make_cluster_launcher`.
     """
     reference, pipeline = named
@@ -201,9 +201,9 @@ def plan_here(  # noqa: PLR0913 - a query's four parts, and four that have a def
     Operators run in a process of their own, which is ended when they hang or eat memory: a fresh
     one that loads `reference` (`module:attribute`, or a registered name), or a copy of this one
     where there is none, so that a pipeline made in a notebook or a shell can be planned. The
-    executor is as `Settings` say when it is left out. The observer hears of progress and may
-    cancel; `prior` is of earlier planning. InvalidInput if the parts do not fit together, or a
-    pipeline that was read off a chain does not give what the chain gives.
+    executor defaults to that of `Settings`. The observer receives progress and may cancel;
+    `prior` is of earlier planning. InvalidInput if the parts do not fit together, or a
+    pipeline that was read off a chain does not return what the chain returns.
     """
     settings = Settings()
     cancelled = (lambda: False) if observer is None else observer.cancelled

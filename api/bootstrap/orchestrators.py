@@ -44,8 +44,8 @@ Owning = Callable[[str], "ObjectOwner | None"]
 def make_orchestrator(settings: Settings, sockets: Path, gate: CallGate) -> Orchestrator:
     """Return what starts and ends instances and sends them requests. Needs a running event loop.
 
-    `sockets` is a folder of its own for those of local workers, which it empties. The gate gives
-    leave to call endpoints.
+    `sockets` is a folder for the sockets of local workers alone, which it empties. The gate
+    permits calls to endpoints.
 
     InvalidInput if there is no way to the cluster in which they should run, or their owner is
     not there, NotAllowed if the account lacks a permission there, Unavailable if the cluster does
@@ -122,7 +122,7 @@ def _made(
 
 @asynccontextmanager
 async def call_gate(settings: Settings) -> AsyncIterator[CallGate]:
-    """Open what deployments ask for leave to call; leases on limits are returned at the end.
+    """Open the gate of the calls of deployments; it returns leases on limits at the end.
 
     InvalidInput if the infrastructure cannot be read.
     """
@@ -180,9 +180,9 @@ def make_cluster_launcher(
 
 
 def make_discovery(parts: ServiceParts) -> Discovery | None:
-    """Return what sets the machines of shared tiers from the nodes of the cluster.
+    """Return the watcher that sets the machines of shared tiers from the nodes of the cluster.
 
-    None: the operator of the service did not ask for it. Raises as `make_orchestrator`.
+    None: the settings do not enable it. Raises as `make_orchestrator`.
     """
     settings = parts.settings
     if not settings.discovery:

@@ -34,7 +34,7 @@ from circinus.scheduler.rolling.scheduler import Upkeep
 
 
 def require_fit(settings: Settings) -> None:
-    """Raise InvalidInput for what a service cannot start with; it is told before all else."""
+    """Raise InvalidInput for settings that a service cannot start with, before all else."""
     RegisteredPipelines.of(settings.extra_pipelines)
     alone = settings.executor_choice.kind is ExecutorKind.IN_PROCESS
     rule = (
@@ -48,7 +48,7 @@ def opened_parts(settings: Settings) -> Iterator[ServiceParts]:
     """Return the parts of the one service of its database, which is brought up to date.
 
     InvalidInput if the settings are unfit; DatabaseFailed if the database is, or cannot be
-    reached, or has another service. A full disk does not keep it from starting.
+    reached, or has another service. A service starts on a full disk.
     """
     require_fit(settings)
     engine = connect(settings.database_url)
@@ -103,7 +103,7 @@ def make_examples(parts: ServiceParts) -> ExampleSource:
 
 
 def tighten(settings: Settings) -> None:
-    """Take what we wrote from everybody but its user; what belongs to others stays as it is.
+    """Restrict our files to their owner; files of others stay as they are.
 
     The folders that settings name may hold other things, so they keep their modes.
     """

@@ -1,6 +1,6 @@
-"""Planning in this process: the profiler, the search, and what they know of earlier queries.
+"""Planning in this process: the profiler, the search, and records of earlier queries.
 
-Fingerprints are short texts that change whenever measuring or planning could give something else.
+Fingerprints are short texts that change whenever measuring or planning could differ.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _LASTS_S = 600.0  # of the first run
 
 @dataclass(slots=True)
 class SharedRuns:
-    """An `EntryStore` of outputs, and the memory that operators took. One query at a time uses it.
+    """An `EntryStore` of outputs, and the memory use of operators. One query at a time uses it.
 
-    Pipelines are told apart by the name that they are offered by: two may call themselves alike.
+    Registered names identify pipelines: the names of two `Pipeline` objects may be equal.
     """
 
     reused: int = field(default=0, init=False)
@@ -66,7 +66,7 @@ class SharedRuns:
     _began_s: float = field(default=inf, init=False)
 
     def begin(self, pipeline: str, now_s: float) -> None:
-        """Plan a query of the pipeline that is offered by this name; the clock says so much."""
+        """Plan a query of the pipeline registered by this name, at this time of the clock."""
         if now_s - self._began_s > _LASTS_S:
             self.forget()
         self._began_s = min(self._began_s, now_s)
@@ -94,7 +94,7 @@ class SharedRuns:
 
 
 MOST_EARLIER = 10
-"""Earlier queries that a search is told of (Circinus 4.2: the ten most similar)."""
+"""Earlier queries that a search uses (Circinus 4.2: the ten most similar)."""
 _LEAST_OWN_S = 5.0
 """Of what planning may take beside running operators: starting them takes about two."""
 _PACKAGES = ("circinus", "numpy", "scipy")
@@ -103,7 +103,7 @@ _PACKAGES = ("circinus", "numpy", "scipy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorWork:
-    """What earlier planning left; where it left nothing, what is found is forgotten again."""
+    """The results of earlier planning; where there are none, new results are not stored."""
 
     journal: Journal | None = None  # of measurements of the same query; None: there were none
     outputs: EntryStore | None = None  # of operators, shared by queries; None: there is no store
@@ -111,8 +111,8 @@ class PriorWork:
     shared_runs: int = 0  # reused from others by the same query before
     bills: tuple[Cost, ...] = ()  # of earlier queries of the same pipeline
     history: tuple[QueryRecord, ...] = ()  # what those measured, the newest first
-    ledger: Ledger | None = None  # of what calls for the same query cost; None: nothing is kept
-    draws: tuple[str, ...] = ()  # operators that were seen to draw, though nobody declared it
+    ledger: Ledger | None = None  # costs of calls for the same query; None: they are not stored
+    draws: tuple[str, ...] = ()  # operators with stochastic output that do not declare it
 
 
 def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a default
@@ -129,10 +129,10 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
 ) -> PlanningResult:
     """Return the plans of a query, searched for in this process; the pipeline is prepared first.
 
-    The observer hears of progress and may cancel. `prior` is of earlier planning; None: nothing.
-    An executor runs operators; None: this process does, which what hangs there holds for good.
-    A pool's are ended, and the search with them, when it is cancelled or the time is over. They
-    ask the gate for leave to call, see `planning_gate`; None: one over the ledger that is kept.
+    The observer receives progress and may cancel. `prior` is of earlier planning; None: nothing.
+    An executor runs operators; None: this process does, and a hanging operator blocks it.
+    A pool ends its workers and the search when the search is cancelled or times out. Operators
+    need the gate's permit to call, see `planning_gate`; None: a gate over the prior ledger.
     `labelling` checks the judge of a pipeline that has one: InvalidInput if it has and there is
     none, or the other way round.
     """
@@ -146,7 +146,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
 
     pipeline.make_ready()
     limits, prior = query.limits, prior or PriorWork()
-    if limits.own_s is None:  # nobody waits longer for planning than for what it measures
+    if limits.own_s is None:  # planning takes no longer than its measurements
         own_s = max(limits.profiling_s, _LEAST_OWN_S)
         query = replace(query, limits=replace(limits, own_s=own_s))
     clock = SystemClock()
@@ -206,7 +206,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
 def _calls_of(
     pipeline: Pipeline, spending: SpendingGate
 ) -> Callable[[], Sequence[CallsCost]] | None:
-    """Return what tells of the cost of calls; None: nothing calls."""
+    """Return the meter of the cost of calls; None: nothing calls."""
     nothing = pipeline.judge is None and not calls_endpoints(pipeline)
     return None if nothing else partial(calls_of, spending)
 
@@ -248,7 +248,7 @@ def _over(observer: Observer | None, response_s: float | None, clock: Clock) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What the version of a pipeline with that fingerprint was found to do in earlier queries."""
+    """Measurements of the pipeline version with that fingerprint in earlier queries."""
 
     store: SqlHistory
     fingerprint: str
@@ -258,7 +258,7 @@ class Remembered:
         return tuple(self.store.earlier(self.fingerprint, most))
 
     def remember(self, query_id: str, query: Query, result: PlanningResult) -> None:
-        """Keep what a query measured and how it was planned; nothing when it measured nothing."""
+        """Store a query's measurements and planning method; nothing if it measured nothing."""
         if result.configurations:
             self.store.record(
                 QueryRecord(

@@ -33,7 +33,7 @@ _INPUTS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramping:
-    """How ramps are made, and who is told."""
+    """How ramps are made, and who observes them."""
 
     settings: RampSettings
     seed: int  # of when requests are sent, and of inputs

@@ -22,7 +22,7 @@ class RegisteredPipelines:
 
     extra: dict[str, str] = field(default_factory=dict)  # name -> `module:attribute`
     _loaded: dict[str, Pipeline] = field(default_factory=dict, init=False, repr=False)
-    # Once: going through all that is installed takes milliseconds, and names are asked for often.
+    # Once: going through all that is installed takes milliseconds, and names are looked up often.
     _installed: tuple[str, ...] = field(
         default_factory=lambda: tuple(registered()), init=False, repr=False
     )
@@ -50,7 +50,7 @@ class RegisteredPipelines:
 
     def pipeline(self, name: str) -> Pipeline:
         """See `Catalogue.pipeline`."""
-        if name not in self._loaded:  # loading twice in a race gives equal pipelines
+        if name not in self._loaded:  # loading twice in a race returns equal pipelines
             self._loaded[name] = load_pipeline(name)
         return self._loaded[name]
 

@@ -22,7 +22,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.files import read_file
 
-if TYPE_CHECKING:  # what sends and judges is for who asks for it
+if TYPE_CHECKING:  # imports of sending and judging, only for this command
     from circinus.api.bootstrap.ramping import Ramping
     from circinus.api.schemas.routes import BreakingPointView
     from circinus.deploy.routes.ramping import Ramped, SentLate
@@ -131,7 +131,7 @@ def _of_unit(
 
 @dataclass(slots=True)
 class _Progress:
-    """Tells how far a ramp is."""
+    """Prints the progress of a ramp."""
 
     lines: Follow
     unit: str

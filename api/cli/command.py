@@ -1,4 +1,4 @@
-"""What every command has: `--json`, `--debug`, exit codes, and errors told in one place."""
+"""What every command has: `--json`, `--debug`, exit codes, and errors printed in one place."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ExitCode(IntEnum):
     INTERNAL = 1  # something failed that is not the caller's doing, or no service answered
     BAD_INPUT = 2
     INFEASIBLE = 3  # no plan can meet the objectives
-    EXHAUSTED = 4  # a limit ended planning before a feasible plan was found
+    EXHAUSTED = 4  # a limit ended planning before the first feasible plan
     DIFFERS = 5  # the cluster is not as rendered
-    REFUSED = 6  # the cluster said no: conflict, quota, admission, a missing role or namespace
+    REFUSED = 6  # by the cluster: conflict, quota, admission, a missing role or namespace
     NOT_READY = 8  # workers are not ready, in time or now
     DATABASE = 9  # it cannot be used: corrupt, newer, read-only, full, away, another service's
     FAILED = 10  # no plan, because operators failed
@@ -64,7 +64,7 @@ def command(app: typer.Typer, body: Callable[..., None]) -> None:
 
 
 def wrapped(body: Callable[..., None]) -> Callable[..., None]:
-    """Return a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors told.
+    """Return a function `(screen, ...)` as typer takes it: `--json`, `--debug`, errors printed.
 
     `Annotated[kind, "help"]` is an option with the parameter's name. A parameter whose type is a
     dataclass stands for options, its fields, and a Client for `--url` and `--token`.

@@ -63,10 +63,10 @@ def render(
 
 
 def _deadline_s(slo: SloRequest | None) -> float | None:
-    """Return what its requests are to be answered within; None: whenever, or it is not known.
+    """Return the deadline of a plan's requests; None: there is none, or it is not known.
 
-    A mean bounds no single request, and by how much the slowest may take longer a plan that is
-    shown does not tell.
+    A mean bounds no single request, and the view of a plan does not have the latency of the
+    slowest one.
     """
     if slo is None or slo.throughput_per_s is not None:
         return None

@@ -162,7 +162,7 @@ def _port(host: str, port: int) -> Check:
 
 
 def _shares() -> Check:
-    from circinus.deploy.local.cgroups import available  # tries it out: only when asked to
+    from circinus.deploy.local.cgroups import available  # tries it out: only in this command
 
     support = available()
     if isinstance(support, str):

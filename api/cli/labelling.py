@@ -1,7 +1,7 @@
 """Labels for `circinus plan`: those there are are read, those that are wanted are written.
 
-One file has both: a line without `gold` is a question, and whoever answers it puts the score
-there. What was measured is kept from run to run, so that labels cost no measurement.
+One file has both: a line without `gold` is a question, and people answer by setting its score.
+Measurements are stored from run to run, so that labels cost no measurement.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MOST_BYTES = 1_000_000_000  # of a file of labels
 
 @dataclass(kw_only=True)
 class LabelDesk:
-    """Where labels of one query come in, and questions go out."""
+    """Reads the labels of one query and writes its questions."""
 
     labelling: Labelling
     journal: FileJournal
-    history: tuple[QueryRecord, ...]  # that the journal's first run was told of
+    history: tuple[QueryRecord, ...]  # that the journal's first run used
     lines: Sequence[LabelLine]  # of the file
     file: Path
 
@@ -72,7 +72,7 @@ class LabelDesk:
         return cls(labelling=labelling, journal=journal, history=history, lines=lines, file=path)
 
     def close(self, plans: Sequence[Plan]) -> tuple[list[str], dict[str, object]]:
-        """Write what is wanted; give what is to be told of labels and judge, and its document."""
+        """Write the wanted labels; return the lines on labels and judge, and their document."""
         wanted = list(self.labelling.wanted.values())
         if wanted:
             _write(self.file, self.lines, wanted)

@@ -42,7 +42,7 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.registry import listed
 
-# Compiled when it is first imported, and kept: a service that starts need not wait for it.
+# Compiled at the first import, and stored: a service that starts need not wait for it.
 _COMPILED = "circinus.scheduler.dispatch.plan_ahead"
 _WIDE = 2.0  # a largest factor so many times the least is noise more than speed
 _DATABASE = "Database URL; default: the SQLite file in the user's data folder."
@@ -146,7 +146,7 @@ def calibrate(
     """
     tiers = read_infrastructure(infrastructure)
     target = out or Path(f"{tiers.name}.calibrated.yaml")
-    # Said before minutes of measuring, not after them.
+    # Checked before minutes of measuring, not after them.
     checks.require(target.parent.is_dir(), "--out", "must be in a folder that exists", str(target))
     checks.require(not target.is_dir(), "--out", "must not be a folder", str(target))
     mark = _mark_of(tiers, pipeline)
@@ -230,7 +230,7 @@ def import_(
     file: Annotated[Path, Argument(metavar="FILE", help="That an export wrote.")],
     database: Database = None,
 ) -> None:
-    """Remember what a JSON file tells, besides what is remembered already."""
+    """Add the records of a JSON file to those that are stored already."""
     try:
         document = json.loads(read_file(file, "FILE"))
     except InvalidInput:
@@ -269,7 +269,7 @@ def _missing_text(view: PipelineView) -> str:
 
 
 def _mark(pipeline: Pipeline) -> Path:
-    """Return the file that says that this version of a pipeline is prepared."""
+    """Return the file that marks this version of a pipeline as prepared."""
     versions = repr([(name, op.version) for name, op in pipeline.by_name.items()])
     digest = blake2b(versions.encode(), digest_size=6).hexdigest()
     folder: Path = platformdirs.user_cache_path("circinus") / "prepared"

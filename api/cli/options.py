@@ -22,10 +22,10 @@ from circinus.pipelines.io.datasets import read_json_lines
 from circinus.pipelines.io.files import opened
 from circinus.pipelines.registry import listed, load_metric, registered
 
-if TYPE_CHECKING:  # what sends probes is for who asks for it
+if TYPE_CHECKING:  # imports of sending probes, only for their commands
     from circinus.deploy.routes.probing import EndpointProbes
 
-_RETRIES = Retries(total_s=1.5)  # somebody sits and waits
+_RETRIES = Retries(total_s=1.5)  # a person waits
 PIPELINE_HELP = "Registered name or module:attribute; default: all available."
 
 QueryFile = Annotated[Path, Argument(metavar="FILE", help="Query file (YAML).")]
@@ -69,9 +69,9 @@ def read_route(file: Path) -> RouteInput:
 
 
 def probes_here(file: Path, metric: str | None, terms: VerifyInput) -> EndpointProbes:
-    """Return the probes of a file, as many as a route asks for, and their metric.
+    """Return as many probes of a file as a route requires, and their metric.
 
-    Raises InvalidInput if the file has none, the route asks for none, or there is no such metric.
+    Raises InvalidInput if the file has none, the route requires none, or the metric is unknown.
     """
     from circinus.deploy.routes.probing import EndpointProbes, equal
 
@@ -88,7 +88,7 @@ def probes_here(file: Path, metric: str | None, terms: VerifyInput) -> EndpointP
 
 
 def all_here(screen: Screen) -> list[str]:
-    """Return the names of the registered pipelines that can run; the others are told."""
+    """Return the names of the registered pipelines that can run; print the others."""
     pipelines = listed(registered())
     for one in pipelines:
         if one.missing:

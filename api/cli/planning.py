@@ -201,9 +201,9 @@ def _prior_work(desk: LabelDesk | None, memory: planning.Remembered | None) -> p
 def _loaded(
     source: QuerySource, tiers: Infrastructure, settings: Settings, method: str | None = None
 ) -> LocalQuery:
-    """Return what is asked for; a method goes before the query's, and that before the settings'.
+    """Return the query; a method overrides the query's, and that overrides the settings'.
 
-    Raises InvalidInput with every broken rule that was found in one of its parts.
+    Raises InvalidInput with every violation in one of its parts.
     """
     request = query_of(source.document)
     if method is not None:

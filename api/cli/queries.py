@@ -37,7 +37,7 @@ _ENDINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOptions:
-    """Options of the commands that ask for other objectives."""
+    """Options of the commands that change objectives."""
 
     accuracy: Annotated[str, f"Other accuracy SLO: {_FORM}."] = ""
     latency: Annotated[str, f"Other latency SLO in seconds: {_FORM}."] = ""
@@ -198,7 +198,7 @@ def replan(
 
 
 def show_phase(screen: Screen, query: QueryView) -> None:
-    """Print how a query is after what was asked of it."""
+    """Print the state of a query after a change."""
     screen.show(f"{query.id}: {query.phase.value}", document=query)
 
 

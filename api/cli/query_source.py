@@ -1,4 +1,4 @@
-"""What a command is told to plan: a query file, or a pipeline by name, and what is set beside.
+"""The query that a command plans: a query file, or a pipeline by name, with `--set` values.
 
 `circinus plan rag:chain --set slo.accuracy=0.8 --set slo.latency_s=2` is the same as a file
 
@@ -44,7 +44,7 @@ class QuerySource(NamedTuple):
 
 
 def read_source(what: str, sets: Sequence[str] | None) -> QuerySource:
-    """Return the query that a command is told; InvalidInput if there is no such file or module."""
+    """Return the query of a command; InvalidInput if there is no such file or module."""
     path = Path(what)
     if ":" in what and not path.is_file():
         source = QuerySource({"pipeline": what}, Path())

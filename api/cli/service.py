@@ -20,7 +20,7 @@ from circinus.deploy.methods import method_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 
-if TYPE_CHECKING:  # the Kubernetes client: only when asked to
+if TYPE_CHECKING:  # the Kubernetes client: only in its command
     from circinus.api.operator.running import Scope
     from circinus.deploy.kubernetes.api import Cluster
     from circinus.deploy.kubernetes.ownership import ObjectOwner
@@ -35,7 +35,7 @@ def demo(
     ] = False,
 ) -> None:
     """Plan, deploy and serve queries that compete, while a link thins and machines go."""
-    from circinus.api.demo.run import run  # only when asked to
+    from circinus.api.demo.run import run  # only in this command
 
     chosen = None if method is None else method_of(method, "--method")
     console = screen.err if screen.as_json else screen.out
@@ -59,7 +59,7 @@ def serve(
     An option left out is read from the environment: CIRCINUS_HOST for --host and so on; the
     token is CIRCINUS_TOKEN. The service logs events to stderr, one JSON object a line.
     """
-    # The whole service: only when asked to
+    # The whole service: only in this command
     from circinus.api.bootstrap.parts import require_fit
     from circinus.api.serving.service import serve as run
 
@@ -94,7 +94,7 @@ def dispatch(
     All other requests are handed on to the service. Requests are answered while it is away. What
     an option leaves out is read from the environment, as for `serve`.
     """
-    from circinus.api.serving.dispatch import run  # the rest: only when asked to
+    from circinus.api.serving.dispatch import run  # the rest: only in this command
 
     settings = settings_with(host=host, port=port, infrastructure=infrastructure)
     screen.note(f"dispatching at http://{settings.host}:{settings.port} for {service}")
@@ -132,7 +132,7 @@ def operator(
     may run: one leads, the others wait for its lease to end. Objects with the label
     circinus.io/release are for the release that it names; others are for whoever takes them first.
     """
-    from circinus.api.operator import definition as custom  # the rest: only when asked to
+    from circinus.api.operator import definition as custom  # the rest: only in this command
 
     if definition:
         screen.document(custom.definition())

@@ -84,11 +84,11 @@ class AsyncClient(ServiceCalls, AbstractAsyncContextManager["AsyncClient"]):
     async def events(
         self, query_id: str | None = None, *, after: int | None = None
     ) -> AsyncGenerator[EventView]:
-        """Yield what happens to a query, or to everything, as it happens, without end.
+        """Yield events of a query, or of everything, as they happen, without end.
 
-        After the event with the serial number `after`; None: of a query all that ever happened, of
-        everything what happens from now on. A lost connection is made again, where it was: no
-        event is left out or given twice, but for what one of the kind `reset` says. Unavailable if
+        After the event with the serial number `after`; None: all events of a query, or the new
+        events of everything. A lost connection resumes where it was: no event is missing or
+        repeated, unless an event of the kind `reset` announces it. Unavailable if
         the service is silent for longer than `Retries.silent_s`.
         """
         if after is None:
@@ -119,7 +119,7 @@ class AsyncClient(ServiceCalls, AbstractAsyncContextManager["AsyncClient"]):
             await self._sleep(self._pause_s(failed + 1, trouble))
 
     async def _refusal(self, response: httpx.Response) -> Unavailable | None:
-        """Return why no events come for now, None if they come; raises what is for good."""
+        """Return why no events arrive now, None if they do; raise permanent errors."""
         if not response.is_success:
             await response.aread()
             error = problem_in(response)
@@ -160,7 +160,7 @@ class AsyncClient(ServiceCalls, AbstractAsyncContextManager["AsyncClient"]):
     ) -> QueryView:
         """Return a query once it is as it is waited for; Unavailable if it is not in time.
 
-        `told` gets the query as it is at first, and whenever something happened to it.
+        `told` receives the query at first, and after each of its events.
         """
         async with aclosing(changes(self, query_id, timeout_s)) as queries:
             while True:

@@ -50,7 +50,7 @@ def _run(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # interrupted: nobody waits for it any more
+        future.cancel()  # interrupted: the caller no longer waits
         raise
     finally:
         del future  # no cycle through the traceback
@@ -85,9 +85,9 @@ class Blocking(Generic[P, Answer]):
 class Client(AbstractContextManager["Client"]):
     """A service at one address. Use it as a context manager.
 
-    Address and token are CIRCINUS_URL and CIRCINUS_TOKEN unless they are given. Every method
-    raises InvalidInput for an input that breaks rules, Refused for any other problem that the
-    service names, and Unavailable when it cannot answer now, however often it was tried.
+    Address and token default to CIRCINUS_URL and CIRCINUS_TOKEN. Every method raises InvalidInput
+    for an input that breaks rules, Refused for any other problem that the service names, and
+    Unavailable when it cannot answer after all retries.
     """
 
     def __init__(
@@ -196,10 +196,10 @@ class Client(AbstractContextManager["Client"]):
     ) -> QueryView:
         """Return a query once it is as it is waited for; Unavailable if it is not in time.
 
-        `told` gets the query as it is at first, and whenever something happened to it.
+        `told` receives the query at first, and after each of its events.
         """
         client = self._awaited
-        # In this thread, from where `told` and `until` may use this client.
+        # In this thread, so that `told` and `until` may use this client.
         with closing(_iterate(changes(client, query_id, timeout_s))) as queries:
             while True:
                 query = next(queries)
@@ -214,7 +214,7 @@ def _iterate(items: AsyncGenerator[Item]) -> Generator[Item]:
         while (item := _run(_next(items))) is not None:
             yield item
     finally:
-        # Nobody waits: this may run wherever garbage is collected.
+        # No waiting: this may run wherever garbage is collected.
         asyncio.run_coroutine_threadsafe(_close(items), _LOOPS[os.getpid()])
 
 

@@ -57,9 +57,9 @@ class Retries:
     tries: int = 8  # of a call, `>= 1`; 1: it is not repeated
     total_s: float = 30.0  # that the pauses between them may take, `>= 0`
     first_s: float = 0.2  # pause after the first try, `> 0`; each is twice as long as before
-    longest_s: float = 5.0  # pause, unless the service asks for a longer one, `> 0`
-    silent_s: float = 120.0  # after which a reader of events gives a service up, `>= 0`
-    chance: Callable[[], float] = _chance  # in [0, 1): clients that failed at once come apart
+    longest_s: float = 5.0  # pause, unless the service requires a longer one, `> 0`
+    silent_s: float = 120.0  # after which a reader of events abandons a service, `>= 0`
+    chance: Callable[[], float] = _chance  # in [0, 1): spreads clients that failed at once
 
     def __post_init__(self) -> None:
         checks.at_least("retries.tries", self.tries, 1)
@@ -80,7 +80,7 @@ class Repeat(Enum):
     """When a call may be sent again."""
 
     ALWAYS = "always"  # twice is as good as once
-    UNSENT = "unsent"  # while nobody can have got it: twice might do it twice
+    UNSENT = "unsent"  # while it cannot have arrived: a repeat might act twice
     NEVER = "never"  # the caller wants the state of now
 
 
@@ -132,7 +132,7 @@ class Connection:
         body: BaseModel | None = None,
         **options: Unpack[CallOptions],
     ) -> View:
-        """Return the service's view after a change, or of what a body asks."""
+        """Return the service's view after a change, or the answer to a body."""
         if body is not None:
             headers = {**options.get("headers", {}), "Content-Type": "application/json"}
             options |= {"headers": headers, "content": _json(body)}
@@ -209,7 +209,7 @@ class Connection:
 
     def _pause_s(self, failed: int, error: BaseException | None) -> float:
         pause_s = self._retries.pause_s(failed)
-        if isinstance(error, Unavailable) and error.__cause__ is None:  # the service says when
+        if isinstance(error, Unavailable) and error.__cause__ is None:  # the service sets the time
             return max(pause_s, error.retry_after_s)
         return pause_s
 

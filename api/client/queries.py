@@ -42,7 +42,7 @@ _UPLOADS = {"jsonl": "application/jsonl", "zip": "application/zip"}
 
 
 class QueryCalls(Connection):
-    """What can be asked about queries and their data."""
+    """Requests about queries and their data."""
 
     async def submit(
         self,
@@ -51,10 +51,10 @@ class QueryCalls(Connection):
         idempotency_key: str | None = None,
         **fields: Unpack[QueryFields],
     ) -> QueryView:
-        """Return the accepted query; the same key gives the same query again.
+        """Return the accepted query; the same key returns the same query again.
 
-        `fields` go before those of the query. A file or folder that its data names is handed over;
-        a file's names start at its folder. InvalidInput names every broken rule.
+        `fields` override those of the query. A file or folder that its data names is uploaded;
+        a file's names start at its folder. InvalidInput names every violation.
         """
         request, base = await asyncio.to_thread(read_query, query, fields)
         data = request.data

@@ -25,14 +25,14 @@ from circinus.api.schemas.violations import checked
 
 
 class ServiceCalls(QueryCalls):
-    """What can be asked about everything that queries share."""
+    """Requests about everything that queries share."""
 
     async def health(self) -> HealthView:
         """Return the version of a service that is there, if not ready."""
         return await self._get(HealthView, "/healthz", repeat=Repeat.NEVER)
 
     async def ready(self) -> HealthView:
-        """Return the version of a service that can take queries; Unavailable says why not."""
+        """Return the version of a service that can take queries; Unavailable with the reason."""
         return await self._get(HealthView, "/readyz", repeat=Repeat.NEVER)
 
     async def metrics(self) -> str:

@@ -1,1 +1,1 @@
-"""Loops that keep the service's promises, and planning workers; imports `bootstrap` and below."""
+"""Control loops of the service, and planning workers; imports `bootstrap` and below."""

@@ -1,8 +1,8 @@
-"""Events as they come, for any number of readers: one of us looks into the table for all of them.
+"""New events for any number of readers: one task polls the table for all of them.
 
-Planning workers store events from processes of their own, so somebody has to look; nobody does
-while nobody reads. A reader that keeps up gets what was found for all; one that does not is
-caught up from the table. So a slow one costs little memory, and misses nothing.
+Planning workers store events from other processes, so the feed polls, but only while there are
+readers. A reader that keeps up receives the events polled for all. A slow one reads the missed
+events from the table, so it costs little memory and misses nothing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _LOG = logging.getLogger(__name__)
 @dataclass(eq=False, slots=True)
 class _Reader:
     query_id: str | None
-    after: int  # id of the last event that it was given
-    held: list[tuple[int, bytes]] = field(default_factory=list)  # that it was not given yet
+    after: int  # id of the last event that it received
+    held: list[tuple[int, bytes]] = field(default_factory=list)  # that it has not received yet
     behind: bool = True  # whether it misses some that are not held
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(eq=False, slots=True)
 class Feed:
-    """Returns events, rendered, as they come. Used within one event loop."""
+    """Returns new events, rendered. Used within one event loop."""
 
     events: EventLog
     render: Callable[[EventView], bytes]  # called once for an event, however many read it
@@ -61,8 +61,8 @@ class Feed:
     ) -> AsyncGenerator[bytes]:
         """Yield the events after an id, in order, each once, some at a time; until `close`.
 
-        None: of all queries. Nothing (`b""`) when none came for so long. To be closed by whoever
-        reads no more.
+        None: of all queries. Nothing (`b""`) when no event arrived for so long. The reader must
+        close it.
         """
         reader = _Reader(query_id, after)
         self._enter(reader)
@@ -110,7 +110,7 @@ class Feed:
             self._tail = None
 
     async def _missed(self, reader: _Reader) -> AsyncIterator[bytes]:
-        """Yield what is in the table, so that whatever comes later is held, or `behind` again."""
+        """Yield the events in the table; later ones are held, or set `behind` again."""
         more = True
         while more and not self.closed:
             async with self._catching_up:
@@ -129,10 +129,10 @@ class Feed:
                 await asyncio.sleep(_RETRY_S)
 
     async def _look_on(self) -> None:
-        """Hold what comes for whom it concerns."""
+        """Hold new events for the readers of their queries."""
         position = await self._patiently(self.events.latest)
         for readers in self._readers.values():
-            for reader in readers:  # what came before that was known, none was told
+            for reader in readers:  # earlier events reached no reader
                 reader.behind = True
                 reader.wake.set()
         while True:
@@ -154,7 +154,7 @@ class Feed:
         while True:
             try:
                 return await asyncio.to_thread(read, *args, **more)
-            except DatabaseFailed:  # the store tells of it
+            except DatabaseFailed:  # the store logs it
                 await asyncio.sleep(_RETRY_S)
 
 

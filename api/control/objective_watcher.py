@@ -1,7 +1,7 @@
-"""Watches whether queries that are served get what they ask for, and tells when that changes.
+"""Watches whether served queries meet their objectives, and stores events when that changes.
 
-What is so is kept in memory: after a restart it is worked out anew from what whoever runs the
-deployments still knows. Told are only changes between met and missed, and overloads.
+The state is held in memory: after a restart it is computed anew from the reports of the
+deployments. Only changes between met and missed, and overloads, become events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ObjectiveWatcher:
     _announced: dict[str, ObservedState] = field(default_factory=dict, init=False)  # met or missed
 
     async def tick(self) -> None:
-        """Look once; tell what has changed."""
+        """Look once; store events of changes."""
         target = self.target()
         served = {} if target is None else target.served
         every = await self.deployer.reports()
@@ -83,7 +83,7 @@ class ObjectiveWatcher:
         return now, news
 
     def _too_much(self, served: Served, report: DeploymentReport) -> str:
-        # A pool is of unlike machines: what it bears its plan's own replicas do not say.
+        # A pool has unlike machines: the plan's own replicas do not determine its capacity.
         planned = None if served.pool else served.rate_per_s
         return overloaded(served.plan, report, planned, self.overload.beyond)
 

@@ -1,4 +1,4 @@
-"""Keeps the planning workers running: starts them anew when they die, and frees their queries."""
+"""Supervises the planning workers: restarts them when they die, and frees their queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMES_UP_S = 120.0
 _RESTARTS = Backoff(0.2, 10.0)
 _GRACE_S = 2.0
 _LONGEST_LOOK_S = 1.0
-"""Between two looks, that counts as silence: beats may have come while nobody listened."""
+"""Between two looks, that counts as silence: beats in between may be lost."""
 
 SILENT_WORKER_S = 2.0
 """A worker of an earlier service that still lives beats within that, many times over."""
@@ -47,7 +47,7 @@ class _Seat:
 
 @dataclass(slots=True, kw_only=True)
 class PlanningSupervisor:
-    """Keeps a number of workers running, from a thread of its own."""
+    """Runs a number of workers, from a thread of its own."""
 
     parts: ServiceParts
     spawn: Callable[[str], PlanningProcess]  # starts a worker of a name
@@ -64,7 +64,7 @@ class PlanningSupervisor:
         self._began_at = self.parts.clock.timestamp()
 
     def start(self) -> None:
-        """Start the workers and keep them running until `stop`."""
+        """Start the workers and restart them as needed until `stop`."""
         self._seats = [_Seat() for _ in range(self.parts.settings.planning_workers)]
         self._thread = Thread(target=self._keep_on, name="supervisor", daemon=True)
         self._thread.start()
@@ -91,15 +91,15 @@ class PlanningSupervisor:
             event(_LOG, "worker.stopped", worker=worker, query_ids=list(freed))
 
     def tick(self) -> None:
-        """Look after every worker once, and free what nobody plans any more.
+        """Check every worker once, and free queries without a worker.
 
-        DatabaseFailed if the database was to be told of one that died, and will be later: workers
-        live on without it, unless another service has it.
+        DatabaseFailed if a worker's death could not be stored; it will be later. Workers live on
+        without the database, unless another service has it.
         """
         clock = self.parts.clock
         since_s = min(
             clock.now() - self._looked_at, _LONGEST_LOOK_S
-        )  # who looks late accuses nobody
+        )  # after a late look, silence proves nothing
         self._looked_at = clock.now()
         self._require_owned()
         failure: DatabaseFailed | None = None
@@ -154,10 +154,10 @@ class PlanningSupervisor:
             process.kill()
 
     def _free_silent(self) -> None:
-        """Return what somebody planned who is none of ours, as ours are heard without a store.
+        """Requeue queries of silent workers of other services; ours beat without the store.
 
-        Workers end with their service, so those of an earlier one are found out soon. Should one
-        live on, it beats, and has the lease.
+        Workers end with their service, so those of an earlier one fall silent soon. One that
+        lives on beats, and holds its claim.
         """
         now, lease_s = self.parts.clock.timestamp(), self.parts.settings.lease_s
         since, finds = now - lease_s, now - self._began_at > SILENT_WORKER_S
@@ -174,7 +174,7 @@ class PlanningSupervisor:
         while not self._over.is_set():
             try:
                 self.tick()
-            except DatabaseFailed:  # the store tells of it
+            except DatabaseFailed:  # the store logs it
                 pass
             except Exception as error:  # noqa: BLE001 - the thread's edge: the next tick goes on
                 trouble(_LOG, "supervisor.tick_failed", error=error)

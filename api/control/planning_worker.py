@@ -1,11 +1,11 @@
 """A process that plans: claims queries one at a time, and stores how planning ended.
 
-Queued queries come first, then those that serve and are searched on, in the world as observed.
+Queued queries are first, then served ones with a search, on the infrastructure as observed.
 
-It shares nothing with the service but the database, and a pipe for its settings and its pulse. A
-query is held by beats: one that falls silent loses it. It ends with its parent, however that one
-ended, and from before it imports this module. While the database is away it waits, with what it
-has worked out.
+It shares nothing with the service but the database, and a pipe for its settings and its pulse.
+Beats hold a query: a silent worker loses it. It ends with its parent, whatever ended that, also
+before it has imported this module. While the database is away it waits, and retains its
+results.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def plan_next(
     pulse: Pulse | None = None,
     shared: SharedRuns | None = None,
 ) -> bool:
-    """Plan what is next in the store; return whether there was anything.
+    """Plan the next query of the store; return whether there was one.
 
-    Without a pulse nobody hears whether this process lives; without `shared` it reuses no runs of
-    other queries.
+    Without a pulse no supervisor sees whether this process lives; without `shared` it reuses no
+    runs of other queries.
     """
     pulse = pulse or Pulse(send=lambda _: None, clock=parts.clock)
     shared = shared or SharedRuns()
@@ -131,7 +131,7 @@ def plan_next(
 
 
 def _claimed(parts: ServiceParts, worker: str, patience: DatabasePatience) -> StoredQuery | None:
-    unheard = False  # of a claim that failed nobody knows whether it was stored
+    unheard = False  # a claim that failed may have been stored
 
     def claim() -> StoredQuery | None:
         nonlocal unheard
@@ -197,9 +197,9 @@ def _planned(
     patience: DatabasePatience,
     shared: SharedRuns,
 ) -> tuple[PlanningResult, str]:
-    """Return what planning gave, and what is to be told of its start; empty: nothing.
+    """Return the result of planning, and notes on its start, which may be empty.
 
-    That is why it did not go on from a checkpoint, and the remarks on the pipeline.
+    They say why it did not resume from a checkpoint, and have the remarks on the pipeline.
     """
     settings, data = parts.settings, record.request.data
     pipeline = parts.pipeline(record.query.pipeline)
@@ -232,7 +232,7 @@ def _planned(
         shared_runs=record.planned.bill.shared_runs if record.planned else 0,
         ledger=PatientLedger(parts.store.ledger(record.id, record.claimed_by), patience),
         bills=patience(lambda: earlier_bills(parts.store, query.pipeline)),
-        # A restart is told of what the first start was told of, and goes the same way.
+        # A restart uses the same history as the first start, and takes the same steps.
         history=tuple(r for r in every if r.query in checkpoint.history),
     )
     reference = parts.catalogue.reference(query.pipeline)
@@ -262,7 +262,7 @@ def _planned(
 def _checkpoint(
     parts: ServiceParts, record: StoredQuery, now: Checkpoint
 ) -> tuple[Checkpoint, str]:
-    """Return what planning goes on from, and why it starts anew; empty: it need not."""
+    """Return the checkpoint of planning, and why it starts anew; empty: it resumes."""
     checkpoints = parts.store.checkpoints(record.claimed_by)
     try:
         return checkpoints.opened(record.id, now), ""
@@ -277,10 +277,10 @@ class DatabasePatience:
     """Tries again, after pauses that double, what the database does not let be done."""
 
     clock: Clock
-    waiting: Callable[[], AbstractContextManager[None]] = nullcontext  # told that it waits
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext  # entered while it waits
 
     def __call__(self, action: Callable[[], T]) -> T:
-        """Return what an action gives that can be repeated: nobody knows what was stored of it."""
+        """Return the result of a repeatable action: a failed attempt may have been stored."""
         try:
             return action()
         except DatabaseFailed:

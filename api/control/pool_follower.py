@@ -1,10 +1,10 @@
 """Chooses the pools of queries anew when their requests have become other ones.
 
 Where deployments run the last 10,000 requests are watched (`scheduler.pool.monitor`): their sizes,
-their rate, and the queue that they meet. What has changed is told, the pool is chosen anew for
-the requests since, and what should change is told, too. A pool that follows is changed: new
-instances serve before old ones end. Soon after a change little is known of the new requests, so
-that the choice is looked at again whenever three times as many came, until a thousand did.
+their rate, and the queue that they meet. An event reports each change and the pool chosen anew
+for the requests since. A pool that follows is changed: new instances serve before old ones end.
+Soon after a change there are few new requests, so the choice is repeated whenever their number
+has tripled, up to a thousand.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from circinus.scheduler.pool.monitor import TrafficChange
 from circinus.scheduler.rolling.pooling import Slices
 
 ENOUGH = 1_000
-"""Requests of a new mix whose sizes tell which pool is best for it."""
+"""Requests of a new mix whose sizes determine the best pool."""
 _MORE = 3  # times as many requests are worth another look
 _PAUSE_S = 30.0
 _LOG = logging.getLogger(__name__)
 
 Choose = Callable[[str, ChooseQueryPoolBody], Awaitable[QueryPoolView]]
-"""(query id, what is asked) -> what would serve it best."""
+"""(query id, terms) -> the pool that would serve it best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class PoolFollower:
     def _is_due(self, query_id: str, report: DeploymentReport) -> bool:
         known = self._followed.get(query_id)
         if known is None or known.plan_id != report.plan_id:
-            # What an earlier service has told it may not have followed.
+            # An earlier service may not have followed its own events.
             by = 0 if report.changes else ENOUGH
             known = self._followed[query_id] = _Followed(report.plan_id, report.changes, by)
         if self.parts.clock.now() < known.not_before:
@@ -95,7 +95,7 @@ class PoolFollower:
         except DatabaseFailed:
             self._again(query_id)
             raise
-        except CircinusError as error:  # it is served no more, say, or others took the room
+        except CircinusError as error:  # it is served no more, say, or others use the capacity
             self._again(query_id)
             trouble(_LOG, "pool.not_followed", query_id=query_id, cause=str(error))
 
@@ -105,10 +105,10 @@ class PoolFollower:
         self._followed[query_id] = replace(known, by=0, not_before=later)
 
     def _follow(self, query_id: str, pool: Slices, answer: QueryPoolView) -> None:
-        """Change the pool, or tell what it should be."""
+        """Change the pool, or store an event with the better one."""
         record = self.parts.store.query(query_id)
         if record.pool != pool:
-            return  # somebody else has changed it meanwhile
+            return  # it was changed meanwhile
         if answer.slices is None or answer.slices == pool:
             state, slices = "kept", pool
         else:

@@ -1,9 +1,9 @@
-"""How a planning worker tells its supervisor that it goes on, without the database.
+"""How a planning worker signals its supervisor that it lives, without the database.
 
-It beats from a thread of its own, so that a process which stands still, or never lets that thread
-run, falls silent. What blocks and lets it run would beat for ever: so a query whose time is over,
-or that should have been cancelled long ago, is told as a complaint, upon which the supervisor
-replaces the worker.
+It beats from a thread of its own, so that a process which hangs, or never lets that thread run,
+falls silent. A blocked search beside a running thread would beat for ever. So the worker sends a
+complaint when a query's time is over or it should have been cancelled long ago; the supervisor
+then replaces the worker.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from circinus.planner.search.result import PlanningProgress, Trial
 TICK_S = 0.25
 """Between two looks at whether there is progress to store or a wish to cancel."""
 EVENT_S = 1.0
-"""Between two events that tell how far planning is."""
+"""Between two events with the progress of planning."""
 SILENCE_S = 2.0
-"""Without news of a search, after which its last word is told again."""
+"""Without news of a search, after which its last progress is stored again."""
 _LONGEST_S = 1.0
 _BEATS = 10
 """In the time after which who is silent is taken for dead."""
@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 class Pulse:
     """The worker's side."""
 
-    send: Callable[[str], None]  # a beat: a complaint, or nothing; OSError: nobody listens
+    send: Callable[[str], None]  # a beat: a complaint, or nothing; OSError: the supervisor is gone
     clock: Clock
     lease_s: float = inf  # of silence, after which this process is replaced
     grace_s: float = inf  # that planning may go on when its time is over
@@ -86,7 +86,7 @@ class Pulse:
     def cancelled(self) -> None:
         """Allow planning that was cancelled the grace to end in.
 
-        Nothing, once planning has ended: the last beat of the heart hears of it after that.
+        Has no effect once planning has ended: the last beat may learn of cancelling after that.
         """
         with self._lock:
             if self._plans and self._after(0.0) < self._overdue_at:
@@ -116,7 +116,7 @@ class PlanningProcess(Protocol):
     """The supervisor's side: a planning worker."""
 
     def beats(self) -> list[str]:
-        """Return what it sent since it was asked last: complaints, empty where it has none."""
+        """Return the beats since the last call: complaints, empty where there is none."""
 
     def end(self) -> None:
         """Send it the signal to end."""
@@ -138,27 +138,27 @@ class PlanningProcess(Protocol):
 class ProgressReporter:
     """Stores how far planning is, from a thread of its own, and learns of cancelling.
 
-    While the search says nothing, because operators hang, say, its last word is told again with
-    the time that went by. It is the `Observer` of the search: the planning thread never waits for
-    the database here. Events tell of each configuration that was measured since the last beat, and
-    every second how far planning is.
+    While the search reports nothing, because operators hang, say, its last progress is stored
+    again with the time since. It is the `Observer` of the search: the planning thread never waits
+    for the database here. Events have each configuration measured since the last beat, and every
+    second the progress of planning.
     """
 
     store: Store
     clock: Clock
     query_id: str
     worker: str
-    stopping: Callable[[], None] = lambda: None  # told when it hears of cancelling
+    stopping: Callable[[], None] = lambda: None  # called when it learns of cancelling
     # at most one, not stored yet
     _latest: deque[PlanningProgress] = field(default_factory=lambda: deque(maxlen=1), init=False)
     # of the search, not looked at yet
     _measured: deque[Trial] = field(default_factory=deque, init=False)
     # likewise, not stored yet: the newest of each configuration
     _trials: dict[Configuration, Trial] = field(default_factory=dict, init=False)
-    _event_s: float = field(default=-inf, init=False)  # when an event told how far planning is
+    _event_s: float = field(default=-inf, init=False)  # of the last event with progress
     _last: PlanningProgress | None = field(default=None, init=False)
-    _last_s: float = field(default=0.0, init=False)  # when it came
-    _again_s: float = field(default=0.0, init=False)  # when it was told last
+    _last_s: float = field(default=0.0, init=False)  # when it arrived
+    _again_s: float = field(default=0.0, init=False)  # when it was stored last
     _stop_planning: Event = field(default_factory=Event, init=False)
     _over: Event = field(default_factory=Event, init=False)
 
@@ -188,7 +188,7 @@ class ProgressReporter:
         return bool(self._latest or self._measured or self._trials)
 
     def beat(self) -> None:
-        """Store what is new since the last beat; hear whether to stop."""
+        """Store the news since the last beat; learn whether to stop."""
         news, at, now = self._news(), self.clock.timestamp(), self.clock.now()
         while self._measured:
             trial = self._measured.popleft()
@@ -230,7 +230,7 @@ class ProgressReporter:
             over = self._over.wait(TICK_S)
             try:
                 self.beat()
-            except DatabaseFailed:  # the store tells of it
+            except DatabaseFailed:  # the store logs it
                 continue
             except Exception as error:  # noqa: BLE001 - the next beat makes up for it
                 trouble(_LOG, "worker.beat_missed", query_id=self.query_id, error=error)

@@ -1,7 +1,7 @@
 """Makes what runs follow the schedule.
 
 Ticked by the service in a loop of its own, beside the one that makes schedules: starting a plan
-takes seconds, and nobody's machines wait for that, nor does any other plan. After a restart it
+takes seconds, and neither machines nor other plans wait for that. After a restart it
 deploys the schedule again.
 """
 
@@ -31,7 +31,7 @@ from circinus.pipelines.model.plan import Plan
 
 _RETRIES = Backoff(1.0, 60.0)
 _AT_ONCE_S = 0.1
-"""What is there within it is told by the tick that asked for it, not by a later one."""
+"""The tick that starts a change reports it if it ends within that time, else a later one."""
 _DEPLOYED = frozenset({QueryPhase.DEPLOYING, QueryPhase.SERVING})
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What is told of a deployment."""
+    """What is reported of a deployment."""
 
     state: str
     plan_id: str | None = None
@@ -79,7 +79,7 @@ class Reconciler:
     async def tick(self) -> None:
         """Look once; act if the target changed, or a deployment should be retried.
 
-        While plans are on their way, tell what has become of each.
+        While plans are starting, store the state of each.
         """
         target = self.target()
         retry = self._retry_at is not None and self.parts.clock.now() >= self._retry_at
@@ -106,7 +106,7 @@ class Reconciler:
         samples = await self._samples.of({plan.pipeline for plan in starting.values()})
         desired = await asyncio.to_thread(self._prepare, target, starting, samples)
         if self._call is not None:
-            self._call.cancel()  # what it asked for is told by this one, or wanted no more
+            self._call.cancel()  # this call reports its changes, or they are obsolete
         self._call = asyncio.create_task(self.deployer.apply(desired))
         await asyncio.wait({self._call}, timeout=_AT_ONCE_S)
 
@@ -132,8 +132,8 @@ class Reconciler:
     def _prepare(
         self, target: Target, starting: Mapping[str, Plan], samples: Mapping[str, Payload]
     ) -> dict[str, DesiredDeployment]:
-        """Mark the phases of what will be started and what waits; give what is desired."""
-        # Whoever was marked under an older target after it had lost its machines waits after all.
+        """Mark the phases of plans to start and of waiting queries; return the desired plans."""
+        # A query marked under an older target after it had lost its machines waits after all.
         for query_id in sorted(self._marked & target.waiting.keys()):
             self._mark(query_id, QueryPhase.WAITING, target.waiting[query_id], _DEPLOYED)
         self._marked = set(target.served)
@@ -204,7 +204,7 @@ class Reconciler:
             self._retry_at = self.parts.clock.now() + _RETRIES.pause_s(self._failures)
 
     def _mark_once(self, query_id: str, to: QueryPhase, message: str, change: _Change) -> bool:
-        """Mark a query unless that was its latest mark since it was set out; give whether."""
+        """Mark a query unless that is its latest mark since its start; return whether it did."""
         mark = f"{to}: {message}"
         if self._marks.get(query_id) == mark:
             return False
@@ -262,7 +262,7 @@ class Samples:
         try:
             sample = self.make(pipeline)
         except CircinusError:
-            pass  # it has none, or is not offered: whoever deploys it says so
+            pass  # it has none, or is not offered: deploying it reports that
         except Exception as error:  # noqa: BLE001 - the pipeline author's code
             trouble(_LOG, "sample.failed", pipeline=pipeline, error=error)
         future.set_result(sample)

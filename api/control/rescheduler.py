@@ -1,4 +1,4 @@
-"""Keeps the schedule up as queries, machines, waiting times and rates of requests change.
+"""Updates the schedule as queries, machines, waiting times and rates of requests change.
 
 Ticked by the service, it looks at what is stored, lets `scheduler.rolling.scheduler` decide, in a
 thread so that requests go on meanwhile, and stores the schedule.
@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Rescheduler:
-    """Keeps `target`, what should run, up to date; None before the first look. Of one loop."""
+    """Updates `target`, what should run; None before the first look. Of one loop."""
 
     parts: ServiceParts
     # what requests got, by query, of those that serve
@@ -123,7 +123,7 @@ class Rescheduler:
 
     def _events(self, live: Mapping[str, int], infrastructure: Infrastructure) -> Events:
         """Return what changed since the last look, and take it in."""
-        # With other plans a query leaves and arrives in one step: what runs goes on meanwhile.
+        # With other plans a query leaves and arrives in one step: its deployment serves meanwhile.
         leaving = tuple(q for q, known in self._live.items() if live.get(q) != known.revision)
         for query_id in leaving:
             del self._live[query_id]
@@ -144,7 +144,7 @@ class Rescheduler:
         )
 
     def _take_in(self, revisions: Mapping[str, int]) -> dict[str, LiveQuery]:
-        """Take in the live queries that are not known yet; give those that compete."""
+        """Add the live queries that are not known yet; return those that compete."""
         unknown = (q for q in revisions if q not in self._live and q not in self._aside)
         arriving, aside = live_queries(self.parts.store, unknown, self.parts.infrastructure)
         self._live |= arriving
@@ -178,7 +178,7 @@ class Rescheduler:
     def _loads_for(
         self, requested: Mapping[str, int], served: Mapping[str, Assignment]
     ) -> dict[str, float]:
-        """Return the loads at which queries want as many replicas as somebody asked for."""
+        """Return the loads at which queries need as many replicas as were requested."""
         plans = {q: self._live[q].plans[served[q].plan_id] for q in requested}
         scaled = {q: ScaledTier.of(plan, self._infrastructure) for q, plan in plans.items()}
         loads = {q: load_for(requested[q], at.own) for q, at in scaled.items() if at is not None}
@@ -204,7 +204,7 @@ class Rescheduler:
         limits = limits_in_words(self._infrastructure)
         made = on_machines(step.schedule, limits)
         schedule = made.beside({query: why for query, (_, why) in self._aside.items()})
-        # After a start everybody who waits is told: the last service may not have come to it.
+        # After a start every waiting query gets the event: the last service may have died before.
         waiting_before = (
             () if self._rolling is None else self.parts.store.schedules.read()[1].schedule.waiting
         )
@@ -245,7 +245,7 @@ class Rescheduler:
                 trouble(_LOG, "query.set_aside", query_id=query_id, why=schedule.waiting[query_id])
         for query_id, reason in schedule.waiting.items():
             if query_id in waiting_before and query_id not in words:
-                continue  # it is told already that it waits; why, the schedule tells at any time
+                continue  # its event is stored already; the reason is in the schedule at any time
             message = " ".join(filter(None, (words.get(query_id), reason)))
             self.parts.store.move(query_id, QueryPhase.WAITING, at=now, message=message)
         return self._target(step, schedule)

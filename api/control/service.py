@@ -46,7 +46,7 @@ from circinus.planner.answers.drift import DriftSettings, drifted
 from circinus.scheduler.problem import Schedule
 
 _DRIFT = DriftSettings()
-_COUNTED_S = 20.0  # that whoever asks what a query's measurements say waits for its examples
+_COUNTED_S = 20.0  # for which a question about a query's measurements waits for its examples
 _DROPPED_S = 60.0  # between two looks at whether old events are too many
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Service:
 
     parts: ServiceParts
     deployer: Deployer
-    examples: ExampleSource | None = None  # None: as the parts' settings say
+    examples: ExampleSource | None = None  # None: by the parts' settings
 
     @classmethod
     def of(cls, parts: ServiceParts, deployer: Deployer) -> Service:
@@ -95,7 +95,7 @@ class Service:
 
     @cached_property
     def observed(self) -> dict[str, ObservedObjectives]:
-        """How queries that are served fare by their requests, by id: as it was seen last."""
+        """How served queries fare by their requests, by id, as of the last look."""
         return {}
 
     @cached_property
@@ -123,7 +123,7 @@ class Service:
         await asyncio.to_thread(self.parts.store.events.drop_old)
 
     async def look_for_drift(self) -> None:
-        """Replan what no longer gives what it was planned for; for use within one event loop."""
+        """Replan queries that no longer perform as planned; for use within one event loop."""
         reports = await self.deployer.reports()
         self.requests.windows.keep(reports)
         for query_id, report in reports.items():
@@ -225,12 +225,12 @@ async def running(parts: ServiceParts, deployer: Deployer) -> AsyncIterator[Serv
 
 
 async def _repeat(tick: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
-    """Keep on until cancelled; an error is logged under that name, and the next look goes on."""
+    """Repeat until cancelled; log an error under that name, and go on with the next look."""
     outage = Outage(_LOG, failed)
     while True:
         try:
             await tick()
-        except DatabaseFailed:  # the store tells of it
+        except DatabaseFailed:  # the store logs it
             pass
         except CircinusError as error:  # the serving process is away, say
             outage.lasts(cause=str(error))
@@ -248,7 +248,7 @@ class RouteReconciler:
     parts: ServiceParts
     deployer: Deployer
     _applied: Mapping[str, DesiredRoute] = field(default_factory=dict, init=False)
-    _generation: int | None = field(default=None, init=False)  # None: nothing was said yet
+    _generation: int | None = field(default=None, init=False)  # None: nothing was reported yet
 
     async def tick(self) -> None:
         """Look once; act if something changed."""
@@ -265,7 +265,7 @@ _HOLDS_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class Readiness:
-    """Tries to write when it is asked; an answer holds for a second. For any thread."""
+    """Tries to write on request; an answer holds for a second. For any thread."""
 
     store: Store
     clock: Clock

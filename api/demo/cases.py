@@ -1,8 +1,8 @@
-"""What the demo asks for: four queries of `digits`, and the tiers that three of them compete for.
+"""The demo's input: four queries of `digits`, and the tiers that three of them compete for.
 
 Prices follow speed, as on a price list: a machine of the cloud is about 17 times as fast as one
-of the edge and costs 20 times as much, and a device costs what its power and wear do. Devices and
-edge are so slow, by waiting, that where a plan runs shows in what it takes.
+of the edge and costs 20 times as much, and a device costs its power and wear. Devices and edge
+are slowed by waiting, so that the tier of a plan shows in its latency.
 """
 
 from __future__ import annotations

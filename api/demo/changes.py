@@ -1,7 +1,7 @@
-"""What happens to queries that serve: a link thins, machines go and come back.
+"""Changes under served queries: a link thins, machines go and return.
 
-Both steps change the world of the service, wait until it has noticed by itself, and tell what it
-did in its own words. The world is as it was afterwards.
+Both steps change the infrastructure of the service, wait until it has noticed by itself, and
+report its reaction in its own words. Afterwards they restore the infrastructure.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _until_another_answers(
 
 
 def take_machines(client: Client, ids: Sequence[str], clock: Clock) -> MissingMachines:
-    """Take machines of the contested tier until somebody has to make way; give them back."""
+    """Remove machines of the contested tier until a query is displaced; restore them."""
     before = client.schedule()
     (tier,) = (each for each in before.tiers if each.tier == CONTESTED)
     left = max(n for n in range(tier.machines) if n < tier.used - _ROUNDING or n == 0)

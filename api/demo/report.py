@@ -1,4 +1,4 @@
-"""What requests to plans give: predicted beside observed, and whether everything worked."""
+"""Results of requests to plans: predicted beside observed, and whether everything worked."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from circinus.pipelines.model.slo import ANY_LATENCY_S, LatencyStatistic, SloSta
 
 LEAST_REQUESTS = 120
 REQUESTS = 200
-"""That are sent to verify a plan, if nobody says how many."""
+"""That are sent to verify a plan by default."""
 
-_MOST_FAILURES = 3  # unlike ones that are told
+_MOST_FAILURES = 3  # unlike ones that are printed
 _OFF = 1.5  # times: what the machine of another day may differ by is less
 _STYLES = {
     SloState.MET: "green",
@@ -58,9 +58,9 @@ class ServedQuery:
 
     @property
     def predicted(self) -> PlanView | OutlookView:
-        """What to expect of these inputs.
+        """Return the prediction for these inputs.
 
-        Where at least half were not planned on, what the plan says of future ones: its
+        Where at least half were not planned on, it is the plan's for future inputs: its
         intervals are wider.
         """
         ahead, observed = self.plan.future, self.observed
@@ -68,7 +68,7 @@ class ServedQuery:
         return self.plan if ahead is None or were_met else ahead
 
     def document(self) -> dict[str, object]:
-        """Return what `--json` tells of it."""
+        """Return its document for `--json`."""
         plan, observed, predicted = self.plan, self.observed, self.predicted
         return {
             "name": self.name,
@@ -99,7 +99,7 @@ class Report:
     served: Sequence[ServedQuery]
     problems: Sequence[str]  # what did not work, in words; empty when everything did
     elapsed_s: float  # on the wall clock
-    method: MethodView | None = None  # of the service; None: it was not asked for
+    method: MethodView | None = None  # of the service; None: it was not requested
     # What a thinner link and missing machines led to; None: nothing of the kind was tried.
     link: ThinnedLink | None = None
     machines: MissingMachines | None = None
@@ -130,11 +130,11 @@ def verified(
     clock: Clock,
     progress: Progress,
 ) -> Report:
-    """Send requests, at least 2, to a query, and return what they say of its plan.
+    """Send requests, at least 2, to a query, and return how its plan performed.
 
     None: `REQUESTS`, or as many as its pipeline has examples if these are fewer. A problem is a
     request that failed, an answer without a score, and an objective that the whole confidence
-    interval of what was observed breaks; an interval that covers it is none. InvalidInput if the
+    interval of the observations breaks; an interval that covers it is none. InvalidInput if the
     query does not serve, or was planned on the inputs of this seed; Refused and Unavailable as of
     the client.
     """

@@ -1,6 +1,6 @@
 """The demo: a service of its own plans, deploys and serves queries of `digits` over HTTP.
 
-Everything shown comes from the service's answers; nothing is kept when the demo ends.
+It prints only the service's answers, and leaves nothing behind when it ends.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _SETTLED_WITHIN_S = 300.0
 _POLL_S = 0.25
 _SAMPLING = CalibrationSampling(configurations=8, inputs=1, seed=PLANNING_SEED)
 _CALIBRATION = CalibrationSettings(repetitions=4, share=0.1, pause_s=0.03)
-"""Enough to tell served from profiled, see `circinus calibrate`. At a small share larger ones are
-predicted slower than they are."""
+"""Enough to distinguish served from profiled, see `circinus calibrate`. At a small share larger
+ones are predicted slower than they are."""
 
 
 def run(
@@ -66,7 +66,7 @@ def run(
 ) -> Report:
     """Run the demo on a console; leaves nothing behind, also when interrupted.
 
-    Without a method the service goes by that of the environment. With `keep` the service stays up
+    Without a method the service uses that of the environment. With `keep` the service stays up
     at the end until interrupted; with `show` its page is opened in a browser, if there is one.
     """
     clock = SystemClock()
@@ -102,7 +102,7 @@ def _calibrated(console: Console) -> Infrastructure:
         f"  In served requests operators take {1 / as_is.speed_factor:.2f} times as long as in "
         "a profile, each its own:\n  measured on a worker like those that serve, and planned with."
     )
-    # What is asked for was chosen for the stated cost of calls: few requests measure it badly.
+    # The objective was chosen for the stated cost of calls: few requests measure it badly.
     stated = zip(infrastructure.tiers, demo_infrastructure().tiers, strict=True)
     calls = ("call_s", "call_s_per_byte", "call_delay_s")
     tiers = [replace(t, **{name: getattr(s, name) for name in calls}) for t, s in stated]
@@ -265,7 +265,7 @@ class _Demo:
         return link
 
     def _take(self) -> MissingMachines:
-        """Take machines away and give them back; print who made way."""
+        """Remove machines and restore them; print the displaced queries."""
         _heading(self.console, 8, "Machines go, and come back")
         ids = [i for i, case in self.cases.items() if case.ends is QueryPhase.SERVING]
         machines = take_machines(self.client, ids, self.clock)
@@ -297,7 +297,7 @@ class _Demo:
         return {f"{self.cases[each].name:<10}": line for each, line in lines.items()}
 
     def _say(self, sentence: str) -> None:
-        """Print what the service says, with names in place of the ids of queries."""
+        """Print the service's words, with names in place of the ids of queries."""
         for query_id, case in self.cases.items():
             sentence = sentence.replace(query_id, case.name)
         self.console.print(Padding(Text(sentence), (0, 2)))

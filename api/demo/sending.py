@@ -1,4 +1,4 @@
-"""Requests to a deployed plan, and what they gave."""
+"""Requests to a deployed plan, and their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTraffic:
-    """What the requests to one query gave."""
+    """The results of the requests to one query."""
 
     latency_s: Sequence[float]  # of every request that was answered
     score: Sequence[float]  # likewise
@@ -47,9 +47,9 @@ class ObservedTraffic:
         return latency_estimate(seconds, statistic=statistic, population=MOST_EXAMPLES)
 
     def latency_state(self, statistic: LatencyStatistic, bound_s: float) -> SloState | None:
-        """Return what is known of a latency objective; None: nothing.
+        """Return the state of a latency objective; None: unknown.
 
-        Few requests cannot bound a percentile from above, but may well show that it is broken.
+        Few requests cannot bound a percentile from above, but may well show that it is missed.
         """
         estimate = self.latency(statistic)
         if estimate is None:

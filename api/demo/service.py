@@ -31,7 +31,7 @@ class ServiceFailed(CircinusError):
     """The service did not start, or stopped on its own."""
 
 
-# It starts when told to, and not where whoever would tell it is gone.
+# It starts once its stdin has text and is closed, and not if the parent is gone.
 _WAITS_TO_START = "import sys, circinus.api.serving.service as s; sys.stdin.read() and s.main()"
 
 
@@ -41,9 +41,9 @@ def running_service(
 ) -> Iterator[Client]:
     """Return a client of a service that runs until the block is left; the clock times its start.
 
-    It imports what it needs while its infrastructure is worked out. Without a method it plans,
-    schedules and dispatches as the environment says. Raises ServiceFailed if it does not answer
-    in time.
+    It imports its modules while the infrastructure is computed. Without a method it plans,
+    schedules and dispatches by the environment. Raises ServiceFailed if it does not answer in
+    time.
     """
     with TemporaryDirectory(prefix="circinus-demo-") as name:
         log, tiers = Path(name, "service.log"), Path(name, "infrastructure.yaml")
@@ -75,7 +75,7 @@ def running_service(
             document = infrastructure_to_dict(infrastructure())
             tiers.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
             held.close()
-            with suppress(BrokenPipeError):  # it ended, which is seen below
+            with suppress(BrokenPipeError):  # it ended, which is checked below
                 if process.stdin is not None:
                     process.stdin.write(b"start")
                     process.stdin.close()

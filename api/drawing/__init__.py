@@ -1,5 +1,5 @@
-"""Pictures of what views tell: pure functions to SVG text; may import `formats` and below.
+"""Pictures of views: pure functions to SVG text; may import `formats` and below.
 
-They stand alone, in a notebook as in a page: colours are attributes, which a page's own take the
-place of by their classes. Nothing in them is a script or a style.
+They stand alone, in a notebook as in a page: colours are attributes, which the classes of a page
+override. Nothing in them is a script or a style.
 """

@@ -1,6 +1,6 @@
 """The schedule on its machines: each is a box that the plans of queries fill, tier by tier.
 
-Queries are told apart by numbers, in the order of the schedule, and by colours that come again.
+Numbers distinguish queries, in the order of the schedule, and colours, which repeat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from circinus.api.schemas.service import InfrastructureView, MachineTypeView, Ti
 from circinus.api.text import formats
 
 MOST_DRAWN = 400
-"""Machines of a pool that are drawn; of more, those in use go first, and words tell the rest."""
+"""Machines of a pool that are drawn; of more, those in use go first, and text counts the rest."""
 _SIZES = ((8, 112, 96), (24, 80, 64), (96, 44, 46), (MOST_DRAWN, 24, 34))
 """Up to so many machines in a pool: their width and height in pixels."""
 _GAP, _HEAD, _UNDER = 8, 24, 15

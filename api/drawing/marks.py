@@ -1,7 +1,7 @@
-"""Marks of what was measured: a dot for a plan, a cross for what is none, each with its story.
+"""Marks of measured configurations: a dot for a plan, else a cross, each with a tooltip.
 
-Of many only the latest tell theirs; the others are one path for each state, so that a search over
-thousands of configurations is drawn every second.
+Of many only the latest have tooltips; the others are one path for each state, so that a search
+over thousands of configurations is drawn every second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def dot(x: float, y: float) -> str:
 
 
 def trial_title(trial: TrialView) -> str:
-    """Return what is known of a measured configuration, in lines."""
+    """Return the figures of a measured configuration, in lines."""
     figures = [
         f"{trial.state.value}, {trial.inputs} inputs",
         f"accuracy {formats.accuracy(trial.accuracy)}",

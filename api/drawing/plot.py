@@ -92,13 +92,13 @@ class PlotArea:
             yield element("circle", cx=self.x(x), cy=self.y(y), r=2.5, fill=colour)
 
     def level(self, value: float, text: str) -> Iterator[str]:
-        """Yield a bound that what is above it keeps."""
+        """Yield a bound that points above it meet."""
         y = self.y(value)
         yield element("line", x1=self.left, x2=self.left + self.width, y1=y, y2=y, **BOUND)
         yield words(text, self.left + self.width - 4, y - 5, text_anchor="end", font_size=11)
 
     def wall(self, value: float, text: str) -> Iterator[str]:
-        """Yield a bound that what is left of it keeps."""
+        """Yield a bound that points left of it meet."""
         x, near = self.x(value), self.across.part(value) > 0.5
         yield element("line", x1=x, x2=x, y1=self.top, y2=self.top + self.height, **BOUND)
         anchor, shift = ("end", -5) if near else ("start", 5)

@@ -1,4 +1,4 @@
-"""A breaking point: latency and what is served against what comes, and where that ends."""
+"""A breaking point: latency and served requests against arrivals, and where that ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ramp_chart(ramp: BreakingPointView) -> str:
     served = [(s.per_s, s.served_per_s) for s in steps]
     allowed = [] if ramp.latency_s is None else [ramp.latency_s * 1e3]
     slowest = [y for _, y in (*p50, *p95) if isfinite(y)]
-    # Of what is far beyond what is allowed nobody needs to know how far.
+    # Values far beyond the bound do not stretch the axis.
     visible = [min(y, 5 * allowed[0]) for y in slowest] if allowed else slowest
     across = linear(rates, "requests/s that come")
     late = PlotArea(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3579a", "#b8860b", "#2aa1d8", "#7f7f7f")
-"""Told apart by the colour-blind as well (after Okabe and Ito)."""
+"""Distinguishable to the colour-blind as well (after Okabe and Ito)."""
 ACCENT, GREY = "#2f6fe4", "#8a94a3"
-"""Seen on white and on black; a page that knows which it is takes others by the classes."""
+"""Visible on white and on black; a page that knows its background overrides them by class."""
 _LETTER = 0.54  # of the size of letters: how wide one is
 
 
@@ -29,7 +29,7 @@ def words(text: str, x: float, y: float, **attributes: object) -> str:
 
 
 def title(text: str) -> str:
-    """Return what is shown of the element around it when it is pointed at, and read aloud."""
+    """Return the tooltip of the element around it, which screen readers read aloud."""
     return element("title", escape(text))
 
 

@@ -21,7 +21,7 @@ _FAR = 4  # times the latency: a bound beyond is not drawn
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bar:
     part: OperatorPart
-    tier: int  # in the order in which requests come to them
+    tier: int  # in the order in which requests reach them
     row: int  # from the top
     starts_s: float
 
@@ -39,8 +39,8 @@ def timeline_svg(
 ) -> str:
     """Return operators as bars on their tiers, by mean seconds, and transfers between them.
 
-    A request that meets nobody is drawn: where operators do not wait for each other they are at
-    once. With an objective its bound is drawn too.
+    The drawn request meets no other: operators that do not wait for each other run at the same
+    time. With an objective its bound is drawn too.
     """
     bars = _bars(explanation.operators)
     ends_s = max((bar.ends_s for bar in bars.values()), default=0.0)
@@ -108,7 +108,7 @@ def _bound(axis: Axis, bound_s: float | None, bottom: float) -> Iterator[str]:
 
 
 def _arrival(axis: Axis, bar: _Bar, sources: Sequence[_Bar]) -> Iterator[str]:
-    """Yield the way of an operator's data, from each operator that it comes from."""
+    """Yield the arrows of an operator's data, from each operator before it."""
     end = _x(axis, bar.starts_s)
     way = {"class_": "transfer", "stroke": "currentColor", "stroke_opacity": 0.6, "fill": "none"}
     for source in sources:

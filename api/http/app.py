@@ -65,7 +65,7 @@ def create_app(parts: ServiceParts, deployer: Deployer) -> FastAPI:
 
 
 def application_of(started: Service) -> FastAPI:
-    """Return the application around a service that somebody else starts and stops."""
+    """Return the application around a service that the caller starts and stops."""
     app = application(started.parts.settings)
     provide(app, started)
     return app
@@ -80,7 +80,7 @@ def application(settings: Settings, *, lifespan: object = None) -> FastAPI:
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         lifespan=lifespan,  # type: ignore[arg-type]  # FastAPI's own alias of it is private
-        redirect_slashes=False,  # a path is a route's or nobody's
+        redirect_slashes=False,  # a path matches a route exactly or none
     )
     for routes in (queries, pooling, routing, datasets, events, service, *_PAGES):
         app.include_router(routes.router)
@@ -100,7 +100,7 @@ _REFERENCE = "#/components/schemas/"
 
 
 def serve_reference(app: FastAPI) -> None:
-    """Let an application tell what it offers; call it when it has its routes."""
+    """Serve the reference page of an application; call it when it has its routes."""
 
     @app.get("/docs", include_in_schema=False, response_class=HTMLResponse)
     def docs() -> HTMLResponse:

@@ -1,16 +1,16 @@
-"""Who may talk to a service: the token or a browser's session, known hosts, pages of ours.
+"""Which clients may use a service: the token or a browser's session, known hosts, pages of ours.
 
-With a token: whoever shows it, or the cookie that a browser got for it. Without: whoever reaches
-loopback under a loopback name. A plain ASGI middleware around everything, so that unknown paths,
-too, tell nothing without a token.
+With a token: clients that send it, or the cookie that a browser received for it. Without: clients
+that reach loopback under a loopback name. A plain ASGI middleware around everything, so that
+unknown paths, too, reveal nothing without a token.
 
     cookie   EXPIRES.MAC, with MAC the HMAC of EXPIRES under the token
 
-Nothing is remembered: every process checks the cookie by the token alone, and another token ends
-every session. A stolen cookie holds until it expires. A browser sends what it holds along with any
-page's request, and reaches addresses that the page's server does not. So a name must be one of
-ours (a foreign one may point here: DNS rebinding), and what changes anything must come from a page
-of ours. Other programs send neither Origin nor Sec-Fetch-Site, and pass.
+Nothing is stored: every process checks the cookie by the token alone, and another token ends every
+session. A stolen cookie holds until it expires. A browser sends its cookies along with any page's
+request, and reaches addresses that the page's server does not. So a host name must be one of ours
+(a foreign one may point here: DNS rebinding), and a change must be sent by a page of ours. Other
+programs send neither Origin nor Sec-Fetch-Site, and pass.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def is_guarded(path: str) -> bool:
 
 
 class Authentication:
-    """Lets whoever may talk to the service through, or answers with a problem document.
+    """Lets permitted clients through to the service, or answers with a problem document.
 
-    A token of None need not be shown, but only loopback names are served then; with one, names of
-    this computer and `hosts`. A request is taken to have arrived `lag` earlier than it was seen:
+    With a token of None clients need none, but only loopback names are served; with one, names of
+    this computer and `hosts`. The arrival of a request counts as `lag` earlier than it was read:
     its head waited for a busy event loop.
     """
 
@@ -124,21 +124,21 @@ class Authentication:
 
     def _shows_token(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        # As bytes: compare_digest refuses text beyond ASCII, and the time says nothing.
+        # As bytes: compare_digest refuses text beyond ASCII, and its time reveals nothing.
         same = hmac.compare_digest(token.strip().encode(), (self._token or "").encode())
         return scheme.lower() == _SCHEME and same
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Hands out sessions for a token, and knows them again. Safe to share between threads."""
+    """Issues sessions for a token, and verifies them. Safe to share between threads."""
 
     token: str
     cookie: str  # its name
     clock: Clock
 
     def has_session(self, headers: Headers) -> bool:
-        """Return whether a request shows the cookie of a session that goes on."""
+        """Return whether a request has the cookie of a session that has not expired."""
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
@@ -149,7 +149,7 @@ class Login:
         return same and expires.isdecimal() and self.clock.timestamp() < int(expires)
 
     def page_instead(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the way to the login for somebody who follows a link; None: it is no browser."""
+        """Return the redirect to the login for a browser that follows a link; None: it is none."""
         if scope["method"] != "GET" or "text/html" not in headers.get("accept", ""):
             return None
         query = scope["query_string"].decode("latin-1")
@@ -221,10 +221,10 @@ def _require_host(headers: Headers, known: Sequence[str]) -> None:
 
 
 def _require_same_site(method: str, headers: Headers, known: Sequence[str]) -> None:
-    """Raise CrossSite if a page that is none of ours asks for a change.
+    """Raise CrossSite if a page that is none of ours sends a change.
 
-    Ours are those of the host that the request names, and of `known` hosts: a proxy may have given
-    it another name.
+    Ours are those of the host that the request names, and of `known` hosts: a proxy may have
+    changed its name.
     """
     if method in _SAFE:
         return

@@ -1,7 +1,7 @@
 """Bodies of requests: at most so large, in time, of the type that a path takes, and read once.
 
-A plain ASGI middleware: no body is held in memory beyond the limit, and what it holds goes on with
-the request, for routes of the class `ReadOnce`.
+A plain ASGI middleware: no body is held in memory beyond the limit, and the parsed body goes on
+with the request, for routes of the class `ReadOnce`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_DRAINED = 2**28  # bytes of a body that is too large
 _PATIENCE_S = 30.0  # for a body
 _LARGE = 2**21  # bytes of a body that is put together elsewhere
 _LEAST_BYTES_PER_S = 2**14  # that earn it a second more: a data set of 64 MiB has an hour
-_MOST_CHANGES = 5000  # values of a body that tells the service what to do
+_MOST_CHANGES = 5000  # values of a body that changes the service
 REQUESTS = re.compile(r"/v1/queries/([^/]+)/requests")
 """The path of requests to deployments, with the query."""
 ROUTE_REQUESTS = re.compile(r"/v1/routes/([^/]+)/requests")
@@ -50,7 +50,7 @@ UPLOADS = {"application/jsonl": "jsonl", "application/x-ndjson": "jsonl", "appli
 class BodyLimits:
     """Checks bodies: lets a request through to the application, or answers it.
 
-    What a body holds goes on with it, so that it is read once.
+    The parsed body goes on with the request, so that it is read once.
     """
 
     def __init__(self, app: ASGIApp, body_limit_bytes: int, dataset_limit_bytes: int) -> None:
@@ -102,7 +102,7 @@ async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
 
 
 async def chunks(receive: Receive, patience_s: float = _PATIENCE_S) -> AsyncIterator[bytes]:
-    """Yield a body as it comes.
+    """Yield a body in chunks as they arrive.
 
     Raises TooSlow if it takes longer than `patience_s`, and a second more for every 16 KiB, and
     ClientGone if it ends before its end.
@@ -139,7 +139,7 @@ async def _drain(rest: AsyncIterator[bytes]) -> None:
 
 
 def require_type(headers: Headers, kinds: Collection[str]) -> None:
-    """Raise WrongMediaType unless a body is said to be of one of the kinds."""
+    """Raise WrongMediaType unless the headers declare one of the kinds."""
     content_type = headers.get("content-type", "")
     if content_type in kinds:  # as it is written nearly always
         return
@@ -159,7 +159,7 @@ def parsed(body: bytes, most: int = MOST_VALUES) -> object:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return the body once more, then whatever the connection has to say."""
+    """Return a receiver of the body once more, then of the connection's further messages."""
     sent = False
 
     async def again() -> AsgiMessage:

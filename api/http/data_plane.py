@@ -1,8 +1,8 @@
 """The way of a request with an input of its own: HTTP in, dispatch, HTTP out.
 
-It runs where deployments run and knows nothing else: no database, no catalogue, no framework. What
+It runs where deployments run and uses nothing else: no database, no catalogue, no framework. What
 it cannot answer (requests for examples, queries that do not serve) goes on to the service, which
-can say why.
+knows why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONG = 2**14  # bytes of a body that others do not wait for in one go
 _LARGE = 2**20  # bytes of an output that is written beside the loop
 _BEFORE = b'{"output":'  # how every reply begins
 _SAYS_LATE = (b"\\", b'"late"')  # a name may be written with escapes
-# A refusal takes so long: who asks again at once, whatever it is told, takes less time of others.
+# A refusal takes so long: a client that retries at once then takes less time of others.
 _REFUSED_S = 0.05
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ def output_json(output: Payload) -> JsonValue:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work gives; cancel it, ClientGone, when the client closes the connection."""
+    """Return the result of the work; cancel it, ClientGone, when the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(receive))
     try:

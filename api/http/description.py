@@ -1,7 +1,7 @@
 """The OpenAPI document: what FastAPI makes of the routes, and what is true of all of them.
 
-The one rule: no answer comes that the document does not tell of. Routes name the errors of their
-own by `problems`; a status that any request may get is one more in `_OF_ALL`, `_OF_BODIES` ...
+The one rule: the document describes every answer. Routes declare their own errors by `problems`;
+a status that any request may get is one more in `_OF_ALL`, `_OF_BODIES` ...
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Document = dict[str, Any]
 
 _OF_ALL = (400, 408, 413, 431, 500, 503)
 _OF_CHANGES = (403, 507)
-_OF_BODIES = (415, 422)  # also where none is asked for: what is sent is looked at
-_OF_PARAMETERS = (422,)  # in the query or a header; what is wrong in a path is not found
+_OF_BODIES = (415, 422)  # also where none is required: a body that is sent is checked
+_OF_PARAMETERS = (422,)  # in the query or a header; a wrong path is a 404
 _OF_TOKENS = (401,)
 _WITH_BODY = frozenset({"post", "put", "patch"})
 _SAFE = frozenset({"get", "head"})
@@ -44,18 +44,18 @@ _OF_FASTAPI = ("HTTPValidationError", "ValidationError")
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors with these statuses as a route's `responses` tell them."""
+    """Return the errors with these statuses for a route's `responses`."""
     return {status: _problem(status) for status in statuses}
 
 
 def header(name: str, words: str, *, required: bool = True) -> dict[str, Any]:
-    """Return what a route's `responses` tell of a header that is text."""
+    """Return the description of a text header for a route's `responses`."""
     description = {"description": words, "required": required, "schema": {"type": "string"}}
     return {"headers": {name: description}}
 
 
 def describe(app: FastAPI, *, with_token: bool) -> None:
-    """Let an application tell of all its answers, and of the token where it asks for one."""
+    """Describe all answers of an application, and the token where it requires one."""
     made = app.openapi
     app.openapi = cache(lambda: _completed(made(), with_token))  # type: ignore[method-assign]  # FastAPI's own way
 
@@ -117,7 +117,7 @@ def _without_null(schema: Document) -> Document:
 
 
 def _leave_out_the_command_line(parts: Document) -> None:
-    """Say that a service reads no files and loads no modules: the query file's schema is wider."""
+    """Restate fields of files and modules as null: a service does not read them."""
     parts["QueryRequest"]["properties"]["pipeline"]["pattern"] = f"^{NAME}$"
     words = "Of the command line: labels for a judge are taken by `circinus plan`."
     parts["QueryRequest"]["properties"]["metric"] = {"type": "null", "description": words}

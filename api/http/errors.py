@@ -1,9 +1,9 @@
 """The one table from errors to HTTP: every problem document (RFC 9457) is made here.
 
-Who looks at a page gets the same as a page.
+Browsers get the same as a page.
 
-Errors of the edge itself are declared here too; all others come from below, where
-nobody knows of HTTP.
+Errors of the edge itself are declared here too; all others are raised below, in code that does
+not use HTTP.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CrossSite(CircinusError):
 
 
 class ClientGone(CircinusError):
-    """The client closed the connection: nobody waits for the answer."""
+    """The client closed the connection and no longer waits for the answer."""
 
 
 class NotJson(CircinusError):
@@ -90,7 +90,7 @@ class BodyTooLarge(CircinusError):
 
 
 class WrongMediaType(CircinusError):
-    """The body is said to be something else than what is taken here."""
+    """The declared type of the body is not accepted here."""
 
 
 STATUS: Mapping[type[Exception], tuple[int, str]] = {
@@ -150,7 +150,7 @@ def problem_of(error: CircinusError, path: str) -> JSONResponse:
 
 
 def unforeseen(error: Exception, path: str) -> JSONResponse:
-    """Log an error that nobody foresaw; give a problem document that tells where it is logged."""
+    """Log an unexpected error; return a problem document with the id of its log entry."""
     incident = secrets.token_hex(4)
     trouble(_LOG, "http.unforeseen", error=error, incident=incident, path=path)
     words = f"Something unforeseen happened; the service's log has it as incident {incident}."
@@ -201,7 +201,7 @@ def handle_errors(app: FastAPI) -> None:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Return the methods of a path by all of its routes; a route knows only its own."""
+    """Return the methods of a path by all of its routes; a route has only its own."""
     routes, scope = request.app.routes, dict(request.scope)
     return [
         method

@@ -21,13 +21,13 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx would hold events back
 }
-_BEGIN = b"retry: 1000\n\n"  # milliseconds until a browser comes again
+_BEGIN = b"retry: 1000\n\n"  # milliseconds until a browser reconnects
 _SILENCE = b":\n\n"
 _SILENCE_S = 15.0
 
 
 def wants_stream(headers: Headers) -> bool:
-    """Return whether a client asks for a stream by name."""
+    """Return whether a client accepts a stream by name."""
     kinds = (kind.partition(";")[0].strip() for kind in headers.get("accept", "").split(","))
     return STREAM in (kind.lower() for kind in kinds)
 
@@ -39,15 +39,15 @@ def frame(event: EventView) -> bytes:
 
 
 def reset(after: int) -> bytes:
-    """Return the frame that says that events are missing; the next ones are after an id.
+    """Return the frame that announces missing events; the next ones are after an id.
 
-    Whoever gets it forgets what it made of earlier events.
+    Its receiver discards the state built from earlier events.
     """
     return f'id: {after}\nevent: reset\ndata: {{"after": {after}}}\n\n'.encode()
 
 
 class EventStream(Response):
-    """Events after an id as they come, of a query or the whole service, until either side ends."""
+    """New events after an id, of a query or the whole service, until either side ends."""
 
     media_type = STREAM
 

@@ -13,9 +13,9 @@ _EVERY_S, _LOOKS = 0.01, 10
 
 @dataclass(slots=True, eq=False)
 class LoopLag:
-    """Looks at the clock now and then, and sees by how much it comes too late.
+    """Measures at intervals how late the event loop runs a timer.
 
-    The worst of the last tenth of a second counts: whoever is let in should be in time.
+    The worst of the last tenth of a second counts: an admitted request should be in time.
     """
 
     clock: Clock
@@ -35,7 +35,7 @@ class LoopLag:
             self._next.cancel()
 
     def seconds(self) -> float:
-        """Return by how much the loop was late lately, or is by now."""
+        """Return by how much the loop was recently late, or is by now."""
         return max(*self._late_s, self.clock.now() - self._due)
 
     def _look(self) -> None:

@@ -55,7 +55,7 @@ _OF_SPANS: Mapping[str, tuple[str, Callable[[SpanCounts], float | None]]] = {
 
 @dataclass(frozen=True, eq=False)
 class _Spans(Collector):
-    """Tells what requests of all queries got lately, per span of the past."""
+    """Exports the recent service of requests of all queries, per span of the past."""
 
     reports: Mapping[str, DeploymentReport]
 
@@ -73,7 +73,7 @@ class _Spans(Collector):
 
 @dataclass(frozen=True, eq=False)
 class _Queues(Collector):
-    """Tells the figures of all queues at the moment of asking."""
+    """Exports the figures of all queues at the moment of the scrape."""
 
     reports: Mapping[str, DeploymentReport]
 
@@ -96,7 +96,7 @@ _OF_UNITS: Mapping[str, tuple[str, Callable[[UnitStatus], float]]] = {
 
 @dataclass(frozen=True, eq=False)
 class _Routes(Collector):
-    """Tells of all routes that are served, and of their units."""
+    """Exports all served routes, and their units."""
 
     routes: Mapping[str, RouteStatus]
 

@@ -19,13 +19,13 @@ from circinus.api.text import formats
 
 _ROOM = Path(__file__).with_name("ui")
 STATIC = "/ui/static/"
-"""Below it are the files that pages load; they are the same for everybody, and tell nothing."""
+"""Below it are the files that pages load; they are the same for all clients, and no secret."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",  # with none, our forms would seem to come from nowhere
+    "Referrer-Policy": "same-origin",  # with none, our forms would have no origin
     "X-Content-Type-Options": "nosniff",
 }
 SECTIONS = {

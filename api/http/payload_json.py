@@ -24,7 +24,7 @@ from circinus.pipelines.model.payload import AS_IT_IS, Payload
 
 Key = TypeVar("Key", int, str)
 _JSON_AS_IT_IS = AS_IT_IS - {float}  # which may be none of JSON's
-_LONGEST_NAME = 40  # of a key in a place that is told
+_LONGEST_NAME = 40  # of a key in a place of an error
 _DEEPEST = 64
 _MOST_DIMENSIONS = 32
 _MOST_ELEMENTS = 2**40
@@ -73,7 +73,7 @@ def _text(data: bytes) -> str:
 
 
 def payload_from_json(tree: object, field: str = "input") -> Payload:
-    """Return the payload of a JSON form that `read_json` gave; arrays own their memory.
+    """Return the payload of a JSON form read by `read_json`; arrays own their memory.
 
     InvalidInput if a mark is malformed, an array is torn, or it nests too deep.
     """
@@ -84,7 +84,7 @@ def payload_from_json(tree: object, field: str = "input") -> Payload:
 
 
 def _restored(tree: object, depth: int) -> Payload:
-    """Return the payload; an error tells the place from here on down."""
+    """Return the payload; an error has the place from here on down."""
     if isinstance(tree, list):
         return [item for _, item in _each(enumerate(tree), "[{}]", depth)]
     if isinstance(tree, dict):

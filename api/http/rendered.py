@@ -29,7 +29,7 @@ from circinus.api.use_cases.views import query_view
 LATEST = 50
 """Displacements shown."""
 _CACHED = 2500
-"""Queries: a planned one takes some 20 kB. Whoever lists more of them renders all every time."""
+"""Queries: a planned one takes some 20 kB. A list of more of them renders all every time."""
 _NOT_MODIFIED = 304
 
 IfNoneMatch = Annotated[str | None, Header(max_length=200)]
@@ -38,7 +38,7 @@ TAGGED: Mapping[int | str, dict[str, Any]] = {
     200: _ETAG,
     _NOT_MODIFIED: {"description": "What If-None-Match names is still so; empty", **_ETAG},
 }
-"""Of a route that gives what is `tagged`."""
+"""Of a route that returns `tagged` text."""
 
 
 def tagged(
@@ -46,8 +46,8 @@ def tagged(
 ) -> Response:
     """Return a JSON text with its ETag, or an empty 304 if that is among the `known` ones.
 
-    The tag is the text's own, equal for equal texts of any service, unless it is given: then the
-    text may be made only when it is needed.
+    The tag is the text's digest, equal for equal texts of any service, unless it is passed: then
+    the text may be made only when it is needed.
     """
     if tag is None:
         text = text if isinstance(text, bytes) else text()
@@ -80,7 +80,7 @@ class RenderedQueries:
     _here: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     def query(self, query_id: str) -> RenderedQuery:
-        """Return a query with who made way for whom; NotFound if there is none of that id."""
+        """Return a query with its displacements; NotFound if there is none of that id."""
         version, revision = self.parts.store.state(query_id)
         return self._rendered(query_id, version, revision, LATEST)
 
@@ -108,7 +108,7 @@ class RenderedQueries:
         """Return id, version and revision of what is on a page, and the cursor of the next one."""
         records, next_cursor = page_of(self.parts.store, request)
         revision = self.parts.store.schedules.revision()
-        # No schedule says anything of what is not planned yet.
+        # No schedule has queries that are not planned yet.
         return [
             (each.id, each.version, 0 if each.phase in CANCELLABLE else revision)
             for each in records
@@ -121,12 +121,12 @@ class RenderedQueries:
     def _rendered(
         self, query_id: str, version: int, revision: int, displaced: int
     ) -> RenderedQuery:
-        with self._one_at_a_time:  # many ask for the same new state at once
+        with self._one_at_a_time:  # many requests need the same new state at once
             return self._made(query_id, version, revision, displaced)
 
     @cached_property
     def _made(self) -> Callable[[str, int, int, int], RenderedQuery]:
-        # What is read may be newer than the numbers tell: then it is read once more for the next.
+        # The state may be newer than its numbers: then the next request reads it once more.
         def made(query_id: str, _version: int, _revision: int, displaced: int) -> RenderedQuery:
             store = self.parts.store
             record, (_, in_force) = store.query(query_id), store.schedules.read()

@@ -30,7 +30,7 @@ from circinus.planner.search.result import PlanningPhase, PlanningProgress
 
 _COLUMNS = ("plan", "accuracy", "latency", "cost", "SLOs", "where", "configuration")
 _MOST = 10
-"""Plans that a shell is shown."""
+"""Plans that a shell prints."""
 
 
 class ResultPlan(PlanView):
@@ -148,7 +148,7 @@ _EVERY_S = 0.1  # between two pictures of a bar
 
 
 ShowProgress: TypeAlias = Callable[[float, str], None]
-"""Shows a part in [0, 1] of what may be spent, and what there is to say."""
+"""Shows a part in [0, 1] of the budget, and a text."""
 
 
 @contextmanager

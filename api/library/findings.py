@@ -50,7 +50,7 @@ _FIELD = "file"
 class PlannedFindings:
     """A query and the results of its planning."""
 
-    request: QueryRequest  # data in memory is given by the number of examples
+    request: QueryRequest  # data in memory stands as the number of examples
     query: Query
     infrastructure: Infrastructure
     graph: PipelineGraph

@@ -38,7 +38,7 @@ Plannable: TypeAlias = Any
 """A Pipeline, what names one, or what LangChain runs or makes a Runnable of."""
 
 CHAIN = "chain"
-"""What a chain is called that was given no name."""
+"""The name of a chain without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class Handed:
     reference: str = ""  # for other processes; empty: they cannot import it
 
     def packed(self, value: Any) -> Payload:  # noqa: ANN401 - whatever a chain takes
-        """Return what operators are given for an input: what a chain takes, as it travels."""
+        """Return the payload of an input: the input of a chain, encoded."""
         if self.chain is None:
             payload: Payload = value
             return payload
@@ -64,7 +64,7 @@ class LocalQuery:
     """A query that a program plans in its own process."""
 
     handed: Handed
-    request: QueryRequest  # data in memory is given by the number of examples
+    request: QueryRequest  # data in memory stands as the number of examples
     query: Query
     dataset: Dataset
     infrastructure: Infrastructure  # with the endpoints that the pipeline calls
@@ -111,11 +111,11 @@ def handed_over(
     choices: Mapping[str, Sequence[KnobValue]] | None,
     name: str | None,
 ) -> Handed:
-    """Return the pipeline of what a program hands over.
+    """Return the pipeline of a program's argument.
 
-    InvalidInput if there is no such pipeline, this machine lacks what it needs, it can be no
-    chain, a chain has no score, or a pipeline, which has all three by itself, is given another,
-    but for a metric over the set.
+    InvalidInput if there is no such pipeline, this machine lacks what it needs, it is no chain, a
+    chain has no score, or a pipeline, which has score, choices and name by itself, has another
+    one passed, but for a metric over the set.
     """
     if isinstance(score, str | Mapping):
         score = set_metric(score, "score")
@@ -145,7 +145,7 @@ def _chain(
 
     if not callable(score) and not isinstance(score, SetMetric):
         raise InvalidInput.of("score", "must be a function (output, expected) of a chain", score)
-    # Whoever edits a chain in a notebook counts no versions: what was measured of it before, or
+    # Chains edited in a notebook have no versions: what was measured of it before, or
     # by another score, is another pipeline's.
     version = code_digest(chain, score)
     reading = Reading(name=name, score=score, choices=choices, version=version)
@@ -197,9 +197,9 @@ def dataset_of(
     packed: Callable[[Any], Payload],
     columns: tuple[str, str] = _FIELDS,
 ) -> Dataset:
-    """Return the examples; `packed` makes what operators are given of what the caller has.
+    """Return the examples; `packed` makes payloads of the caller's inputs.
 
-    `columns` are those of a data frame with inputs and expected outputs. InvalidInput tells of
+    `columns` are those of a data frame with inputs and expected outputs. InvalidInput names
     every faulty example, the first ones if there are many.
     """
     source = source_of(data)

@@ -30,9 +30,9 @@ _MOST_HISTORY = 1000
 def opened_journal(
     local: LocalQuery, memory: Remembered | None, settings: Settings, *, without: str = ""
 ) -> tuple[FileJournal, tuple[QueryRecord, ...]]:
-    """Return what an interrupted run of a query measured, whatever labels there were, and history.
+    """Return the journal of an interrupted run of a query, with any labels, and the history.
 
-    History is what its first run was told of earlier queries, but for the one `without`.
+    History has the records of earlier queries that its first run used, except the one `without`.
     """
     pipeline, document = local.handed.pipeline, local.request.document
     document.pop("metric", None)

@@ -1,4 +1,4 @@
-"""What `circinus.plan` gives: the plans, why they are so, what would be if, and a chain to run."""
+"""The result of `circinus.plan`: plans, explanations, what-if answers, and a chain to run."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Planned:
         self.interrupted: bool = findings.interrupted
         """Whether it was interrupted: more would have been measured, and the same call does."""
         self.shortfall: ShortfallView | None = shortfall_view(result.shortfall, slo, tiers)
-        """Why there is no plan, and what comes closest; None: there is one, or it is not known."""
+        """Why there is no plan, and the closest configuration; None: there is one, or unknown."""
         self.trials: tuple[TrialView, ...] = findings.trials
         """The newest trial of each measured configuration, in the order of measuring."""
         self.bill: Bill = result.bill
         """What was expected, paid and saved."""
         self.remarks: tuple[str, ...] = result.remarks
-        """What to know of the figures, such as that the machine was busy."""
+        """Warnings on the figures, such as that the machine was busy."""
         self.failures: tuple[FailureCount, ...] = result.failures
         """Which operators failed on how many inputs, the most frequent first."""
         self.left_out: tuple[int, ...] = result.left_out
@@ -81,7 +81,7 @@ class Planned:
 
     @property
     def cheapest(self) -> ResultPlan | None:
-        """The same: plans meet the objectives, and the cheapest comes first."""
+        """The same: plans meet the objectives, and the cheapest is first."""
         return self.best
 
     @property
@@ -138,12 +138,12 @@ class Planned:
         bandwidth: Mapping[str, Change] | None = None,
         rate: tuple[float, float] | None = None,
     ) -> ResultWhatIf:
-        """Return what other objectives or another infrastructure would do, measuring nothing.
+        """Return the effect of other objectives or another infrastructure, measuring nothing.
 
         `0.8x` times, `+2` and `-2` more or fewer, `5` exactly; `price`, `machines` and `speed` are
-        by tier, `bandwidth` by link (`device-edge`, Mbit/s). `rate`: from which to which requests
-        per second it is asked where machines become cheaper than calls. InvalidInput if a change
-        is malformed or cannot be.
+        by tier, `bandwidth` by link (`device-edge`, Mbit/s). `rate`: the range of requests per
+        second to search for the rate at which machines become cheaper than calls. InvalidInput if
+        a change is malformed or impossible.
         """
         slos = {"accuracy": accuracy, "latency": latency, "cost": cost}
         slos["cost_per_1000"] = cost_per_1000
@@ -160,11 +160,11 @@ class Planned:
         return ResultWhatIf.model_validate(view)
 
     def as_runnable(self, plan: PlanName = None, *, of: Plannable | None = None) -> Any:  # noqa: ANN401 - LangChain's
-        """Return the planned chain, configured as a plan says: the best, if none is named.
+        """Return the planned chain, configured by a plan: the best, if none is named.
 
-        A pipeline that was read off no chain is given as a Runnable of its operators. A result
-        that was read from a file needs the chain or pipeline `of` which it is. InvalidInput if it
-        is not handed over, or there is no such plan.
+        A pipeline that was read off no chain becomes a Runnable of its operators. A result that
+        was read from a file needs its chain or pipeline as `of`. InvalidInput if that is missing,
+        or there is no such plan.
         """
         from circinus.pipelines.langchain import configured, runnable_of
 

@@ -1,4 +1,4 @@
-"""`circinus.plan`: a pipeline or a chain, data, objectives; the plans come back."""
+"""`circinus.plan`: returns the plans of a pipeline or a chain for data and objectives."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         executor: what runs operators: pool, in-process, worker:TIER, ray; None: as
             CIRCINUS_EXECUTOR says.
         workers: how many inputs are measured at once.
-        progress: show a bar where somebody looks.
+        progress: show a bar on a terminal or in a notebook.
 
     Raises:
         InvalidInput: with every violation: example or field, rule and value. That no plan meets
-            the objectives is no error: `best` is None then, and `shortfall` tells why.
+            the objectives is no error: `best` is None then, and `shortfall` has the reason.
         Unavailable: if nothing can run operators now.
     """
     settings = Settings()
@@ -206,7 +206,7 @@ def _awaitable(function: Callable[P, Planned]) -> Callable[P, Coroutine[Any, Any
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             stop.set()
-            with suppress(Exception):  # it ends soon; what it gives nobody waits for any more
+            with suppress(Exception):  # it ends soon; its result is no longer needed
                 await asyncio.shield(work)
             raise
 

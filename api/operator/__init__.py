@@ -1,5 +1,5 @@
-"""The operator: `PipelineQuery` objects of a Kubernetes cluster, kept as queries of a service.
+"""The operator: reconciles `PipelineQuery` objects of a Kubernetes cluster with a service.
 
 `definition` is the object's schema, `following` decides, `controller` watches the cluster and
-looks at what changed, `leadership` sees to it that one of several controllers acts (`running`).
+reconciles changes, `leadership` elects the one of several controllers that acts (`running`).
 """

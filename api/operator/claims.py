@@ -1,8 +1,8 @@
-"""Which `PipelineQuery` objects are a release's: taken for it, and ended with it.
+"""Which `PipelineQuery` objects belong to a release: claimed for it, and ended with it.
 
-The label `circinus.io/release` says whose an object is. One without it is for whoever writes the
-label first: the write names the version of the object, so one release alone gets it. Nothing else
-is done for an object before it is ours, and it stays with its release.
+The label `circinus.io/release` names the release of an object. One without it belongs to the
+release that writes the label first: the write names the version of the object, so only one
+succeeds. Nothing else is done for an object before it is ours, and it stays with its release.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 
 FINALIZER = f"{GROUP}/finalizer"
-"""Holds an object of ours until what it asked for is stopped."""
+"""Holds an object of ours until its queries are stopped."""
 
 
 class Whose(Enum):
-    """Whose an object is, seen from a release."""
+    """The owner of an object, relative to a release."""
 
     OURS = auto()
-    NOBODYS = auto()  # nobody has written the label yet
+    NOBODYS = auto()  # it has no label yet
     ANOTHERS = auto()
 
 
@@ -53,9 +53,9 @@ class Claims:
     release: str
 
     def ours(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether the release may act on an object, having taken it if it was nobody's.
+        """Return whether the release may act on an object; claim it if it has no label.
 
-        False where somebody was faster, also with another change: the next look tells. Blocks,
+        False where another write was faster, whatever it changed: the next look decides. Blocks,
         and raises as `Cluster` does.
         """
         objects = whose(metadata, self.release)
@@ -92,9 +92,9 @@ _POLL_S = 0.5
 class Retirement:
     """Ends the objects of a release. Calls block, and raise as `Cluster` does.
 
-    Runs before the chart is uninstalled: an object that is deleted is released by its operator as
-    ever. Where operator or service are down, the object is let go: the cluster then deletes what
-    it owns. Objects of other releases, and those that nobody took, are left alone.
+    Runs before the chart is uninstalled: its operator releases a deleted object as always. Where
+    operator or service are down, the object is let go: the cluster then deletes what it owns.
+    Objects of other releases, and those without a label, stay as they are.
     """
 
     cluster: Cluster
@@ -104,7 +104,7 @@ class Retirement:
     # Seconds without an object released after which the rest is let go, `>= 0`. 20: an operator
     # takes one or two for an object, a new leader after a lease of 15
     patience_s: float = 20.0
-    tell: Callable[[str], object] = lambda _: None  # hears of progress, in words
+    tell: Callable[[str], object] = lambda _: None  # receives progress, in words
 
     def __post_init__(self) -> None:
         check_release(self.release)
@@ -147,7 +147,7 @@ class Retirement:
         }
         try:
             self.cluster.replace(query_path(objects), body)
-        except (Clash, Absent):  # somebody was faster: the next look tells
+        except (Clash, Absent):  # another write was faster: the next look decides
             return
 
 

@@ -1,8 +1,8 @@
-"""A controller: watches objects, reads the service's queries once a tick, reconciles what changed.
+"""A controller: watches objects, reads the service's queries once a tick, reconciles changes.
 
-An object is reconciled when the cluster tells of it, when its queries changed, and seldom besides,
-so that whatever was lost comes to light. Few workers do it, so a thousand objects at once are no
-storm.
+An object is reconciled after events of the cluster, after changes of its queries, and at long
+intervals, which finds missed changes. A few workers do it, so that a thousand objects at once do
+not flood the service.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORKERS = 4
 """Looks at once. A look waits for four answers; more would take what the service needs."""
 _PATIENCE_S = 10.0  # with a service that does not answer, such as one that is started again
 _STUCK_S = 300.0  # of a look, or between two ticks: something hangs
-_LEAVING_S = 20.0  # for the looks in hand, when it is told to end
+_LEAVING_S = 20.0  # for the looks in hand, when it is to end
 _BROKEN = Backoff(first_s=1.0, longest_s=60.0)
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Controller:
     identity: str  # who it is, for events
     clock: Clock
     tick_s: float  # between two readings of the service's queries, `> 0`
-    elsewhere: bool = False  # whether it may tell objects of other namespaces
+    elsewhere: bool = False  # whether it may mark objects of other namespaces
     ours: Ours = everything
     queue: WorkQueue = field(init=False)
     objects: WatchedObjects = field(init=False)
@@ -77,7 +77,7 @@ class Controller:
 
     def run(self) -> None:
         """Follow until stopped."""
-        self.tick()  # before the first look, which would ask for each query by itself
+        self.tick()  # before the first look, which would request each query by itself
         for namespace in self.namespaces:
             name = f"watch {namespace or 'all'}"
             Thread(target=self.objects.follow, args=[namespace], name=name, daemon=True).start()
@@ -189,7 +189,7 @@ class WorkQueue:
             self._put(key, self.clock.now())
 
     def take(self) -> str | None:
-        """Wait for an object that is due and give it; None: the queue is closed."""
+        """Wait for an object that is due and return it; None: the queue is closed."""
         with self._changed:
             while not self._closed:
                 picked = self._pick()
@@ -277,7 +277,7 @@ class Elsewhere:
     _alone: frozenset[str] = field(default=frozenset(), init=False)  # uids, at the last sweep
 
     def sweep(self) -> int:
-        """Mark every object that nobody follows; return how many. Raises as `Cluster` does."""
+        """Mark every object without a controller; return how many. Raises as `Cluster` does."""
         alone = [
             obj
             for obj in self.cluster.listed_whole(queries_path(None))["items"]

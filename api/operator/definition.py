@@ -93,7 +93,7 @@ RULES = (
     ),
 )
 _UNSEEN = ("restrictions", "knobs", "*", "*")
-"""Whose fields have values of any type, which rules cannot see: the service says what to do."""
+"""Whose fields have values of any type, which rules cannot see: the service checks them."""
 
 
 def add_rules(spec: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
     if converted.get("type") == "integer":
         converted["format"] = "int64"
         if converted.get("maximum") == LARGEST_SEED:
-            del converted["maximum"]  # the format says it; the server's own arithmetic cannot
+            del converted["maximum"]  # the format implies it; the server's arithmetic cannot
     if "properties" in converted:
         converted["properties"] = {
             name: structural(part, definitions) for name, part in converted["properties"].items()
@@ -221,12 +221,12 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
     choices = [choice for choice in merged.get("anyOf", ()) if choice.get("type") != "null"]
     typed = [choice for choice in choices if "type" in choice or "$ref" in choice]
     merged.pop("anyOf", None)
-    if not typed:  # which fields go together; that null is left out Kubernetes knows by itself
+    if not typed:  # which fields belong together; Kubernetes leaves out null by itself
         needed = [{"required": each["required"]} for each in choices if "required" in each]
         return {**merged, "anyOf": needed} if needed and len(needed) == len(choices) else merged
     if len(typed) == 1:
         return _resolved(typed[0], definitions) | merged
-    # Kubernetes knows no choice of types: what it is, the service checks.
+    # Kubernetes has no choice of types: the service checks it.
     metadata = {k: v for k, v in merged.items() if k in ("description", "default")}
     return {**metadata, "x-kubernetes-preserve-unknown-fields": True}
 

@@ -1,13 +1,13 @@
-"""What becomes of a `PipelineQuery`: which calls its service gets, and what its status says.
+"""Reconciliation of a `PipelineQuery`: the calls to its service, and its status.
 
-Every look starts from the object and from what the service says of it, never from memory: the
-queries of an object are those whose idempotency key begins with its uid. So a controller that was
-killed at any point, or missed any event, goes on with its next look, and pays for nothing twice:
-what the service said may be a tick old (`queries`), and each thing done can be done again.
+Every look starts from the object and the service's queries, never from memory: the queries of an
+object are those whose idempotency key begins with its uid. So a controller that was killed at any
+point, or missed any event, continues with its next look, and pays for nothing twice: the service's
+queries may be a tick old (`queries`), and each action can be repeated.
 
 A new spec is a new query. The query of the spec before serves on until the new one does, unless
-the new one waits for the capacity that the old one holds: then the old one goes first, and an
-event says so.
+the new one waits for the capacity that the old one holds: then the old one ends first, and an
+event reports it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class QueryObject:
 
 
 def follow(target: QueryObject, book: QueryBook) -> tuple[Status, list[Event]]:
-    """Make the service do what an object asks for; return its status, and events to publish.
+    """Make the service follow an object's spec; return its status, and events to publish.
 
     Refused if it names another problem than a broken rule, Unavailable if it cannot answer now.
     """
@@ -102,7 +102,7 @@ def follow(target: QueryObject, book: QueryBook) -> tuple[Status, list[Event]]:
 
 
 def release(target: QueryObject, book: QueryBook) -> tuple[str, ...]:
-    """Stop everything that the object ever asked for; give the ids of what still runs.
+    """Stop all queries that the object ever had; return the ids of those that still run.
 
     Refused if the service names a problem, Unavailable if it cannot answer now.
     """
@@ -127,7 +127,7 @@ def _finished(target: QueryObject, key: str, book: QueryBook) -> KnownQuery | No
 def _make_way(
     query: KnownQuery, others: Iterable[KnownQuery], book: QueryBook
 ) -> tuple[list[Event], str | None]:
-    """Stop the queries of older specs; give what to tell, and which of them serves on."""
+    """Stop the queries of older specs; return events, and the one that serves on."""
     events, serving = [], None
     for other in others:
         if (
@@ -163,7 +163,7 @@ def _retired(other: KnownQuery, query: KnownQuery) -> Event:
 def _plan_facts(
     service: Client, query: KnownQuery, before: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Return what to say of the chosen plan; nothing if the status tells of it already."""
+    """Return events on the chosen plan; nothing if the status has it already."""
     if query.plan_id is None:
         return dict.fromkeys(_OF_PLAN)
     known = before.get("queryId") == query.id and before.get("planId") == query.plan_id
@@ -193,7 +193,7 @@ def _conditions(query: KnownQuery, message: str, served_by: str | None) -> tuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something to tell whoever watches the object: the reason is one word, in CamelCase."""
+    """An event for watchers of the object: the reason is one word, in CamelCase."""
 
     warning: bool
     reason: str
@@ -212,7 +212,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What a status says, from the service's view of the query."""
+    """The content of a status, from the service's view of the query."""
 
     generation: int  # of the spec that it is about
     facts: Mapping[str, object]  # fields of the status; None: no longer holds; left out: as it was
@@ -239,16 +239,16 @@ class Status:
 
     @classmethod
     def unwatched(cls, generation: int, message: str) -> Status:
-        """Return the status of an object that nobody follows."""
+        """Return the status of an object without a controller."""
         no = Condition(type=READY, status="False", reason="NotWatched", message=message)
         facts = {"phase": UNWATCHED, "message": message}
         return cls(generation=generation, facts=facts, conditions=(no,))
 
     def document(self, before: Mapping[str, Any], *, at: float) -> dict[str, Any]:
-        """Return the status as the cluster keeps it; fields that no longer hold are None.
+        """Return the status as the cluster stores it; fields that no longer hold are None.
 
-        `before` is what was written last; what changes does so `at` seconds since the epoch. What
-        does not keeps its time stamps: of an unchanged query nothing is written to the cluster.
+        `before` is the status written last; changes get the time stamp `at`, in seconds since the
+        epoch. The rest retains its own: an unchanged query writes nothing to the cluster.
         """
         known = {each["type"]: dict(each) for each in before.get("conditions") or ()}
         for condition in self.conditions:

@@ -1,9 +1,9 @@
-"""One of several controllers leads: who holds the lease acts, the others wait.
+"""Leader election among controllers: the holder of the lease acts, the others wait.
 
-A lease is a small record in the cluster (`coordination.k8s.io/v1`) with its holder and when that
-last renewed it. Whoever finds it not renewed for its duration takes it; the cluster refuses all
-but one of those who try at once. Times of holders are never compared with ours, as clocks differ:
-a lease is stale when *we* have seen it unchanged for its duration.
+A lease is a small record in the cluster (`coordination.k8s.io/v1`) with its holder and its time of
+renewal. A contender takes one that was not renewed for its duration; the cluster refuses all but
+one of simultaneous writes. Times of holders are never compared with ours, as clocks differ: a
+lease is stale when *we* have observed it unchanged for its duration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 class Lease:
     """Who leads, as the cluster has it."""
 
-    holder: str = ""  # who; empty: nobody, it was given up
+    holder: str = ""  # its identity; empty: the lease was released
     renewed: str = ""  # when the holder did last, by its own clock; to be compared for equality
     version: str | None = None  # of the record, for writing; None: there is no record
 
@@ -40,7 +40,7 @@ class ClusterLeases:
     It belongs to the pod that wrote it last, so that none is left when the release is gone.
     """
 
-    cluster: Cluster  # that keeps it
+    cluster: Cluster  # that stores it
     namespace: str  # where
     release: str = DEFAULT_RELEASE  # whose
     pod: ObjectOwner | None = None  # in which this runs; None: outside of the cluster
@@ -61,7 +61,7 @@ class ClusterLeases:
         return Lease() if manifest is None else _lease(manifest)
 
     def write(self, lease: Lease, holder: str, *, at: float) -> Lease | None:
-        """Put a holder into the lease that was read; None: somebody else was faster."""
+        """Put a holder into the lease that was read; None: another write was faster."""
         own = owned_metadata(self.pod)
         metadata = {"name": self.name, "namespace": self.namespace, **own}
         if lease.version is not None:
@@ -120,9 +120,9 @@ class Contender:
         return self._held_until is not None and self.clock.now() < self._held_until
 
     def tick(self) -> bool:
-        """Try to get or renew the lease; give whether it is ours.
+        """Try to get or renew the lease; return whether it is ours.
 
-        CircinusError if the cluster does not answer, or says no: we may lead on until it ends.
+        CircinusError if the cluster does not answer, or refuses: we may lead on until it ends.
         """
         self.tried_at = tried_at = self.clock.now()
         lease = self.leases.read()
@@ -139,15 +139,15 @@ class Contender:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait for the lease of somebody else: not longer than until it is stale."""
+        """Return how long to wait for another's lease: at most until it is stale."""
         stale_s = self._latest_at + self.leases.duration_s - self.clock.now()
         return stale_s if 0.0 < stale_s < self.renew_s else self.renew_s
 
     def resign(self) -> None:
         """Release the lease, so that the next one need not wait for its end.
 
-        Also one that has ended meanwhile: others count its time from when they saw it.
-        CircinusError if the cluster does not answer, or says no.
+        Also one that has ended meanwhile: others count its time from their first observation.
+        CircinusError if the cluster does not answer, or refuses.
         """
         if self._held_until is not None:
             self._held_until = None

@@ -1,6 +1,6 @@
 """The `PipelineQuery` objects of one namespace, of several, or of all, as the cluster has them.
 
-What we wrote ourselves comes back by the watch and is no news.
+The watch returns our own writes, which are no news.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WatchedObjects:
             return tuple(self._objects)
 
     def wrote(self, obj: Object) -> None:
-        """Take an object as the cluster gave it back to who wrote it: the watch is behind."""
+        """Store an object as the cluster returned it to a write: the watch is behind."""
         with self._lock:
             known = self._objects.get(key_of_object(obj))
             if known is not None and known["metadata"]["uid"] == obj["metadata"]["uid"]:
@@ -91,7 +91,7 @@ class WatchedObjects:
             self.on_change(key)
 
     def _take(self, obj: Object) -> bool:
-        """Keep an object unless a newer state of it is known; give whether that is news."""
+        """Store an object unless a newer state of it is known; return whether that is news."""
         key, metadata = key_of_object(obj), obj["metadata"]
         known = self._objects.get(key)
         if known is not None:
@@ -100,7 +100,7 @@ class WatchedObjects:
             if before["uid"] == metadata["uid"] and not newer:  # versions of one object grow
                 return False
             self._keys.pop(before["uid"], None)
-        metadata.pop("managedFields", None)  # half of an object, and nobody reads it
+        metadata.pop("managedFields", None)  # half of an object, and unused
         self._objects[key] = obj
         self._keys[metadata["uid"]] = key
         return True

@@ -1,4 +1,4 @@
-"""What a `PipelineQuery`'s status says of what its requests got, and the condition made of it.
+"""Figures of a `PipelineQuery`'s requests in its status, and the condition made of them.
 
 Figures move with every request, and each write costs the cluster: they are written anew when a
 state changes or one of them has moved by a good part, so that a steady query costs nothing.
@@ -24,9 +24,9 @@ ObservedFacts = Mapping[str, Any]
 def observed_facts(
     before: ObservedFacts | None, view: ObjectivesView | None
 ) -> ObservedFacts | None:
-    """Return the `observed` of a status, as it was if it still says so; None: nothing is known.
+    """Return the `observed` of a status, unchanged if it still holds; None: without figures.
 
-    `before` is what was written last.
+    `before` is the one written last.
     """
     if view is None:
         return None
@@ -44,7 +44,7 @@ def observed_facts(
 
 
 def objectives_condition(facts: ObservedFacts | None) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition, of what `observed_facts` gave."""
+    """Return status, reason and message of the condition for `observed_facts`."""
     if facts is None:
         return "Unknown", "NotObserved", "no requests of the query are answered"
     message = str(facts["message"])
@@ -106,7 +106,7 @@ def _objective(each: ObjectiveView) -> dict[str, object]:
 
 
 def _differs(before: object, now: object) -> bool:
-    """Whether anything but words says something else: numbers may move a little."""
+    """Return whether anything but words differs: numbers may move a little."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         if before.keys() != now.keys() or bool(before.get("overload")) != bool(
             now.get("overload")
@@ -123,5 +123,5 @@ def _differs(before: object, now: object) -> bool:
 
 
 def _rounded(value: float) -> float:
-    """Return three digits of a figure, which nobody knows better."""
+    """Return a figure with three digits, its precision."""
     return float(f"{value:.3g}")

@@ -1,7 +1,7 @@
-"""What the service says of the objects' queries: read whole once a tick, by a list of few pages.
+"""The service's view of the objects' queries: read whole once a tick, by a list of few pages.
 
-A request for each object would be a thousand a second for a thousand objects. Pages that did not
-change cost an empty answer each (they are asked for by their ETag), and little is kept of a query.
+A request for each object would be a thousand a second for a thousand objects. Unchanged pages cost
+an empty answer each (requests carry their ETag), and little is stored of a query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from circinus.api.schemas.progress import QueryPage, QueryView
 from circinus.api.schemas.query import QueryRequest
 
 _NOT_FOUND = 404
-_PAGE = 200  # queries: the most that the service gives
+_PAGE = 200  # queries: the most that the service returns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class KnownQuery:
     plan_id: str | None  # None: no plan was chosen
     message: str  # in words, of the phase; may be empty
     planning: Mapping[str, str]  # how it is planned
-    replicas: int | None = None  # that were asked for; None: they follow the rate of requests
+    replicas: int | None = None  # as requested; None: they follow the rate of requests
 
     @classmethod
     def of(cls, view: QueryView) -> KnownQuery:
-        """Return what is kept of a query."""
+        """Return the stored fields of a query."""
         message = view.message or "" if view.shortfall is None else view.shortfall.sentence
         if view.progress is not None:
             failures = [str(failure) for failure in view.progress.failures]
@@ -62,30 +62,30 @@ _Page = tuple[tuple[KnownQuery, ...], str | None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class QueryBook:
-    """The unfinished queries of all objects, as of the last `read`, and what was done since.
+    """The unfinished queries of all objects, as of the last `read`, and our changes since.
 
-    May lack what finished, and be a tick old: whoever acts on it does what can be done twice.
-    Every method that asks the service raises Refused if that names a problem, Unavailable if it
-    cannot answer now. Safe to share between threads; one at a time reads.
+    May lack finished queries, and be a tick old: actions on it must be repeatable. Every method
+    that calls the service raises Refused if that names a problem, Unavailable if it cannot answer
+    now. Safe to share between threads; one at a time reads.
     """
 
     service: Client
     _by_uid: dict[str, tuple[KnownQuery, ...]] = field(default_factory=dict, init=False)
     _known: dict[str, KnownQuery] = field(default_factory=dict, init=False)  # of the last reading
     _noted: dict[str, KnownQuery] = field(default_factory=dict, init=False)  # since it began
-    # how queries fare by their requests, as of when that was worth telling
+    # how queries fare by their requests, as of the last notable change
     _fares: dict[str, ObjectivesView] = field(default_factory=dict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
     def read(self) -> frozenset[str]:
-        """Ask for all of them; give the uids of the objects of whose queries something changed."""
+        """Read all of them; return the uids of the objects whose queries changed."""
         with self._lock:
             self._noted = {}
         listed = {query.id: query for query in self._listed()}
         moved = self._read_fares()
         with self._lock:
             self._known = listed
-            # What was done meanwhile goes first: it is newer.
+            # Changes made meanwhile are newer, so they win.
             merged = {**self._noted, **listed, **self._noted}
             now = _by_uid(query for query in merged.values() if query.phase in UNFINISHED)
             before, self._by_uid = self._by_uid, now
@@ -95,11 +95,11 @@ class QueryBook:
         )
 
     def fares(self, query_id: str) -> ObjectivesView | None:
-        """Return how a query fares by its requests; None: nobody knows."""
+        """Return how a query fares by its requests; None: unknown."""
         return self._fares.get(query_id)
 
     def _read_fares(self) -> frozenset[str]:
-        """Ask how all queries fare; give those of which there is something to tell."""
+        """Read how all queries fare; return those with a notable change."""
         now = {each.query_id: each for each in self.service.objectives().items}
         known = self._fares
         moved = frozenset(q for q in now.keys() | known.keys() if _moved(known.get(q), now.get(q)))
@@ -111,7 +111,7 @@ class QueryBook:
         return self._by_uid.get(uid, ())
 
     def find(self, query_id: str) -> KnownQuery | None:
-        """Ask for one query; None: there is none of that id."""
+        """Read one query; None: there is none of that id."""
         try:
             return KnownQuery.of(self.service.query(query_id))
         except Refused as refusal:
@@ -124,7 +124,7 @@ class QueryBook:
         return self._note(self.service.submit(request, idempotency_key=key))
 
     def stop(self, query: KnownQuery) -> bool:
-        """Cancel or retire a query; give whether there was something to stop."""
+        """Cancel or retire a query; return whether there was something to stop."""
         if query.phase in CANCELLABLE:
             self._note(self.service.cancel(query.id))
             return True

@@ -1,6 +1,6 @@
-"""Reconciles one object: hold it, ask the service, write what changed, report what happened.
+"""Reconciles one object: hold it, call the service, write changes, publish events.
 
-Also the one place where an object is decided to be ours: nothing is written to it before.
+Also the only code that decides whether an object is ours: nothing is written to it before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EventPublisher:
     """Makes events of objects. Safe to share between threads."""
 
     cluster: Cluster
-    identity: str  # who tells
+    identity: str  # of the reporter
     clock: Clock
 
     def publish(self, obj: Object, events: Iterable[Event]) -> None:
@@ -67,17 +67,17 @@ class EventPublisher:
 
 
 REST_S = 300.0
-"""After so many seconds an object is looked at again of which nothing was heard."""
-_REFUSED_SPEC = Backoff(first_s=1.0, longest_s=300.0)  # somebody may register the pipeline
+"""After so many seconds without news an object is reconciled again."""
+_REFUSED_SPEC = Backoff(first_s=1.0, longest_s=300.0)  # the pipeline may be registered later
 _STOPPING = Backoff(first_s=0.5, longest_s=2.0)
 _OVERTAKEN = Backoff(first_s=0.1, longest_s=5.0)
-_UNHEARD = Backoff(first_s=15.0, longest_s=15.0)  # the end of an outage is heard
+_UNHEARD = Backoff(first_s=15.0, longest_s=15.0)  # the end of an outage is noticed
 _LONGEST_S = 30.0  # between two tries of what the service or the cluster cannot answer now
 _REFUSED_BACKOFF = Backoff(first_s=1.0, longest_s=60.0)
 _REMEMBERED = 10_000  # retirements
 
 Ours: TypeAlias = Callable[[Object], bool]
-"""Whether an object is this operator's to follow. Asked at every look, before anything is written;
+"""Whether this operator reconciles an object. Called at every look, before anything is written;
 may write to the cluster itself, and raise as `Cluster` does."""
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class ObjectReconciler:
     publisher: EventPublisher
     clock: Clock
     ours: Ours = everything
-    outage: str | None = field(default=None, init=False)  # why the service cannot be asked
+    outage: str | None = field(default=None, init=False)  # why the service cannot be called
     _retired: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
@@ -113,9 +113,9 @@ class ObjectReconciler:
             if obj["metadata"].get("deletionTimestamp"):
                 return self._let_go(obj)
             return self._follow(obj)
-        except Absent:  # it went meanwhile: the watch is behind
+        except Absent:  # it was deleted meanwhile: the watch is behind
             return None
-        except Clash:  # so did somebody else: what they did is heard soon
+        except Clash:  # another write was faster: the watch has it soon
             return _OVERTAKEN
         except Unavailable as error:
             return _no_answer(error)
@@ -137,7 +137,7 @@ class ObjectReconciler:
         return again or REST_S * (0.75 + 0.25 * crc32(target.uid.encode()) / 2**32)
 
     def _ask_service(self, target: QueryObject) -> tuple[Status, list[Event], Backoff | None]:
-        """Return the status, what to tell, and when to ask again if not at rest."""
+        """Return the status, events, and when to call again if not at rest."""
         if self.outage is not None:
             return Status.unreachable(target, self.outage), [], _UNHEARD
         try:
@@ -151,7 +151,7 @@ class ObjectReconciler:
         return status, events, _REFUSED_SPEC if refused else None
 
     def _let_go(self, obj: Object) -> Backoff | float | None:
-        """Stop what an object asked for; it goes when nothing of it runs."""
+        """Stop the queries of an object; release it when none of them runs."""
         held = obj["metadata"].get("finalizers") or []
         if FINALIZER not in held:
             return None
@@ -170,7 +170,7 @@ class ObjectReconciler:
         return written
 
     def _unreported(self, uid: str, events: Iterable[Event]) -> Iterator[Event]:
-        """Yield what was not told: a query that is slow to stop is stopped at every look."""
+        """Yield unpublished events: a query that is slow to stop is stopped at every look."""
         for event in events:
             with self._lock:
                 known = (uid, event.message) in self._retired

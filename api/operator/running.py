@@ -40,7 +40,7 @@ from circinus.pipelines.errors import InvalidInput
 LEASE_S = 10.0
 """After which a silent leader is replaced: it renews every two seconds."""
 _RENEWALS = 5
-_SILENT = 3  # leases without an answer of the cluster, and nobody should count on this one
+_SILENT = 3  # leases without an answer of the cluster, after which this one is unready
 _STUCK_S = 120.0  # a try to renew: each call has 35 s
 
 
@@ -71,7 +71,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """What an operator is told."""
+    """The settings of an operator."""
 
     scope: Scope = field(default_factory=Scope)
     release: str = DEFAULT_RELEASE  # for which it takes objects, and whose operators share a lease
@@ -152,7 +152,7 @@ class OperatorProcess:
                 await leading
 
     def is_ours(self, manifest: Object) -> bool:
-        """Whether an object is the release's; one that is nobody's is taken, which is heard."""
+        """Return whether an object is the release's; claim one without a label."""
         metadata, release = manifest["metadata"], self.settings.release
         known = whose(metadata, release)
         if known is Whose.NOBODYS:
@@ -175,7 +175,7 @@ class OperatorProcess:
         return [] if controller is None else controller.unsynced()
 
     def _preflight(self) -> bool:
-        """Return if the account suffices, else NotAllowed; give whether it sees all namespaces."""
+        """Return whether the account sees all namespaces; NotAllowed if it does not suffice."""
         missing: list[str] = []
         scope = self.settings.scope
         required = [(scope.home, LEADER), *((name or "", FOLLOWER) for name in scope.followed)]
@@ -197,9 +197,9 @@ _LARGEST_PORT = 65535
 
 @contextmanager
 def answering(port: int, paths: Mapping[str, Ailing]) -> Iterator[int]:
-    """Answer `GET` of each path with 200, or 503 and what is wrong; give the port.
+    """Answer `GET` of each path with 200, or 503 and the problem; return the port.
 
-    `port` 0: any that is free. InvalidInput if it cannot be had.
+    `port` 0: any that is free. InvalidInput if it is taken.
     """
     checks.require(0 <= port <= _LARGEST_PORT, "health", "must be in [0, 65535]", port)
     try:
@@ -222,7 +222,7 @@ def answering(port: int, paths: Mapping[str, Ailing]) -> Iterator[int]:
         lifespan="off",
         log_config=None,
         log_level="warning",
-        access_log=False,  # probes come every few seconds
+        access_log=False,  # probes arrive every few seconds
     )
     server = uvicorn.Server(config)
     # Of its own: probes are answered also while the loop of the operator hangs.

@@ -1,7 +1,7 @@
-"""How many replicas a `PipelineQuery` asks for: its scale, which autoscalers of the cluster drive.
+"""The number of replicas of a `PipelineQuery`: its scale, which autoscalers of the cluster drive.
 
-Kubernetes keeps the number in the spec, and counts each change of it as a change of the spec. To
-us it is none: a query that is scaled goes on as it is, and is not planned again.
+Kubernetes stores the number in the spec, and counts each change of it as a change of the spec. To
+us it is none: a query that is scaled serves on as it is, and is not planned again.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class PlannedFor:
 
 
 def rescale(service: Client, query_id: str, *, has: int | None, wanted: int | None) -> None:
-    """Set the replicas that the object of a live query asks for; None: they follow the rate.
+    """Set the replicas in the spec of a live query's object; None: they follow the rate.
 
-    `has` is what was asked for before. Errors as of a client's verbs.
+    `has` is the number before. Errors as of a client's verbs.
     """
     if has == wanted:
         return
@@ -75,9 +75,9 @@ def rescale(service: Client, query_id: str, *, has: int | None, wanted: int | No
 
 
 def scale_facts(query_id: str, objectives: ObjectivesView | None) -> Mapping[str, object]:
-    """Return what the status says of the scale: how many there are, and which pods are counted.
+    """Return the scale in the status: the number of replicas, and the selector of their pods.
 
-    `objectives`: how the query fares; None: nobody knows, and both are left out.
+    `objectives`: how the query fares; None: unknown, and both are left out.
     """
     if objectives is None or objectives.scaled_tier is None:
         return {"replicas": None, "selector": None}
@@ -101,7 +101,7 @@ def replicas_schema() -> dict[str, Any]:
 
 
 def scale_schema() -> dict[str, Any]:
-    """Return the OpenAPI schemas of what the status says of the scale."""
+    """Return the OpenAPI schemas of the scale in the status."""
     whole = {"type": "integer", "format": "int64"}
     planned = {"generation": whole, "hash": {"type": "string"}}
     return {

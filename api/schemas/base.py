@@ -1,4 +1,4 @@
-"""The two kinds of schema: strict for what comes in, tolerant for what goes out; and errors."""
+"""The two kinds of schema: strict for input, tolerant for output; and errors."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _whole(value: object) -> object:
 
 
 WHOLE = BeforeValidator(_whole)
-"""Of a whole number: 5.0 is one, as JSON Schema has it. It comes after the bounds."""
+"""Of a whole number: 5.0 is one, as JSON Schema has it. It applies after the bounds."""
 
 Weight = Annotated[float, bounds(ranges.WEIGHT), READABLE]
 Rate = Annotated[float, bounds(ranges.RATE_PER_S), READABLE]

@@ -36,14 +36,14 @@ class InstanceView(View):
     """Calls to endpoints that it makes at a time; none: its tier has machines. With it the share
     is of none."""
     beside: list[str] = Field(default_factory=list)
-    """Addresses of further workers that serve as it does, where somebody scaled its Deployment."""
+    """Addresses of further workers that serve as it does, where its Deployment is scaled."""
     restarts: int = Field(default=0, description="How often it was started again.")
     ended: str | None = None
     """How it ended last, or why it was replaced; none: it never was."""
 
 
 class ObservedView(View):
-    """What the last requests took. Figures are none until there is a request."""
+    """Latencies of the last requests. Figures are none until there is a request."""
 
     count: int = Field(default=0, description="Requests answered since deployment.")
     failed: int = Field(default=0, description="Requests that failed since deployment.")
@@ -70,12 +70,12 @@ class LatelyView(View):
 
 
 class ObjectiveView(View):
-    """An objective of a query, judged by what its requests got lately."""
+    """An objective of a query, judged by its recent requests."""
 
     name: str = Field(description="`accuracy`, `latency`, `cost`, `cost_per_1000`, `throughput`.")
     bound: float = Field(description="What is asked for.")
     state: str
-    """`met` or `missed` where a 95 % interval says so, else `unsure`."""
+    """`met` or `missed` where a 95 % interval shows it, else `unsure`."""
     value: float | None = Field(default=None, description="What was observed; none: nothing.")
     low: float | None = Field(default=None, description="Lower end of its interval.")
     high: float | None = Field(default=None, description="Upper end of it.")
@@ -130,7 +130,7 @@ class DeploymentView(View):
     lately: list[LatelyView] = Field(default_factory=list)
     """What requests got in the last minute, ten minutes and hour, while it serves."""
     objectives: ObjectivesView | None = None
-    """Whether it gives what is asked for; none until it was looked at."""
+    """Whether it meets its objectives; none until the first look."""
 
 
 class ReplicasBody(Input):
@@ -199,10 +199,10 @@ class RequestBody(Input):
 
 
 class RequestReply(View):
-    """The answer to a request and where its time went."""
+    """The answer to a request and the parts of its latency."""
 
     output: JsonValue
-    """What the pipeline gave, arrays and bytes marked as in the request."""
+    """The pipeline's output, arrays and bytes marked as in the request."""
     latency_s: float
     """Seconds from the dispatcher's start to the last operator's output."""
     operator_s: dict[str, float] = Field(default_factory=dict)

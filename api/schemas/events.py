@@ -1,4 +1,4 @@
-"""What happens in a service, told once for each thing that happened, in order."""
+"""The events of a service, one for each occurrence, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_ID = 2**63 - 1
 
 
 class EventKind(StrEnum):
-    """What an event tells of."""
+    """The subject of an event."""
 
     PHASE = "query.phase"
     PROGRESS = "query.progress"
@@ -36,7 +36,7 @@ class EventView(View):
     """Something that happened."""
 
     id: int
-    """Grows with every event: whoever saw one never misses a later one with a smaller id."""
+    """Grows with every event: after an event no later one has a smaller id."""
     at: Time = Field(description="When, UTC.")
     kind: str
     """`query.phase`, `.progress`, `.measured`, `.replanned`, `.drifted`, `.traffic`, `.pool`,
@@ -48,7 +48,7 @@ class EventView(View):
 
 
 class EventsRequest(BaseModel):
-    """Which events to give."""
+    """Which events to return."""
 
     after: Annotated[int | None, Field(ge=0, le=LARGEST_ID)] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -59,8 +59,8 @@ class EventPage(View):
 
     items: list[EventView] = Field(description="At most `limit` of them.")
     latest: int
-    """Id of the newest event of the service; with fewer than `limit` items, these are all that
-    were asked for up to it."""
+    """Id of the newest event of the service; with fewer than `limit` items, these are all the
+    selected events up to it."""
 
 
 class ProgressData(View):

@@ -64,7 +64,7 @@ class WhatIfBody(ObjectiveChange):
         str, Field(max_length=80, json_schema_extra={"pattern": rf"^({NUMBER}:{NUMBER})?$"})
     ] = ""
     """`LOW:HIGH` requests per second: at which rate between them machines become cheaper than
-    calls; empty: that is not asked."""
+    calls; empty: do not search for it."""
 
 
 class BreakEvenView(View):
@@ -104,4 +104,4 @@ class WhatIfView(View):
     shortfall: ShortfallView | None
     """Why there would be no plan; none: there would be one."""
     break_even: BreakEvenView | None = None
-    """Where machines become cheaper than calls; none: it was not asked."""
+    """Where machines become cheaper than calls; none: it was not requested."""

@@ -1,6 +1,6 @@
-"""What a service tells its dispatchers, and they it: JSON between programs of one release.
+"""Messages between a service and its dispatchers: JSON between programs of one release.
 
-A reader ignores fields that it does not know: during an upgrade both ends may be of two versions.
+A reader ignores unknown fields: during an upgrade the two ends may be of two versions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from circinus.pipelines import checks
 from circinus.pipelines.model.graph import PipelineGraph
 
 FOLLOWED = "/v1/internal/deployments"
-"""Where a dispatcher asks what serves; `since` what it knows, `applied` what it goes by."""
+"""Path of a dispatcher's view; `since` is its last state, `applied` the state in force."""
 REPORTED = "/v1/internal/figures"
-"""Where it tells what requests got from it."""
+"""Path of its reports on requests."""
 
 
 class ReplicaView(View):
@@ -49,13 +49,13 @@ class FollowedView(View):
     version: str = Field(description="Names this state of this serving process.")
     deployments: dict[str, ServedView] = Field(description="By query.")
     awaited: list[str] = Field(default_factory=list)
-    """Queries that should be served and are not yet: who serves one goes on with it."""
+    """Queries that should be served and are not yet: a dispatcher that serves one continues."""
     emulated: dict[str, Any] = Field(default_factory=dict)
     """Document of the infrastructure whose emulated links are waited for."""
 
 
 def served_view(served: ServedDeployment) -> ServedView:
-    """Return a plan that serves as dispatchers are told of it."""
+    """Return the view of a served plan for dispatchers."""
     desired = served.desired
     return ServedView.of(
         desired,

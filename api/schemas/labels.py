@@ -1,4 +1,4 @@
-"""Labels: what people say of outputs that a judge scored, and what they are asked to say.
+"""Labels: people's scores of outputs that a judge scored, and requests for them.
 
 One line of JSON each. A line without `gold` is a question; the same line with it is the answer.
 """
@@ -21,13 +21,13 @@ class GoldLabel(Input):
     """The score that an output should have."""
 
     label: LabelName
-    """Name of the label, as `circinus plan` gave it: equal for equal outputs on equal inputs."""
+    """Name of the label, from `circinus plan`: equal for equal outputs on equal inputs."""
     gold: Gold
     """In [0, 1]."""
 
 
 class LabelLine(Input):
-    """A line of a file of labels; but for `label` and `gold` it is for whoever reads it."""
+    """A line of a file of labels; all but `label` and `gold` is for human readers."""
 
     label: LabelName
     gold: Gold | None = None
@@ -41,6 +41,6 @@ class LabelLine(Input):
     expected: Any = None
     """What the output should have been."""
     judge: float | None = None
-    """What the judge said."""
+    """The judge's score."""
     configuration: dict[str, Any] | None = None
-    """One that gave the output: operator -> knob -> value."""
+    """One that returned the output: operator -> knob -> value."""

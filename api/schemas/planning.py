@@ -1,4 +1,4 @@
-"""How a query is to be planned, as files and bodies write it, and how it is, as answers say."""
+"""How a query is to be planned, as in files and bodies, and how it is, as in answers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Sampling = Annotated[str, AfterValidator(_among(SAMPLING)), WithJsonSchema(_sche
 
 
 class PlanningRequest(Input):
-    """How the query is planned; the parts that are given take the place of the method's."""
+    """How the query is planned; its parts replace those of the method."""
 
     method: MethodName | None = None
     """Whose parts plan it; left out: those of the service's method."""
     strategy: Strategy | None = Field(default=None, description="Proposes what to measure.")
     stopping: Stopping | None = None
-    """Says when a configuration was measured enough; not with `multi_fidelity`, which decides
+    """Decides when a configuration was measured enough; not with `multi_fidelity`, which decides
     that itself."""
     sampling: Sampling | None = None
     """The order in which inputs are drawn."""
@@ -53,7 +53,7 @@ class PlanningView(View):
     """Name of the method with these parts; none: no method has them."""
     strategy: str = Field(description="Proposes what to measure.")
     stopping: str | None = None
-    """Says when a configuration was measured enough; none: the strategy does."""
+    """Decides when a configuration was measured enough; none: the strategy does."""
     sampling: str = Field(description="The order in which inputs are drawn.")
 
 
@@ -67,7 +67,7 @@ class MethodView(View):
 
 
 def to_planning(request: PlanningRequest | None, method: Method) -> PlanningMethod:
-    """Return how a query is planned: as far as it does not say, by the method of whoever plans.
+    """Return how a query is planned: its own parts, else those of the planner's method.
 
     InvalidInput if the parts do not go together.
     """
@@ -79,12 +79,12 @@ def to_planning(request: PlanningRequest | None, method: Method) -> PlanningMeth
 
 
 def planning_view(planning: PlanningMethod) -> PlanningView:
-    """Return how a query is planned, as the service tells it."""
+    """Return the view of how a query is planned."""
     return PlanningView.model_validate(parts_of(planning))
 
 
 def planned_by_default() -> PlanningView:
-    """Return how services plan that do not tell how."""
+    """Return the planning of services that do not report theirs."""
     return planning_view(DEFAULT.planning)
 
 

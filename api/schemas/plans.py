@@ -55,7 +55,7 @@ class ServedBillView(View):
 
 
 def served_bill_view(bill: ServedBill, plan: Plan | None) -> ServedBillView:
-    """Return a bill as it is shown, beside what its plan predicted; None: it is not known."""
+    """Return the view of a bill, beside its plan's prediction; None: it is not known."""
     calls = None if plan is None else plan.calls
     return ServedBillView.of(
         bill,
@@ -103,7 +103,7 @@ class OutlookView(View):
     usd_per_request: EstimateView | None = None
     """US dollars of all calls of a request; none: nothing is called."""
     states: dict[str, SloState] = Field(default_factory=dict)
-    """What is known of each SLO there."""
+    """The state of each SLO there."""
     examples_needed: int | None = None
     """Examples that would show accuracy and latency, were they as estimated; none: these do, no
     number would, or it is not known."""
@@ -120,7 +120,7 @@ class PlanCallsView(View):
 
 
 class PlanView(View):
-    """Which configuration runs where, on how much, and what that is expected to give."""
+    """Which configuration runs where, on which share, and its expected performance."""
 
     id: str = Field(description="Equal for equal plans.")
     pipeline: str = Field(description="Name of the pipeline.")
@@ -147,16 +147,16 @@ class PlanView(View):
     remote: list[str] = Field(default_factory=list)
     """Tiers of the plan that have no machines: what runs there calls endpoints."""
     states: dict[str, SloState] = Field(default_factory=dict)
-    """What is known of each SLO: `accuracy`, `latency`, and those of `cost`, `cost_per_1000` and
+    """The state of each SLO: `accuracy`, `latency`, and those of `cost`, `cost_per_1000` and
     `throughput` that are bounded."""
     tier_service_s: dict[str, float] = Field(default_factory=dict)
-    """Tier -> mean seconds that one request keeps the slice there busy."""
+    """Tier -> mean seconds for which one request occupies the slice there."""
     future: OutlookView | None = None
     """The same for future inputs; none: not worked out."""
     emulated: list[str] = Field(default_factory=list)
     """Tiers of the plan whose speed is put on by waiting."""
     superseded: bool = False
-    """Whether other plans of its query took its place."""
+    """Whether other plans of its query replaced it."""
     memory_bytes: dict[str, int] = Field(default_factory=dict)
     """Operator -> most memory that a process which ran it had; those not measured are left out."""
 
@@ -168,7 +168,7 @@ class PlanList(View):
 
 
 def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
-    """Return a plan as the owner of a query with that SLO sees it."""
+    """Return the view of a plan for a query with that SLO."""
     deployment, ahead = plan.deployment, plan.future
     there = plan.states(replace(slo, holds_for=HoldsFor.FUTURE))
     values = {
@@ -183,7 +183,7 @@ def plan_view(plan: Plan, slo: Slo, infrastructure: Infrastructure) -> PlanView:
 
 
 def unjudged_plan_view(plan: Plan) -> PlanView:
-    """Return a plan as it is to anybody: `to_plan` gives it back."""
+    """Return the view of a plan without an SLO: `to_plan` inverts it."""
     deployment = plan.deployment
     return PlanView.of(
         plan,
@@ -198,7 +198,7 @@ def unjudged_plan_view(plan: Plan) -> PlanView:
 
 
 def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
-    """Return the plan that is shown; InvalidInput if it does not fit the pipeline's graph."""
+    """Return the plan of a view; InvalidInput if it does not fit the pipeline's graph."""
     deployment = Deployment(
         placement=view.placement,
         allocation=view.allocation,

@@ -1,4 +1,4 @@
-"""Which pool of instances to rent, as it is asked and answered."""
+"""Which pool of instances to rent: bodies and answers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class ChooseQueryPoolBody(Input):
 
     tier: _Name | None = Field(default=None, description="With machine types; none: its only one.")
     rate_per_s: _Rate | None = None
-    """Requests per second; none: as many as came lately and a tenth more, else the query's own."""
+    """Requests per second; none: the recent rate and a tenth more, else the query's own."""
     budget_usd_per_hour: _Budget | None = None
     """On the tier; none: what the query's objective on cost leaves."""
     qos_ms: _Milliseconds | None = None

@@ -67,7 +67,7 @@ class ProgressView(View):
     failures: list[FailureCount] = Field(default_factory=list)
     """Which operators failed on how many inputs, the most frequent first."""
     remarks: list[str] = Field(default_factory=list)
-    """What to know of the figures, such as that the machine was busy while they were measured."""
+    """Warnings on the figures, such as that the machine was busy while they were measured."""
     waited: dict[str, float] = Field(default_factory=dict)
     """Wall-clock seconds waited, by what for: limits of endpoints, workers to start."""
     left_out: list[int] = Field(default_factory=list)
@@ -75,9 +75,9 @@ class ProgressView(View):
 
 
 class TrialView(View):
-    """What a configuration was found to do when it was measured last.
+    """The figures of a configuration's latest measurement.
 
-    A later one on more inputs takes the place of an earlier one of the same configuration.
+    A later one on more inputs replaces an earlier one of the same configuration.
     """
 
     configuration: dict[str, dict[str, KnobValue]]
@@ -96,7 +96,7 @@ class TrialView(View):
 
 
 class ShortfallView(View):
-    """Why no plan meets the SLOs, and what comes closest."""
+    """Why no plan meets the SLOs, and the closest configuration."""
 
     binding: list[str] = Field(description="SLOs that bind.")
     closest: PlanView | None = Field(description="The closest measured plan.")
@@ -128,7 +128,7 @@ class SearchView(View):
 
 
 class QueryView(View):
-    """A query: what was asked, where it is, what came out."""
+    """A query: its request, its phase, its results."""
 
     id: str = Field(description="Names the query in every path.")
     request: QueryRequest = Field(description="What was submitted, defaults filled in.")
@@ -150,7 +150,7 @@ class QueryView(View):
     """Mix of machine types that should serve it: tier -> type -> slices; none: its plan's own
     replicas."""
     replicas: int | None = None
-    """How many somebody asked for; none: they follow the rate of its requests."""
+    """The requested number; none: replicas follow the rate of its requests."""
     message: str | None = None
     """More about the phase, in words: why it waits, why it failed."""
     idempotency_key: str | None = None
@@ -158,7 +158,7 @@ class QueryView(View):
     deployment: DeploymentView | None = None
     """Its deployment; none while there is none, and in lists."""
     replanned: list[ReplannedView] = Field(default_factory=list)
-    """When other plans took the place of its plans, the latest first."""
+    """When other plans replaced its plans, the latest first."""
     search: SearchView | None = None
     """The latest search for other plans while these serve; none: there was none for these."""
     displaced: list[DisplacedView] = Field(default_factory=list)
@@ -199,7 +199,7 @@ def progress_view(
 
 
 def trial_view(trial: Trial) -> TrialView:
-    """Return what a configuration was found to do."""
+    """Return the view of a configuration's measurement."""
     plan, figures = trial.plan, dict[str, object]()
     if plan is not None:
         has_plan = trial.state is TrialState.FEASIBLE

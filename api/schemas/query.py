@@ -91,7 +91,7 @@ class DataSource(Input):
     examples: Annotated[int, Field(ge=1, le=LARGEST_DATASET), WHOLE] | None = None
     """Number of examples that the pipeline makes or loads."""
     seed: Seed = 0
-    """Of the examples; another seed gives other inputs. Only with `examples`."""
+    """Of the examples; another seed draws other inputs. Only with `examples`."""
     folder: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
     """Folder with the inputs and their expected outputs."""
     jsonl: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
@@ -136,7 +136,7 @@ class SloRequest(Input):
 
     holds_for: HoldsFor = Field(default=HoldsFor.EXAMPLES, strict=False)
     """Whether accuracy and latency must hold on the examples, or, with 95 % confidence, for future
-    inputs of the same source; the others are told too."""
+    inputs of the same source; the view has the others too."""
 
     @model_validator(mode="after")
     def _some_speed(self) -> SloRequest:
@@ -237,7 +237,7 @@ class RestrictionsRequest(Input):
 
 
 class DeviceRequest(Input):
-    """What the query's own device is like; what is left out is as the infrastructure says."""
+    """The query's own device; fields that are left out are those of the infrastructure."""
 
     speed_factor: Speed | None = None
     """How many times as fast as the reference machine."""
@@ -285,9 +285,9 @@ class QueryRequest(Input):
     weight: Weight = 1.0
     """Benefit of serving the query, relative to others."""
     priority: Priority = 0
-    """Goes before any number of queries of lower priority, and takes their place."""
+    """Precedes any number of queries of lower priority, and displaces them."""
     tenant: Tenant = ""
-    """Whose query it is: a name that the service's quotas count by; left out: nobody's."""
+    """The query's owner: a name that the service's quotas count by; left out: none."""
     duration_s: Duration | None = None
     """Seconds to serve it; left out: until it is undeployed."""
     limits: LimitsRequest = Field(default_factory=LimitsRequest)
@@ -296,14 +296,14 @@ class QueryRequest(Input):
     restrictions: RestrictionsRequest = Field(default_factory=RestrictionsRequest)
     """What is not left to the planner."""
     device: DeviceRequest | None = None
-    """The query's own device; left out: as the infrastructure says."""
+    """The query's own device; left out: that of the infrastructure."""
     cold: bool = False
     """Whether planning starts from nothing that earlier queries measured."""
     planning: PlanningRequest | None = None
-    """How it is planned; left out: as the service's method says."""
+    """How it is planned; left out: by the service's method."""
     draws: Annotated[list[Name], _ANY] = Field(default_factory=list)
     """Operators that may answer equal inputs differently, as models that sample do: it is planned
-    for the mean over draws of each input. Beside those that say so themselves, or are seen to."""
+    for the mean over draws of each input. Beside those that declare it, or are observed to."""
     metric: MetricRequest | None = None
     """Labels for a pipeline that a judge scores; left out: a metric scores it."""
 
@@ -336,12 +336,12 @@ class QueryRequest(Input):
 def to_query(
     request: QueryRequest, *, pipeline: str | None = None, method: Method = DEFAULT
 ) -> Query:
-    """Return the query that a request asks for.
+    """Return the query of a request.
 
-    `pipeline` is the name of the loaded one, where the request names it by `module:attribute`. As
-    far as the request does not say, it is planned by the method of whoever plans: stored ones say
-    all of it, but for those from before there was a choice. InvalidInput if a value breaks a rule
-    that the schema does not state.
+    `pipeline` is the name of the loaded one, where the request names it by `module:attribute`.
+    Parts of planning that the request leaves out are those of `method`: stored requests have all
+    parts, except those from before there was a choice. InvalidInput if a value breaks a rule that
+    the schema does not state.
     """
     values = request.model_dump(exclude={"data", "cold", "metric"})
     values["pipeline"] = pipeline or request.pipeline

@@ -1,4 +1,4 @@
-"""A route over deployment units, as it is asked and answered."""
+"""A route over deployment units: bodies and answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IngressInput(Input):
 
 
 class PrometheusInput(Input):
-    """Who tells KEDA how many requests come."""
+    """The source of the request rate for KEDA."""
 
     address: Annotated[str, Field(pattern=r"^https?://\S+$", max_length=1024)]
     query: Annotated[str, Field(min_length=1, max_length=4096)]
@@ -57,7 +57,7 @@ class NodeClassInput(Input):
 
 
 class RequirementInput(Input):
-    """What a node has to be, as a Karpenter NodePool says it."""
+    """The requirements of a node, as in a Karpenter NodePool."""
 
     key: Annotated[str, Field(min_length=1, max_length=316)]
     operator: Annotated[str, Field(pattern="^(In|NotIn|Exists|DoesNotExist|Gt|Lt)$")] = "In"
@@ -83,7 +83,7 @@ class UnitKubernetesInput(Input):
     port: _Port
     deployment: _ObjectName
     least: _Pods = 1
-    """Pods that are kept, also without traffic."""
+    """Pods that run also without traffic."""
     metric: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """Requests per second of a pod in the custom metrics API: it is scaled by that."""
     node_pool: NodePoolInput | None = None
@@ -196,7 +196,7 @@ class RouteInput(Input):
 
     name: _Name
     demand_per_s: _Demand
-    """Requests per second that come."""
+    """Arriving requests per second."""
     latency_s: _Seconds
     """That a request may take at most: slower units are left out."""
     units: Annotated[list[DeploymentUnitInput], Field(min_length=1, max_length=64)]
@@ -205,7 +205,7 @@ class RouteInput(Input):
     pipeline: _Text | None = None
     """Registered name of what units run; left out: others run them."""
     knobs: dict[str, dict[str, KnobValue]] = Field(default_factory=dict)
-    """Of the pipeline, as all units run it that say nothing else: `{operator: {knob: value}}`."""
+    """Of the pipeline, for all units without their own: `{operator: {knob: value}}`."""
     method: Annotated[RouteMethod, Field(strict=False)] = RouteMethod.CARRIED
     """`carried`: traffic by what units can do; `published`: by their price."""
     regimes: RegimesInput = Field(default_factory=RegimesInput)
@@ -263,7 +263,7 @@ class RouteWeightsView(View):
 
 
 class ProofView(View):
-    """What probes said of a unit's outputs."""
+    """The result of probes of a unit's outputs."""
 
     agrees: bool = Field(description="Whether it may take traffic.")
     reference: str = Field(description="The unit that it was held against.")
@@ -274,7 +274,7 @@ class ProofView(View):
 
 
 class VerifiedUnitView(ProofView):
-    """What probes said of a unit that answers over HTTP."""
+    """The result of probes of a unit over HTTP."""
 
     name: str
     url: str
@@ -310,7 +310,7 @@ class RouteStatusView(View):
 
 
 class RouteView(View):
-    """A route that the service was told to serve."""
+    """A route that the service serves."""
 
     name: str
     route: RouteInput

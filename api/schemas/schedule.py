@@ -34,10 +34,10 @@ class AssignmentView(View):
     pool: dict[str, dict[str, int]] | None = None
     """Chosen mix that it is on: tier -> machine type -> slices; none: its plan's own replicas."""
     extras: list[MachineShare] = Field(default_factory=list)
-    """Where further replicas are, while more requests come than planned for and room is left;
+    """Where further replicas are, while more requests arrive than planned for and room is left;
     not counted in `cost_usd_per_hour` and utilisation."""
     lately: list[LatelyView] = Field(default_factory=list)
-    """What its requests got in the last minute, ten minutes and hour; only where asked for."""
+    """Figures of its requests in the last minute, ten minutes and hour; only if requested."""
 
 
 class WaitingView(View):
@@ -53,7 +53,7 @@ class DisplacedView(View):
 
     query_id: str = Field(description="Who ran.")
     by: str | None
-    """Who came onto its machines; none: its machines or its plan are gone."""
+    """The query that received its machines; none: its machines or its plan are gone."""
     moved: bool
     """Whether it is served all the same, elsewhere or with another plan."""
     sentence: str = Field(description="The same in words.")
@@ -100,7 +100,7 @@ class ScheduleView(View):
     gap: float | None = None
     """Part of the bound that is not reached, in [0, 1]; the optimum may be nearer."""
     displaced: list[DisplacedView] = Field(default_factory=list)
-    """Who had to make way lately, the latest first; in a preview, who would."""
+    """Recent displacements, the latest first; in a preview, those that it would cause."""
     revision: int | None = Field(default=None, description="Counts schedules; none in a preview.")
     made_at: Time | None = None
     """When it was made, UTC; none in a preview and before the first."""
@@ -114,7 +114,7 @@ class DemandInput(Input):
 
 
 class PlanInput(Input):
-    """A plan of a query that might come."""
+    """A plan of a hypothetical query."""
 
     id: str = Field(description="Unique within the query.")
     demand: list[DemandInput] = Field(max_length=64, description="What it asks of machines.")
@@ -122,14 +122,14 @@ class PlanInput(Input):
 
 
 class ArrivalInput(Input):
-    """A query that might come."""
+    """A hypothetical query."""
 
     id: str = Field(description="Unlike those of the live queries.")
     plans: Annotated[list[PlanInput], Field(min_length=1, max_length=1000)]
     """Any of them would do."""
     weight: Weight = Field(default=1.0, description="Benefit of serving it.")
     priority: Priority = 0
-    """Goes before any number of queries of lower priority."""
+    """Precedes any number of queries of lower priority."""
     tenant: Tenant = Field(default="", description="Whose it is; quotas count by it.")
 
 
@@ -141,6 +141,6 @@ class PreviewBody(Input):
     leaving: list[str] = Field(default_factory=list, max_length=4000)
     """Live queries that would be gone."""
     arriving: list[ArrivalInput] = Field(default_factory=list, max_length=400)
-    """Queries that would come."""
+    """Hypothetical further queries."""
     quotas: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     """Tenant -> largest part of each shared tier, instead of its quota."""

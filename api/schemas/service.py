@@ -94,7 +94,7 @@ class MachineTypeView(View):
     gpus: GpusView | None = None
     """Of one machine; none: workers use none."""
     cores: float | None = None
-    """Of one machine; none: as of every machine of a tier that does not tell."""
+    """Of one machine; none: the default of tiers without one."""
     memory_gib: float | None = Field(default=None, description="Likewise.")
 
 
@@ -157,7 +157,7 @@ class TierView(View):
     gpus: GpusView | None = None
     """Of one machine; none: workers use none, or those of its types are unlike."""
     cores: float | None = None
-    """Of one machine, the least of its types; none: as of every tier that does not tell."""
+    """Of one machine, the least of its types; none: the default of tiers without one."""
     memory_gib: float | None = Field(default=None, description="Likewise.")
     types: list[MachineTypeView] = Field(default_factory=list)
     """Its types in the order of their machines' numbers; none: all machines are alike."""
@@ -180,7 +180,7 @@ class LinkView(View):
 
 
 class MachinesBody(Input):
-    """Machines that come or go."""
+    """Added or removed machines."""
 
     machines: Annotated[dict[str, Machines | None], Field(min_length=1, max_length=1000)]
     """Shared tier, or `TIER/TYPE` where it has types, -> how many it has from now on; none: as
@@ -268,7 +268,7 @@ class DatasetView(View):
     inputs: int = Field(description="How many inputs it has.")
     created_at: Time = Field(description="When it was handed over first, UTC.")
     queries: list[str] = Field(default_factory=list)
-    """Queries that use it, and keep it."""
+    """Queries that use it, and prevent its deletion."""
 
 
 class DatasetList(View):

@@ -56,9 +56,9 @@ def checked(model: type[Model], document: object) -> Model:
 def validated(
     validate: Callable[[Document], Value], document: Document, model: type[BaseModel] | None = None
 ) -> Value:
-    """Return what pydantic makes of a document; InvalidInput with every broken rule.
+    """Return a document as validated by pydantic; InvalidInput with every violation.
 
-    `model` names the known fields where an unknown one is found.
+    `model` names the known fields in the violation of an unknown one.
     """
     try:
         return validate(document)
@@ -73,7 +73,7 @@ def value_of(kind: type[Value], fields: Mapping[str, object]) -> Value:
     """
     try:
         return adapter_of(kind).validate_python(fields)
-    except ValidationError as error:  # the schema has seen to all but the parts' own rules
+    except ValidationError as error:  # the schema has checked all but the parts' own rules
         raise error.errors()[0]["ctx"]["error"] from error
 
 
@@ -95,8 +95,8 @@ def violations_of(
 ) -> list[Violation]:
     """Return the violations of an error or its `errors()`: 1 to `MOST_VIOLATIONS`.
 
-    `model` was checked: it names the known fields where an unknown one is found. Of every path
-    `skip` leading parts are left out (1 for FastAPI's `body`).
+    `model` is the validated type: it names the known fields in the violation of an unknown one.
+    `skip` leading parts of every path are left out (1 for FastAPI's `body`).
     """
     details = error.errors() if isinstance(error, ValidationError) else error
     each = (_violations(tuple(detail["loc"])[skip:], detail, model) for detail in details)

@@ -1,8 +1,8 @@
-"""HTTP at the port where clients come, bounded: connections, heads, and how long both may take.
+"""Bounded HTTP at the clients' port: connections, heads, and how long both may take.
 
 uvicorn bounds none of it: a client that sends one byte a minute, or a head without end, would hold
-a connection, or the memory, of all others. What is refused here is refused by a problem document,
-and the connection is closed behind it.
+a connection, or the memory, of all others. A refusal here is a problem document, and closes the
+connection.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def abort(scope: Scope) -> None:
 class EdgeLimits:
     """What clients may take of a server."""
 
-    # Beyond them idle ones are closed; so many again are told to come later, others are closed
+    # Beyond them idle ones are closed; so many again are answered to retry later, others closed
     # without a word.
     connections: int
     head_bytes: int = 2**16
     head_s: float = 10.0  # for a head, and until the first one begins
-    apart: Callable[[], int] = lambda: 0  # tells how many more are counted elsewhere
+    apart: Callable[[], int] = lambda: 0  # returns how many more are counted elsewhere
 
 
 def bounded(limits: EdgeLimits) -> type[HttpToolsProtocol]:
@@ -125,7 +125,7 @@ class _Bounded(HttpToolsProtocol):
         if (rule := _broken_rule(self.headers)) is not None:
             self._refuse(NotHttp(rule))
             raise NotHttp(rule)
-        if self._held > self.bounds.head_bytes:  # it may be: a body can have come with it
+        if self._held > self.bounds.head_bytes:  # it may be: a body can have arrived with it
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > self.bounds.head_bytes:
                 self._refuse(self._too_large())
@@ -141,7 +141,7 @@ class _Bounded(HttpToolsProtocol):
         super().on_message_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer as if no upgrade was asked for, and close: what follows is no HTTP."""
+        """Answer as if there was no upgrade, and close: the following bytes are no HTTP."""
         self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:
@@ -172,7 +172,7 @@ class _Bounded(HttpToolsProtocol):
         return HeadTooLarge(f"head must have at most {self.bounds.head_bytes} bytes, got more.")
 
     def _refuse(self, error: CircinusError) -> None:
-        """Say why, unless something else is being said, and close the connection."""
+        """Send the problem, unless an answer is being sent, and close the connection."""
         if self.transport.is_closing():
             return
         under_way: RequestResponseCycle | None = self.cycle
@@ -192,7 +192,7 @@ class _Bounded(HttpToolsProtocol):
 
 
 def _broken_rule(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """Return what is wrong with how a request says whom it is for and where it ends."""
+    """Return the violation in a request's Host or framing headers; None: it is valid."""
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) > 1:
         return f"Host must be given once, got {len(hosts)} of them."
@@ -204,7 +204,7 @@ def _broken_rule(headers: list[tuple[bytes, bytes]]) -> str | None:
 
 
 def _full_before(app: ASGIApp) -> ASGIApp:
-    """Answer all but questions for this process' health with the request to come later."""
+    """Answer all requests but health checks of this process with 503, to retry later."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == _HEALTH:

@@ -1,8 +1,8 @@
 """Calls to another process of the same user, over a Unix socket.
 
 A message is four bytes of length and a pickle: a call is (number, name, arguments), its answer
-(number, whether it went well, what it gave or raised). Only processes of the same user get as far
-as that, and they could do anything to each other anyway.
+(number, whether it succeeded, its result or error). Only processes of the same user reach it, and
+they have full control of each other anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from circinus.pipelines.errors import Unavailable
 
 _LENGTH = struct.Struct(">I")
-_PEER = struct.Struct("3i")  # pid, user and group of whoever is at the other end
+_PEER = struct.Struct("3i")  # pid, user and group of the process at the other end
 _RETRY_AFTER_S = 1.0
 
 Handlers = Mapping[str, Callable[..., object]]
@@ -70,7 +70,7 @@ class CallServer:
                 self._answers.add(task)
                 task.add_done_callback(self._answers.discard)
         except (EOFError, OSError):
-            pass  # the caller is gone; what it asked for goes on
+            pass  # the caller is gone; its call goes on
         finally:
             self._callers.discard(writer)
             writer.close()
@@ -101,19 +101,19 @@ class Caller:
     _listens: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.peer = _peer(self.writer)[0]  # while there is a socket to ask
+        self.peer = _peer(self.writer)[0]  # while the socket is open
         self._listens = asyncio.create_task(self._listen())
 
     @classmethod
     async def connect(cls, path: Path) -> Caller | None:
-        """Return a way to whoever answers at a socket; None: nobody does."""
+        """Return a caller of the process at a socket; None: none answers."""
         try:
             return cls(*await asyncio.open_unix_connection(path))
         except OSError:
             return None
 
     async def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - the name's
-        """Return what a function there gives; Unavailable if the process ends before."""
+        """Return the result of a function there; Unavailable if the process ends before."""
         if self._listens.done():
             raise _gone()
         number = next(self._numbers)
@@ -154,7 +154,7 @@ def to_bytes(message: object) -> bytes:
 
 
 def from_bytes(data: bytes) -> Any:  # noqa: ANN401 - whatever it was
-    """Return a message of another process of ours: never one that comes from elsewhere."""
+    """Return a message of another process of ours: never one from elsewhere."""
     return pickle.loads(data)
 
 

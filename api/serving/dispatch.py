@@ -1,8 +1,8 @@
 """A serving replica: `python -m circinus.api.serving.dispatch URL`, or CLI.
 
-It answers requests to deployments itself, and hands all else on to the service at a URL, which
-says what serves. While that is away, or does not know yet, nothing is given up: only another
-answer changes what is served. It listens once it serves what it should, and ends by SIGTERM.
+It answers requests to deployments itself, and proxies all else to the service at a URL, which
+decides what serves. While that is away, or undecided, plans serve on: only another answer changes
+what is served. It listens once it serves the service's plans, and ends by SIGTERM.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from circinus.pipelines.errors import CircinusError
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
 LEAVES_S = 8.0
-"""Seconds that a dispatcher that is to end serves on: until clients know that it goes."""
+"""Seconds that an ending dispatcher serves on: until clients no longer use it."""
 _LASTS_S = 40  # that requests in hand have then: as long as clients wait, as a rule, and more
 _LOG = logging.getLogger("circinus.api.serving.dispatch")
 _REQUEST_S = 10.0  # longest that a question takes: it is held for half of it
 _CONNECTS_S = 2.0
-_PAUSE_S = 0.3  # before it asks a service again that is away
+_PAUSE_S = 0.3  # before it calls a service again that is away
 _REPORTS_S = 1.0  # between two reports
 _AGAIN_S = 2.0  # after which what could not be served is tried again
-_SETTLES_S = 60.0  # for what a service says first; after it, it serves what it can
+_SETTLES_S = 60.0  # for a service's first answer; after it, it serves what it can
 _NOTHING = 204
 
 
@@ -71,7 +71,7 @@ class ServiceFollower:
     _view: FollowedView | None = field(default=None, init=False)  # the latest
     _served: dict[str, ServedView] = field(default_factory=dict, init=False)  # as it is desired
     _desired: dict[str, DesiredDeployment] = field(default_factory=dict, init=False)
-    _applied: str = field(default="", init=False)  # state that it goes by
+    _applied: str = field(default="", init=False)  # state in force
     _applying: asyncio.Task[None] | None = field(default=None, init=False)
     _reported: dict[str, ReplicaReport] = field(default_factory=dict, init=False)
     _client: httpx.AsyncClient | None = field(default=None, init=False)  # while it follows
@@ -97,7 +97,7 @@ class ServiceFollower:
                 await asyncio.gather(reporting, return_exceptions=True)
 
     async def _step(self, client: httpx.AsyncClient) -> None:
-        """Ask once for a view; ask again as soon as the view before is applied."""
+        """Request a view once; request the next as soon as the view before is applied."""
         asking = asyncio.create_task(self._next_view(client))
         waits = {asking} if self._applying is None else {asking, self._applying}
         try:
@@ -140,7 +140,7 @@ class ServiceFollower:
         except CircinusError as error:  # of another version: links stay as they are
             trouble(_LOG, "emulation.unread", cause=str(error))
         if self._applying is not None:
-            self._applying.cancel()  # the call alone: what it began goes on if it is still wanted
+            self._applying.cancel()  # the call alone: transitions that are still wanted go on
         self._applying = asyncio.create_task(self._apply(view))
 
     def _read(self, view: FollowedView) -> dict[str, DesiredDeployment]:
@@ -178,7 +178,7 @@ class ServiceFollower:
         )
 
     async def report(self) -> None:
-        """Report what requests got since the last report that the service took in."""
+        """Report figures of requests since the last report that the service accepted."""
         if self._client is None:
             return
         reports = replica_reports(self.orchestrator, self._reported)
@@ -283,12 +283,12 @@ async def _ended(
 
 
 def run(settings: Settings, service: str) -> None:
-    """Dispatch until told to end; errors as `dispatch`."""
+    """Dispatch until SIGTERM; errors as `dispatch`."""
     run_serving(dispatch(settings, service), settings)
 
 
 def main() -> int:
-    """Dispatch as the environment says, for the service at the URL that is the only argument."""
+    """Dispatch by the environment, for the service at the URL that is the only argument."""
     try:
         run(Settings(), sys.argv[1])
     except CircinusError as error:

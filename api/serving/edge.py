@@ -1,4 +1,4 @@
-"""Where clients come: a guarded port. Requests to deployments are answered in this process."""
+"""The guarded port for clients. Requests to deployments are answered in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
 _BACKLOG = 2048
-_IDLE_S = 75  # that a connection is kept: longer than clients and balancers do, so these close it
+_IDLE_S = 75  # of an idle connection: longer than of clients and balancers, so these close it
 
 
 class RoutePlane(DataPlane):
@@ -134,7 +134,7 @@ def run_serving(work: Coroutine[None, None, None], settings: Settings) -> None:
 
 
 def listening_at(host: str, port: int) -> socket.socket:
-    """Return a socket that clients may come to; InvalidInput if the address is not free."""
+    """Return a socket for clients; InvalidInput if the address is not free."""
     try:
         kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=kind, backlog=_BACKLOG)

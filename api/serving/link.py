@@ -1,4 +1,4 @@
-"""A service's way to its serving process: found, or started, and started again when it ends."""
+"""A service's link to its serving process: connects to or starts it, and restarts it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload
 
-_ANSWERS_WITHIN_S = 10.0  # a serving process that is asked who it is
+_ANSWERS_WITHIN_S = 10.0  # for a serving process to identify itself
 _ENDS_WITHIN_S = 30.0
 _STARTS_WITHIN_S = 120.0
 _PULL_S = 1.0  # between two pulls of reports
@@ -98,7 +98,7 @@ class RemoteDeployer:
         return plans
 
     async def reports(self) -> Mapping[str, DeploymentReport]:
-        """See there; pulled once a second, however many ask."""
+        """See there; pulled once a second for all callers."""
         now = asyncio.get_running_loop().time()
         if self._pulled is None or now - self._pulled[0] >= _PULL_S:
             reports: Mapping[str, DeploymentReport] = await self._call("reports")
@@ -184,7 +184,7 @@ class RemoteDeployer:
 async def opened_deployer(settings: Settings, folder: Path) -> AsyncIterator[RemoteDeployer]:
     """Return the deployer of a folder's serving process; errors as `RemoteDeployer.open`.
 
-    Whoever leaves has closed it, or left the serving process to the next service.
+    The end of the context closes it, or leaves the serving process to the next service.
     """
     with _alone(settings, folder):
         deployer = RemoteDeployer(settings, folder)

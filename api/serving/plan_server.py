@@ -1,9 +1,9 @@
 """Answers requests to a plan without a service: `python -m circinus.api.serving.plan_server FILE`.
 
-FILE is a plan file (`api.schemas.plans`); its workers are started, and started again, by
-somebody else. Requests come, and are answered, as those to a service: at the path of the plan's
-query. What a deployment needs besides is read from the environment as a service does
-(`api.settings`). It ends by SIGTERM.
+FILE is a plan file (`api.schemas.plans`); another program starts and restarts its workers.
+Requests and answers are those of a service: at the path of the plan's query. The other settings
+of a deployment are read from the environment as a service does (`api.settings`). It ends by
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from circinus.scheduler.dispatch.policies import dispatch_policy
 
 _LARGEST_FILE = 2**22  # bytes
 _STARTS_WITHIN_S = 600.0  # a worker on a small share of a core
-_AGAIN_S = 2.0  # after which a plan whose workers did not come is tried again
+_AGAIN_S = 2.0  # after which a plan whose workers did not start is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Others:
     query_id: str
 
     async def answer(self, scope: Scope, _receive: Receive) -> Response:
-        """Return the answer; an error says that there is none."""
+        """Return the answer; raise an error if there is none."""
         path = scope["path"]
         request = REQUESTS.fullmatch(path)
         if path == "/metrics":
@@ -124,7 +124,7 @@ async def _until_served(
 
 
 def main() -> int:
-    """Serve the plan of a file; give the exit code."""
+    """Serve the plan of a file; return the exit code."""
     try:
         settings = Settings()
         content = read_file(Path(sys.argv[1]), "plan file", _LARGEST_FILE)

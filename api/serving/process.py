@@ -1,7 +1,7 @@
 """Serve as `python -m circinus.api.serving.process`, with pickled settings on stdin.
 
-On standard output the process pickles None when it answers, or the error for which it cannot.
-Its service is whoever is connected; it ends when told to, or when nobody came for a while.
+On standard output the process pickles None when it answers, or the error that prevents it.
+The connected process is its service; it ends on request, or when none connects for a while.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class _ServingProcess:
 
 
 async def serve(settings: Settings, folder: Path, answers: Callable[[], None]) -> None:
-    """Answer clients and the service of a folder until it is over; `answers` is told once it does.
+    """Answer clients and the service of a folder until it is over; call `answers` once it does.
 
-    Raises InvalidInput if it cannot listen where clients are told to come, and as
+    Raises InvalidInput if it cannot listen at the address for clients, and as
     `make_orchestrator` does.
     """
     listening = listening_at(settings.host, settings.port)
@@ -162,7 +162,7 @@ async def _until_over(over: asyncio.Event, calls: CallServer, patience_s: float)
 def main() -> int:
     """Serve until it is over; return the exit code."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # what pipelines print goes to standard error, with the log
+    os.dup2(2, 1)  # pipelines print to standard error, with the log
 
     def reply(error: CircinusError | None = None) -> None:
         os.write(answer, to_bytes(error))

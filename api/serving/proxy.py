@@ -34,9 +34,9 @@ _STREAMS = "streams"
 _OF_STREAMS = re.compile(r"/v1/(queries/[^/]+/)?events")
 _RETRY_AFTER_S = 1.0
 _AWAY = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
-_CONNECTS_S = 2.0  # an address that nobody has any more says nothing
-_IDLE_S = 2.0  # idle connections: shorter than the other end keeps them
-# A computer that is gone says nothing either: after 5 + 3 * 5 s it is taken for gone.
+_CONNECTS_S = 2.0  # an abandoned address does not answer
+_IDLE_S = 2.0  # idle connections: shorter than the other end holds them
+# A computer that is gone does not answer: after 5 + 3 * 5 s its connection is closed.
 _ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
@@ -86,18 +86,18 @@ class Upstream:
         )
 
     def connection(self) -> httpcore.AsyncHTTPConnection:
-        """Return one that nobody else uses."""
+        """Return one that no other request uses."""
         return httpcore.AsyncHTTPConnection(
             self.origin, uds=self.path, socket_options=self._options
         )
 
 
 class Proxy:
-    """An application that lets another process answer.
+    """An application that proxies requests to another process.
 
-    It has at most `most` requests in hand, and turns others away before it reads what they want;
-    whoever asks whether the service is well is not among them, nor are `streams` of events. A
-    client that takes nothing in of a stream is cut off when patience ends.
+    It has at most `most` requests in hand, and turns others away before it reads their bodies;
+    health checks of the service do not count, nor do `streams` of events. A client that reads
+    nothing of a stream is cut off when patience ends.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Proxy:
                 await answer_of(error, scope)(scope, receive, send)
 
     async def _answer(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if kind == _UPLOADS:  # large: handed on as it comes
+        if kind == _UPLOADS:  # large: proxied in chunks
             await self._forward(scope, chunks(receive), send)
             return
         body = await read_body(Headers(scope=scope), receive, self._limit)
@@ -163,7 +163,7 @@ class Proxy:
         await while_connected(receive, way(scope, body, send))
 
     async def _stream(self, scope: Scope, body: bytes, send: Send) -> None:
-        """Hand on what has no end of its own, by a connection that nobody else waits for."""
+        """Proxy an endless stream, by a connection that no other request waits for."""
 
         async def patiently(message: Message) -> None:
             try:

@@ -1,7 +1,7 @@
-"""Serving replicas: what they are told to serve, how far each of them is, and what they report.
+"""Serving replicas: the plans they should serve, the state each has applied, and their reports.
 
-A replica asks again and again, and is answered when something changed. Each question says which
-state it serves: so it is known when nobody sends requests any more to what serves no more.
+A replica polls, and the answer is held until something changes. Each poll has the state that it
+serves: so the service knows when no replica sends requests any more to ended instances.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 
 _HOLD_S = 5.0  # longest that a question waits for news
 _LOOK_S = 0.25  # between two looks at what serves; a plan that is replaced is looked at at once
-_SILENT_S = 3.0  # who asks no more is gone
-_HELD_S = 2.0  # until all have told of that time: they do so every second
-_FORGOTTEN_S = 5.0  # figures that nobody told anew
+_SILENT_S = 3.0  # without polls, after which a replica is gone
+_HELD_S = 2.0  # until all have reported on that time: they do so every second
+_FORGOTTEN_S = 5.0  # figures without a new report
 _LARGEST_REPORT = 2**25  # bytes
 _RETRY_AFTER_S = 0.5
 
@@ -132,7 +132,7 @@ class Replicas:
 
     orchestrator: Orchestrator
     clock: Clock
-    expected: int = 0  # followers that there should be, `>= 0`: they may not have come yet
+    expected: int = 0  # expected followers, `>= 0`: they may not have connected yet
     leaves_s: float = 10.0  # longest that the end of anything waits for them
     run: str = field(default_factory=lambda: secrets.token_hex(6))
     _number: int = field(default=0, init=False)  # of the state
@@ -153,10 +153,10 @@ class Replicas:
         return f"{self.run}-{self._number}"
 
     async def after(self, since: str, follower: str, applied: str) -> bytes | None:
-        """Return the state as JSON once it is not `since` any more; None: it stayed so for long.
+        """Return the state as JSON once it is not `since` any more; None: it is so for long.
 
-        A follower asks, who goes by the state `applied`. Unavailable before it is known what
-        should serve, and when nobody will know any more.
+        The caller is a follower with the state `applied` in force. Unavailable before the desired
+        plans are known, and at the end.
         """
         known = self._replicas.setdefault(follower, _Replica(-1))
         known.applied, known.asks = self._number_of(applied), known.asks + 1
@@ -257,7 +257,7 @@ class Replicas:
         )
 
     def close(self) -> None:
-        """Answer those who wait, and nobody any more; hold nothing up."""
+        """Answer the waiting calls, and no later ones; block nothing."""
         self._closed = True
         self._notify()
 
@@ -329,7 +329,7 @@ def _calls(served: ServedDeployment) -> bool:
 
 
 def replica_routes(replicas: Replicas) -> list[BaseRoute]:
-    """Return where replicas ask what to serve, and report."""
+    """Return the routes at which replicas poll and report."""
 
     async def deployments(scope: Scope, receive: Receive) -> Response:
         query = QueryParams(scope["query_string"])

@@ -69,7 +69,7 @@ class ServedRoutes:
         return name if name in self._served and name in self._desired else None
 
     def shed_infeasible(self, name: str, arrived: float, *, unless: Callable[[], bool]) -> None:
-        """Take all requests: a route's latency turns nobody away."""
+        """Admit all requests: a route's latency sheds none."""
 
     def emulates(self, name: str) -> bool:
         """Return whether one of the route's units is as slow as it is by waiting."""
@@ -120,7 +120,7 @@ class ServedRoutes:
             _log.warning("route_failed route=%s cause=%s", name, problem, exc_info=not foreseen)
 
     async def _start(self, name: str, desired: DesiredRoute) -> None:
-        """Serve a route; what served it before goes on until the new workers do, if they do."""
+        """Serve a route; its earlier workers serve on until the new ones do, if they do."""
         reference, terms = desired.pipeline_reference, desired.terms
         pipeline = await asyncio.to_thread(self.like.pipeline_of, reference)
         endpoint = RoutedEndpoint(
@@ -161,7 +161,7 @@ class ServedRoutes:
 
 
 async def _soon(holds: Callable[[], bool]) -> bool:
-    """Wait until it holds, for as long as a swap may take, and say whether it does."""
+    """Wait until it holds, for as long as a swap may take; return whether it does."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_SWAPS_S):
             while not holds():

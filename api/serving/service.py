@@ -1,8 +1,8 @@
 """The service process: `python -m circinus.api.serving.service`, or `circinus serve`.
 
 Clients talk to the serving process; the service listens at a socket beside it. The
-database comes first: without it nothing is started, and a serving process that runs is left to
-the next service.
+database is first: without it nothing is started, and a running serving process is left to the
+next service.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from circinus.deploy.workers.process import PRIVATE
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
 _GRACE_S = 5  # seconds, that answers on their way have when it ends
-_IDLE_S = 86_400  # the serving process closes its connections: none ends just as a request comes
+_IDLE_S = 86_400  # the serving process closes its connections: none ends just as a request arrives
 _FAILED, _BAD_INPUT, _DATABASE = 1, 2, 9
 
 
 def serve(settings: Settings) -> None:
     """Run the service until it is interrupted.
 
-    InvalidInput if it cannot start as it is told, DatabaseFailed if it cannot with the database.
+    InvalidInput if it cannot start with its settings, DatabaseFailed if not with the database.
     """
     os.umask(PRIVATE)
     tighten(settings)
@@ -95,7 +95,7 @@ def _stop_in_order(server: uvicorn.Server, app: FastAPI) -> None:
 
 
 def main() -> None:
-    """Run the service as the environment says; why it cannot start is a line and an exit code."""
+    """Run the service by the environment; print why it cannot start, with an exit code."""
     try:
         serve(Settings())
     except (ValidationError, InvalidInput) as error:

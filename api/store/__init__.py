@@ -1,4 +1,4 @@
-"""What the service remembers: queries, plans, schedules, measurements and requests.
+"""The service's persistent state: queries, plans, schedules, measurements and requests.
 
-Values go in and come out by copy; SQLAlchemy and the database schema stay inside this package.
+Arguments and results are copies; SQLAlchemy and the database schema stay inside this package.
 """

@@ -64,7 +64,7 @@ class SqlLedger:
             require_claim(session, self.query_id, self.worker)
             known = select(func.count()).where(SpendingRow.ticket == permit.ticket)
             if session.scalar(known):
-                return True  # nobody knew whether it had arrived
+                return True  # it was unknown whether it had arrived
             paid_usd = float(session.scalar(select(_PAID).where(mine)) or 0.0)
             if paid_usd + sum(each.values()) > limit_usd:
                 return False
@@ -125,9 +125,9 @@ _SQLITE_NOW: ColumnClause[float] = literal_column("(julianday('now') - 2440587.5
 
 
 class StoreLeases:
-    """Keeps who has what of the limits, see `Leases`. Safe to share between processes.
+    """Stores the leases on limits, see `Leases`. Safe to share between processes.
 
-    Without a clock the database tells the time. Unavailable as `DatabaseFailed`.
+    Without a clock it uses the database's time. Unavailable as `DatabaseFailed`.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from circinus.api.store.tables import DatasetRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDataset:
-    """What is known of a data set besides its content."""
+    """The metadata of a data set."""
 
     id: str  # of its content: the same content has the same id
     kind: str  # `jsonl`, or `zip` of a folder
@@ -28,13 +28,13 @@ class StoredDataset:
 
 
 class SqlDatasets:
-    """Keeps data sets on an engine whose tables exist. Safe to share between threads."""
+    """Stores data sets on an engine whose tables exist. Safe to share between threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def add(self, dataset: StoredDataset, content: bytes) -> tuple[StoredDataset, bool]:
-        """Keep a data set; give it, as it was first kept, and whether it is new."""
+        """Store a data set; return it, as stored first, and whether it is new."""
         try:
             with writing(self._engine) as session:
                 session.add(DatasetRow(**asdict(dataset), content=content))
@@ -43,7 +43,7 @@ class SqlDatasets:
         return dataset, True
 
     def get(self, dataset_id: str) -> StoredDataset:
-        """Return what is known of one; NotFound if there is none of that id."""
+        """Return the metadata of one; NotFound if there is none of that id."""
         wanted = select(DatasetRow).where(DatasetRow.id == dataset_id)
         if not (stored := rows(self._engine, wanted)):
             raise NotFound("dataset", dataset_id)

@@ -4,8 +4,8 @@ SQLite: write-ahead log (readers and the writer do not block each other), a busy
 timeout instead of errors, foreign keys on, and transactions that take the write
 lock when they begin: a lock taken halfway through cannot wait, it fails.
 
-Whoever reads or writes comes through a door of this module, and gets a `DatabaseFailed` of
-`api.store.failures` where the database fails. The log is told here, once for all who meet it.
+All reads and writes use a context of this module, which raises a `DatabaseFailed` of
+`api.store.failures` where the database fails. It logs an outage once for all callers.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def _parsed(url: str) -> URL:
 
 
 def own_connection(engine: Engine, name: str) -> Connection:
-    """Return a connection to PostgreSQL outside the pool that the server knows by a name.
+    """Return a connection to PostgreSQL outside the pool, named at the server.
 
-    What it executes is no transaction.
+    It executes statements outside transactions.
     """
     alone = _postgres(engine.url, poolclass=NullPool, named=name)
     return alone.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -130,7 +130,7 @@ def own_connection(engine: Engine, name: str) -> Connection:
 def _postgres(url: URL, named: str = "circinus", **pool: Any) -> Engine:  # noqa: ANN401 - SQLAlchemy's own
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
-    # A server that is cut off without a word is given up, and found out, within seconds.
+    # A server that is cut off silently is detected, and abandoned, within seconds.
     alive = {"keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 20_000}
     arguments = {"application_name": named, "connect_timeout": _CONNECT_TIMEOUT_S, **alive}
     try:
@@ -143,7 +143,7 @@ def _postgres(url: URL, named: str = "circinus", **pool: Any) -> Engine:  # noqa
 
 
 def _make_file(place: Path | None) -> None:
-    """Make what is missing of an SQLite file; nobody but its user may read it."""
+    """Make an SQLite file and its folder if missing; only its user may read it."""
     if place is None:
         return
     try:
@@ -156,7 +156,7 @@ def _make_file(place: Path | None) -> None:
 def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
     # Any: the DBAPI's own connection has no type in common between drivers.
     def set_pragmas(connection: Any, _: object) -> None:  # noqa: ANN401
-        connection.isolation_level = None  # we say BEGIN ourselves
+        connection.isolation_level = None  # we send BEGIN ourselves
         for pragma in (
             f"busy_timeout = {BUSY_TIMEOUT_MS}",
             "journal_mode = WAL",
@@ -173,7 +173,7 @@ def _prepare_sqlite(engine: Engine, durability: Durability) -> None:
 
 
 def migrate(engine: Engine) -> None:
-    """Run every migration that the database has not seen, all or nothing: before it is used.
+    """Run every new migration of the database, all or nothing: before it is used.
 
     DatabaseUnfit if a newer version of the service has used it.
     """
@@ -231,19 +231,19 @@ def writing(engine: Engine) -> Iterator[Session]:
 
 
 def one_at_a_time(session: Session, what: str) -> None:
-    """Wait until no other transaction does `what`, and keep others from it till this one ends.
+    """Wait until no other transaction does `what`, and block others until this one ends.
 
-    On PostgreSQL, where a transaction does not see what others are about to store; with SQLite
-    there is one writer at a time anyway.
+    On PostgreSQL, where a transaction does not see uncommitted rows of others; with SQLite there
+    is one writer at a time anyway.
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(func.hashtext(what))))
 
 
 def insertion(engine: Engine, into: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:
-    """Return an insertion that can be told what to do `on_conflict`, as each kind spells it.
+    """Return an insertion with `on_conflict` clauses, in the dialect of each kind.
 
-    `Session.merge` looks first: of two who find nothing, and both insert, one fails.
+    `Session.merge` reads first: if two read nothing and both insert, one fails.
     """
     if engine.dialect.name == "postgresql":
         return postgresql.insert(into)
@@ -292,13 +292,13 @@ def _connection(engine: Engine) -> Connection:
 
 @dataclass(slots=True)
 class _DatabaseLog:
-    """What this process tells of a database: one outage, however many meet it."""
+    """The log of a database in this process: one outage, however many callers meet it."""
 
     outage: Outage = field(default_factory=lambda: Outage(_LOG, "database.failed"))
     of_writing: bool = False  # a full disk can still be read
 
     def failed(self, error: DatabaseFailed, *, writes: bool) -> None:
-        if _LOG.hasHandlers():  # a command tells its user by itself
+        if _LOG.hasHandlers():  # a command prints it by itself
             self.of_writing |= writes
             self.outage.lasts(cause=error.whole)
 

@@ -1,7 +1,7 @@
-"""What happened, in the order in which it was stored, and what searches found.
+"""Events, in the order in which they were stored, and the trials of searches.
 
-Writers tell of what they store as they store it, by `api.store.tables.tell`. The newest events are
-kept; what a search found of each configuration is kept as long as its query.
+Writers add events in the same transaction, by `api.store.tables.tell`. The newest events are
+retained; the trials of a search are stored as long as its query.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Kinds = Collection[EventKind] | None
 class EventLog:
     """Reads events, oldest first. Safe to share between threads and processes.
 
-    Whoever read an event has read, or can read, every one with a smaller id that there will ever
-    be, until it is dropped.
+    After an event is readable, no event with a smaller id is added; each stays readable until it
+    is dropped.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def tell(self, *events: NewEvent) -> None:
-        """Store events of what nobody else stores."""
+        """Store events without other changes."""
         with writing(self._engine) as session:
             tell(session, *events)
 
@@ -81,9 +81,9 @@ class EventLog:
         return tuple(row.view for row in reversed(stored))
 
     def is_dropped(self, after: int, query_id: str | None = None) -> bool:
-        """Return whether any event after an id is not kept any more, of a query or at all.
+        """Return whether any event after an id was dropped, of a query or at all.
 
-        True also for an id that no event had yet: it is of another database.
+        True also for an id beyond the newest event: it is of another database.
         """
         with reading(self._engine) as session:
             oldest, newest = _ends(session)
@@ -96,16 +96,16 @@ class EventLog:
             return history is None or first_at != history[0]["at"]
 
     def trials(self, query_id: str) -> tuple[TrialView, ...]:
-        """Return what the latest search of a query found, the newest word on each configuration.
+        """Return the trials of the latest search of a query, the newest of each configuration.
 
-        In the order in which those came; empty before it measured anything.
+        In the order in which they were stored; empty before it measured anything.
         """
         wanted = select(TrialRow.trial).where(TrialRow.query_id == query_id)
         stored = rows(self._engine, wanted.order_by(TrialRow.serial))
         return tuple(TrialView.model_validate(trial) for trial in stored)
 
     def drop_old(self, most: int = MOST_EVENTS) -> int:
-        """Forget all but so many of the newest events; give how many went. Cheap if few would."""
+        """Drop all but so many of the newest events; return how many. Cheap if few are dropped."""
         with reading(self._engine) as session:
             oldest, newest = _ends(session)
         if newest - oldest < most + most // 100:
@@ -133,7 +133,7 @@ _NEWEST = func.coalesce(func.max(EventRow.serial), 0)
 
 
 def keep_trials(session: Session, query_id: str, events: Sequence[NewEvent]) -> None:
-    """Keep what events tell of configurations, in place of what was known of these."""
+    """Store the trials in events, in place of earlier ones of the same configurations."""
     trials = [event.data for event in events if event.kind is EventKind.MEASURED]
     trials_by_key = {json.dumps(trial["configuration"], sort_keys=True): trial for trial in trials}
     mine = TrialRow.query_id == query_id

@@ -1,7 +1,7 @@
-"""What a database fails with, in words: the one table from drivers' errors to the project's.
+"""Failures of a database, in words: the one table from drivers' errors to the project's.
 
-The sentence is for everybody, clients included; `why`, the driver's own words, may name hosts and
-files and is for the log and for whoever runs the service.
+The sentence is for all, clients included; `why`, the driver's own words, may name hosts and files
+and is for the log and for the operator of the service.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _RETRY_AFTER_S = 2.0
 
 
 class DatabaseFailed(Unavailable):
-    """The database did not do what it was asked for; what was to be stored is not."""
+    """The database did not execute a statement; nothing of it is stored."""
 
     def __init__(self, sentence: str, why: str = "") -> None:
         self.why = why.strip().partition("\n")[0]
@@ -27,7 +27,7 @@ class DatabaseFailed(Unavailable):
 
 
 class DatabaseAway(DatabaseFailed):
-    """Nobody answers, or too late: it may be there again in a moment."""
+    """It does not answer, or too late: it may be available again in a moment."""
 
 
 class DatabaseFull(DatabaseFailed):
@@ -35,7 +35,7 @@ class DatabaseFull(DatabaseFailed):
 
 
 class DatabaseUnfit(DatabaseFailed):
-    """It is there but nothing for this service, until whoever runs it does something about it."""
+    """It answers but is unfit for this service, until its operator repairs it."""
 
 
 class DatabaseOwned(DatabaseFailed):
@@ -67,7 +67,7 @@ _POSTGRES: dict[str, _Failure] = {
     "53100": _FULL,
     "53": _AWAY,  # too many connections, out of memory
     "08": _AWAY,  # the connection broke
-    "57": _AWAY,  # the server is shut down, is starting, or gave the statement up
+    "57": _AWAY,  # the server is shut down, is starting, or cancelled the statement
     "58": _AWAY,  # its disk does not answer
     "40": _AWAY,  # a deadlock: it was undone, and may be tried again
     "55P03": _AWAY,  # a lock that was not had in time

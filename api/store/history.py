@@ -1,8 +1,8 @@
-"""What earlier queries measured, in the database: later ones on the same pipeline start from it.
+"""Measurements of earlier queries in the database: later ones on the same pipeline use them.
 
-Bounded: of all pipelines together the newest records are kept. How a query was planned is told
-beside its record. And the latencies learnt of deployed plans: a restarted service goes on from
-what it knew.
+Bounded: of all pipelines together the newest records are retained. Each record has the query's
+planning method. And the learnt latencies of deployed plans: a restarted service continues from
+them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLANNING = "planning"
 
 @dataclass(frozen=True, slots=True)
 class HistorySummary:
-    """How many queries are kept of one version of a pipeline, planned in one way."""
+    """How many queries are stored of one version of a pipeline, planned in one way."""
 
     pipeline: str
     fingerprint: str
@@ -47,7 +47,7 @@ class HistorySummary:
 class SqlHistory:
     """Records of earlier queries, on an engine whose tables exist. Safe to call from any thread.
 
-    Of all fingerprints together it keeps `most` records, `>= 1`; the oldest go first.
+    Of all fingerprints together it retains `most` records, `>= 1`, and drops the oldest.
     """
 
     def __init__(self, engine: Engine, *, most: int = MOST_RECORDS) -> None:
@@ -56,7 +56,7 @@ class SqlHistory:
         self._most = most
 
     def record(self, query: QueryRecord, planning: PlanningMethod = DEFAULT.planning) -> None:
-        """Keep a record, and how the query was planned; of one query the newest counts."""
+        """Store a record, and how the query was planned; of one query the newest counts."""
         with writing(self._engine) as session:
             session.execute(delete(HistoryRow).where(HistoryRow.query == query.query))
             session.add(
@@ -98,7 +98,7 @@ class SqlHistory:
         return {"circinus_history": _FORM, "records": [row.record for row in every]}
 
     def imported(self, document: object) -> int:
-        """Take in what `exported` gave, all or nothing (InvalidInput); give how many records."""
+        """Import the output of `exported`, all or nothing (InvalidInput); return the number."""
         records = _records(document)
         for record, planning in records:
             self.record(record, planning)
@@ -132,12 +132,12 @@ def _planning(record: Mapping[str, object]) -> PlanningMethod:
 
 
 class SqlLatencies:
-    """A `deploy.runtime.learning.LatencyMemory`; the last one who keeps a plan's wins."""
+    """A `deploy.runtime.learning.LatencyMemory`; the last write of a plan's latencies wins."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         insert = insertion(engine, LatencyRow)
-        # A deployment that ends keeps what it learnt while an earlier keeping may be on its way.
+        # A deployment that ends stores its latencies while an earlier write may be in progress.
         renewed = {"learnt": insert.excluded.learnt}
         self._upsert = insert.on_conflict_do_update(index_elements=["plan_id"], set_=renewed)
 
@@ -170,7 +170,7 @@ class SqlBills:
             session.execute(self._upsert, document)
 
     def of(self, query_id: str) -> tuple[ServedBill, ...]:
-        """Return what each plan of a query came to, all of its runs; empty if none called."""
+        """Return the bill of each plan of a query, over all of its runs; empty if none called."""
         wanted = select(ServedBillRow).where(ServedBillRow.query_id == query_id)
         bills: dict[str, ServedBill] = {}
         for row in rows(self._engine, wanted):

@@ -1,8 +1,8 @@
-"""Measurements as JSON, and a journal of them in a file: planning that was broken off goes on.
+"""Measurements as JSON, and a journal of them in a file: interrupted planning resumes.
 
-For planning in a program of one's own, where there is no query in a database that measurements
-could belong to. The one rule: a file of anything else than what is planned now is not gone on
-from, and a line that is torn was not measured.
+For planning in a user's program, where measurements belong to no query in a database. The one
+rule: planning resumes only from a file of the same query, data and pipeline, and a torn line does
+not count as measured.
 
     first line   {"journal": 1, "parts": {...}, "history": [...]}, see `Checkpoint`
     other lines  a `MeasurementDocument` each
@@ -67,7 +67,7 @@ class MeasurementDocument(Input):
     input_bytes: float | None
     """Size of the input."""
     spent_s: float
-    """Operator seconds that it took."""
+    """Its operator seconds."""
     saved_s: float
     """Operator seconds that the cache saved."""
     runs: int
@@ -132,7 +132,7 @@ class _OwnFile:
     """A file that only its user may read, of planning that may be broken off."""
 
     path: Path  # of the file; it is made with the first line
-    trouble: str = field(default="", init=False)  # why nothing is kept any more; empty: it is
+    trouble: str = field(default="", init=False)  # why nothing is stored any more; empty: it is
 
     def make_room(self) -> None:
         """Make the folder of the file if there is none; remove the oldest files of its kind."""
@@ -144,7 +144,7 @@ class _OwnFile:
             path.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Remove the file: planning ended, so nobody goes on from it any more."""
+        """Remove the file: planning ended, so nothing resumes from it."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
 
@@ -154,7 +154,7 @@ class FileJournal(_OwnFile):
     """A `profiler.journal.Journal` in a file that only its user may read.
 
     It is for one process at a time; a second one on the same file measures some inputs twice. A
-    disk that is full or cannot be written costs what would have been kept, not the search.
+    disk that is full or cannot be written loses the measurements, not the search.
     """
 
     checkpoint: Checkpoint  # what the measurements are of
@@ -187,7 +187,7 @@ class FileJournal(_OwnFile):
         return tuple((c, measured) for c in self._known for measured in self.recall(c))
 
     def record(self, configuration: Configuration, measured: MeasuredInput) -> None:
-        """Store one measurement; where the file fails, `trouble` says so."""
+        """Store one measurement; where the file fails, set `trouble`."""
         self._keep(configuration, measured)
         if self.trouble:
             return
@@ -253,8 +253,8 @@ SUFFIX = ".paid"
 class FileLedger(_OwnFile):
     """A `profiler.spending.Ledger` in a file that only its user may read.
 
-    A disk that is full or cannot be written costs what would have been kept, not the search: the
-    cap then holds for this process alone, and `trouble` says why.
+    A disk that is full or cannot be written loses the records, not the search: the cap then holds
+    for this process alone, and `trouble` has the reason.
     """
 
     _read: int = field(default=0, init=False)  # bytes of the file that are known
@@ -330,7 +330,7 @@ class FileLedger(_OwnFile):
             size = file.seek(0, os.SEEK_END)
             data = (b"\n" if size > self._read else b"") + data
             file.write(data)
-            os.fdatasync(file.fileno())  # the call comes after this
+            os.fdatasync(file.fileno())  # the call follows this
             self._read = size + len(data)
         except OSError as error:
             self.trouble = error.strerror or type(error).__name__

@@ -1,9 +1,9 @@
 """The measurements of one query in the database: a restarted search pays for none of them again.
 
-Its rows tell what was measured; a checkpoint tells of which query, data, pipeline and versions.
-Where one differs, going on would mix figures of two things, so the checkpoint is refused. Each
+Its rows have the measurements; a checkpoint has their query, data, pipeline and versions. Where
+one differs, resuming would mix figures of two things, so the checkpoint is refused. Each
 record is a commit of its own; on SQLite one outlives a killed process, not a power cut
-(`Durability.PROCESS`): that spares a wait for the disk, and what is lost is measured again.
+(`Durability.PROCESS`): that spares a wait for the disk, and lost inputs are measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ARRAYS = ("operator_s", "waited_s", "output_bytes", "used")
 _TABLE = MeasurementRow.__table__
 _KEY = ("query_id", "configuration", "input", "draw")
 _ALIKE = ("input", "draw", "spent_s", "saved_s", "runs", "saved_runs", "calls_s", "calls_usd")
-"""What a row, or a line of a file, says as a measurement does."""
+"""The common fields of a row, or a line of a file, and a measurement."""
 
 
 def plain_figures(measured: MeasuredInput) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def null_for_nan(value: float) -> float | None:
 
 
 def nan_for_null(value: float | None) -> float:
-    """Return the value that `null_for_nan` was given."""
+    """Return the argument of `null_for_nan`."""
     return math.nan if value is None else value
 
 
@@ -96,7 +96,7 @@ class SqlJournal:
             for column in _TABLE.columns
             if column.name not in (*_KEY, "times")
         }
-        # Told again because nobody knows whether it arrived, a measurement counts once.
+        # Stored again because it may not have arrived, a measurement counts once.
         another = or_(*(_TABLE.c[name].is_distinct_from(new) for name, new in renewed.items()))
         renewed["times"] = MeasurementRow.times + case((another, 1), else_=0)
         self._upsert = insert.on_conflict_do_update(index_elements=_KEY, set_=renewed)
@@ -140,7 +140,7 @@ class SqlJournal:
 
 
 def edition_of(pipeline: Pipeline) -> str:
-    """Return a short text that changes when measuring the pipeline could give something else."""
+    """Return a short text that changes when measuring the pipeline could differ."""
     parts: list[object] = [(o.name, o.version, o.spec.after) for o in pipeline.by_name.values()]
     parts += [
         (o.name, [(c.endpoint, sorted(c.when.items())) for c in o.spec.all_calls], o.spec.draws)
@@ -181,11 +181,11 @@ class Checkpoint:
     """What planning a query rests on."""
 
     parts: Mapping[str, str]  # part -> its fingerprint: `query`, `data`, `pipeline`, `versions`
-    history: tuple[str, ...] = ()  # earlier queries that the search, and a restart, is told of
+    history: tuple[str, ...] = ()  # earlier queries that the search, and a restart, uses
 
 
 class StaleCheckpoint(CircinusError):
-    """Measurements were made for something else; the message says what changed."""
+    """Measurements were made for something else; the message names the change."""
 
     def __init__(self, query_id: str, stored_checkpoint: Checkpoint, now: Checkpoint) -> None:
         changed = [
@@ -200,7 +200,7 @@ class StaleCheckpoint(CircinusError):
 
 
 class SqlCheckpoints:
-    """The checkpoints of all queries; `worker` must hold a query, None: nobody has to."""
+    """The checkpoints of all queries; `worker` must hold a query, None: without a claim."""
 
     def __init__(self, engine: Engine, worker: str | None = None) -> None:
         self.worker = worker
@@ -209,7 +209,7 @@ class SqlCheckpoints:
     def opened(self, query_id: str, now: Checkpoint) -> Checkpoint:
         """Return the checkpoint to go on from: the stored one, else `now`, which is stored.
 
-        StaleCheckpoint if one is kept for something else, which stays; ClaimLost as `restart`.
+        StaleCheckpoint if one is stored for something else, which stays; ClaimLost as `restart`.
         """
         with writing(self._engine) as session:
             require_claim(session, query_id, self.worker)
@@ -223,7 +223,7 @@ class SqlCheckpoints:
         return stored_checkpoint
 
     def restart(self, query_id: str, now: Checkpoint) -> None:
-        """Forget what was measured, keep another checkpoint; ClaimLost if the worker lost it."""
+        """Drop all measurements, store another checkpoint; ClaimLost if the worker lost it."""
         with writing(self._engine) as session:
             require_claim(session, query_id, self.worker)
             session.execute(delete(MeasurementRow).where(MeasurementRow.query_id == query_id))

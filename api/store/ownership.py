@@ -1,8 +1,8 @@
 """The lock that makes a process the one service of a database.
 
-Two services on one database would take each other's queries back and deploy each plan twice. So a
-service holds a lock while it runs, which nobody has to clean up after it: the kernel, or
-PostgreSQL, lets go of it when the process ends, however that happens.
+Two services on one database would requeue each other's queries and deploy each plan twice. So a
+service holds a lock while it runs, which needs no cleaning up: the kernel, or PostgreSQL, releases
+it when the process ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALIVE = text("SELECT 1")
 _TAKE = text("SELECT pg_try_advisory_lock(:room, :lock)").bindparams(**_KEY)
 _BACKEND = text("SELECT pg_backend_pid()")
 _END = text("SELECT pg_terminate_backend(:pid)")
-# A server keeps the connection of a host that went without a word for hours, unless told so.
+# By default a server holds the connection of a host that vanished for hours.
 _FIND_OUT = tuple(
     text(f"SET tcp_keepalives_{name} = {value}")
     for name, value in (("idle", 10), ("interval", 5), ("count", 3))
@@ -49,11 +49,11 @@ RequireOwned = Callable[[], None]
 
 
 def owned(engine: Engine, name: str) -> AbstractContextManager[RequireOwned]:
-    """Own the database of an engine while the context lasts; `name` is what others are told.
+    """Own the database of an engine while the context lasts; others' errors have the `name`.
 
-    DatabaseOwned if another process does, with its name. On PostgreSQL the lock goes with the
-    connection that took it: then the engine writes nothing before it is held again, which the
-    given function, too, sees to. A database in memory needs none.
+    DatabaseOwned if another process does, with its name. On PostgreSQL the lock ends with its
+    connection: then the engine writes nothing before the lock is held again; the yielded function
+    checks that, too. A database in memory needs none.
     """
     if engine.dialect.name == "postgresql":
         return _session_held(engine, name)
@@ -112,9 +112,9 @@ class _SessionLock:
     _one_at_a_time: Lock = field(default_factory=Lock, init=False)
 
     def require(self) -> None:
-        """Return when the lock is held: as ever, or taken again.
+        """Return when the lock is held: still, or taken again.
 
-        DatabaseAway if that cannot be told, DatabaseOwned if another service has it by now.
+        DatabaseAway if that is unknown, DatabaseOwned if another service has it by now.
         """
         if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
             raise DatabaseAway("the database does not answer now")

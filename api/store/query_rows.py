@@ -1,4 +1,4 @@
-"""Rows of queries: what happens to one happens in the transaction of whoever changes it."""
+"""Rows of queries: each change of a row is part of its caller's transaction."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class QueryRow(Base):
         return from_document(StoredQuery, values)
 
     def enter(self, session: Session, phase: QueryPhase, at: float, message: str) -> None:
-        """Put the query into a phase, which its history and an event tell."""
+        """Put the query into a phase, and add it to its history and as an event."""
         self.phase, self.message = phase.value, message
-        # A new list: the mapping sees no change inside the old one.
+        # A new list: the mapping does not detect a change inside the old one.
         self.history = [*self.history, {"phase": phase.value, "at": at, "message": message}]
         self._tell(session, at, message)
 
@@ -97,7 +97,7 @@ class QueryRow(Base):
         tell(session, NewEvent(kind=kind, at=at, query_id=self.id, words=words, data=data))
 
     def begin(self, session: Session, at: float) -> None:
-        """Begin to plan, or to search: what an earlier start found is forgotten."""
+        """Begin to plan, or to search: drop the trials of an earlier start."""
         session.execute(delete(TrialRow).where(TrialRow.query_id == self.id))
         if self.phase == QueryPhase.QUEUED:
             self.enter(session, QueryPhase.PLANNING, at, "")
@@ -120,10 +120,10 @@ class QueryRow(Base):
         )
 
     def replan(self, session: Session, by: PlanningEnding | Replan, at: float, why: str) -> None:
-        """Forget what the query went through to find its plans; store others, if any.
+        """Drop the planning state of the query; store other plans, if any.
 
-        The plans are superseded, and those that had been before are forgotten: who was just told
-        of a plan can still ask for it.
+        The plans are superseded, and those that had been before are dropped: a client that just
+        read a plan's id can still request it.
         """
         mine = PlanRow.query_id == self.id
         session.execute(delete(PlanRow).where(mine, PlanRow.superseded_at.is_not(None)))
@@ -154,7 +154,7 @@ class QueryRow(Base):
         tell(session, event)
 
     def drop_search(self, session: Session, at: float, why: str) -> None:
-        """End a search if there is one; its worker hears of that by its next beat."""
+        """End a search if there is one; its worker learns of that by its next beat."""
         if self.search is not None and self.search["ended"] is None:
             self.claimed_by = self.heartbeat_at = None
             self.search = {**self.search, "ended": why, "ended_at": at}
@@ -183,7 +183,7 @@ class QueryRow(Base):
 
 
 def pool_event(query_id: str, state: str, at: float, pool: Slices, why: str = "") -> NewEvent:
-    """Return what is told of the pool of a query; `why` may be empty."""
+    """Return the message on the pool of a query; `why` may be empty."""
     more = ", ".join(filter(None, (ChosenPool(slices=pool).words(), why)))
     return NewEvent(
         kind=EventKind.POOL,

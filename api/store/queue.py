@@ -38,8 +38,8 @@ class PlanningQueue:
     def claim(self, worker: str, *, at: float) -> StoredQuery | None:
         """Assign the oldest queued query to a worker and return it; None: none is to be planned.
 
-        Where none is queued, the live query whose search was asked for first: it stays in its
-        phase. No query is ever given to two workers.
+        Where none is queued, the live query whose search was requested first: it stays in its
+        phase. No query is ever assigned to two workers.
         """
         queued = _first(QueryRow.phase == QueryPhase.QUEUED, by=QueryRow.serial)
         searched = _first(
@@ -70,9 +70,9 @@ class PlanningQueue:
         progress: JsonObject | None = None,
         events: Sequence[NewEvent] = (),
     ) -> bool:
-        """Renew a worker's hold of a query, with news if there are; return whether to stop.
+        """Renew a worker's claim of a query, with news if there are; return whether to stop.
 
-        True when cancelling was asked for, and when the worker holds the query no longer: then
+        True when cancelling was requested, and when the worker holds the query no longer: then
         nothing is stored. Data of events of the kind `query.measured` are trials, see
         `api.store.events`.
         """
@@ -116,10 +116,10 @@ class PlanningQueue:
             return True
 
     def crashed(self, worker: str, *, at: float, limit: int, cause: str) -> tuple[str, ...]:
-        """Take the queries of a worker that died from it; return their ids.
+        """Requeue the queries of a worker that died; return their ids.
 
-        They go back to the queue; at the limit of crashes they are `failed` with the cause. A
-        search goes back, or ends with the cause; its query stays as it is.
+        At the limit of crashes they are `failed` with the cause. A search is requeued, or ends
+        with the cause; its query stays as it is.
         """
         return self._returned(QueryRow.claimed_by == worker, at, cause, limit)
 
@@ -132,16 +132,16 @@ class PlanningQueue:
     def requeue_silent(
         self, *, since: float, at: float, spared: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Put queries without a beat since then back into the queue; return their ids.
+        """Requeue queries without a beat since then; return their ids.
 
-        Workers that are known to live are spared, whatever keeps their beats from the store.
+        Workers that are known to live are spared, even if the store lacks their beats.
         """
         silent = (
             QueryRow.phase.in_(LIVE | {QueryPhase.PLANNING})
             & (QueryRow.heartbeat_at < since)
             & QueryRow.claimed_by.not_in(spared)
         )
-        with reading(self._engine) as session:  # nearly always nobody: asked without a lock
+        with reading(self._engine) as session:  # nearly always none: read without a lock
             if session.scalar(select(QueryRow.serial).where(silent).limit(1)) is None:
                 return ()
         return self._returned(silent, at, "the planning worker fell silent")
@@ -149,7 +149,7 @@ class PlanningQueue:
     def _returned(
         self, wanted: ColumnElement[bool], at: float, cause: str, crashes: int | None = None
     ) -> tuple[str, ...]:
-        """Take queries from their worker, which died where a limit of `crashes` is given."""
+        """Take queries from their worker, which died unless `crashes`, a limit, is None."""
         with writing(self._engine) as session:
             rows = session.scalars(select(QueryRow).where(wanted).with_for_update()).all()
             for row in rows:
@@ -165,8 +165,8 @@ def _first(*conditions: ColumnElement[bool], by: SQLColumnExpression[Any]) -> Se
     return wanted.with_for_update(skip_locked=True)
 
 
-# Made once: it is asked before every measurement that is stored. A query is taken from its worker
-# while that still measures, because it fell silent, its data changed or nobody wants the search
+# Made once: it runs before every measurement that is stored. A query is taken from its worker
+# while that still measures, because it fell silent, its data changed or the search is obsolete
 # any more: figures of the old data must not get among the new.
 _HELD = (
     select(QueryRow.serial)
@@ -197,9 +197,8 @@ Stored = TypeVar("Stored")
 class Together(Generic[Item, Stored]):
     """Stores things, each for a thread that waits for it.
 
-    `store` takes several in the order of their coming and gives for each what its thread gets,
-    raised if it is an error; or raises, and nothing is stored. It is called by one thread at a
-    time.
+    `store` takes several in the order of arrival and returns for each the result of its thread,
+    raised if it is an error; or raises, and nothing is stored. One thread at a time calls it.
     """
 
     store: Callable[[Sequence[Item]], Sequence[Stored | Exception]]
@@ -219,9 +218,9 @@ class Together(Generic[Item, Stored]):
     def _store(self, waiting: Sequence[tuple[Item, Future[Stored]]]) -> None:
         try:
             answers = self.store([item for item, _ in waiting])
-        except DatabaseFailed as error:  # nobody's fault
+        except DatabaseFailed as error:  # of the database, not of an item
             answers = [error] * len(waiting)
-        except Exception as error:  # noqa: BLE001 - raised in the thread that asked
+        except Exception as error:  # noqa: BLE001 - raised in the waiting thread
             if len(waiting) > 1:
                 for each in waiting:
                     self._store([each])

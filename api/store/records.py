@@ -1,6 +1,6 @@
-"""What the store hands out and takes in: frozen values with JSON documents inside.
+"""Arguments and results of the store: frozen values with JSON documents inside.
 
-A query's documents are read once, when first asked for, and known by their types from then on.
+A query's documents are parsed once, at the first access, and are typed values from then on.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ JsonObject: TypeAlias = Mapping[str, object]
 
 
 class NotFound(CircinusError):
-    """What was asked for does not exist: a query, a plan, ...; `faults` say so field by field."""
+    """The requested thing does not exist: a query, a plan, ...; `violations` name the field."""
 
     def __init__(self, kind: str, id: str) -> None:
         self.violations = (Violation.of(kind, "must exist", id),)
@@ -85,7 +85,7 @@ class NotFound(CircinusError):
 
 
 class Conflict(CircinusError):
-    """The thing exists, but what was asked for does not fit its state; `faults` say what."""
+    """The thing exists, but the request does not fit its state; `violations` have the rule."""
 
     def __init__(self, field: str, rule: str, value: str) -> None:
         self.violations = (Violation(field, rule, value),)
@@ -102,7 +102,7 @@ class QueueFull(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """Something that happened, to be told to whoever watches."""
+    """An event, to be stored for its watchers."""
 
     kind: EventKind
     at: float  # seconds since the epoch
@@ -117,10 +117,10 @@ class NewQuery:
 
     id: str
     spec: JsonObject  # as the client wrote it, defaults filled in, and how it is planned
-    fingerprint: str  # equal for equal specifications, as they came
+    fingerprint: str  # equal for equal specifications, as submitted
     idempotency_key: str | None  # chosen by the client; None: every submission is a new query
     at: float  # seconds since the epoch, as in all of these
-    tenant: str = ""  # whose it is; empty: nobody's
+    tenant: str = ""  # its owner; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class Search:
 
     why: str  # what drifted, in words
     infrastructure: JsonObject  # the world to plan for, as it was observed
-    at: float  # when it was asked for
+    at: float  # when it was requested
     ended: str | None = None  # why it ended without plans, in words; None: it has not ended
     ended_at: float | None = None
 
@@ -160,17 +160,17 @@ class StoredQuery:
     history: tuple[PhaseChange, ...]  # every phase so far, oldest first
     progress: JsonObject | None  # latest word of the planning worker; None before the first
     result: JsonObject | None  # how planning ended, a `PlanningSummary`; None before
-    claimed_by: str | None  # the worker that plans it; None: nobody
+    claimed_by: str | None  # the worker that plans it; None: none
     cancel_requested: bool
     crashes: int  # how many workers died over planning it, or over searching on
-    idempotency_key: str | None  # None: the client gave none
+    idempotency_key: str | None  # None: the client sent none
     search: Search | None = None  # the latest since its plans were stored; None: there was none
     revision: int = 0  # grows whenever plans are stored for it
     version: int = 1  # grows with all that is stored of it, but for the beats of its worker
     # the mix of machine types that should serve it, slices by tier and type; None: its plans' own
     pool: Slices | None = None
     pool_follows: bool = False  # whether it is chosen anew, and changed, when requests change
-    # of its plan, that somebody asked for by number; None: they follow the rate of requests
+    # of its plan, as requested by number; None: they follow the rate of requests
     replicas: int | None = None
 
     @cached_property
@@ -180,7 +180,7 @@ class StoredQuery:
 
     @cached_property
     def query(self) -> Query:
-        """What is asked for, as everybody who plans and schedules knows it."""
+        """The query, as planning and scheduling use it."""
         return to_query(self.request)
 
     @cached_property
@@ -200,7 +200,7 @@ class StoredQuery:
 
     @property
     def replans(self) -> tuple[PhaseChange, ...]:
-        """When other plans took the place of its plans, oldest first."""
+        """When other plans replaced its plans, oldest first."""
         return tuple(change for change in self.history if change.message.startswith(REPLANNED))
 
     @property
@@ -228,11 +228,11 @@ class QueryState:
 class StoredPlan:
     """A plan of a query."""
 
-    id: str  # unique among the query's; queries that found the same plan have the same id
+    id: str  # unique among the query's; queries with the same plan have the same id
     query_id: str
     position: int  # place among the query's plans, cheapest first, from 0
     document: JsonObject
-    superseded_at: float | None = None  # when others took its place; None: it is a plan of now
+    superseded_at: float | None = None  # when others replaced it; None: it is a current plan
 
     @property
     def plan(self) -> Plan:
@@ -255,7 +255,7 @@ class PlanningEnding:
 
     phase: QueryPhase  # the next one
     message: str  # why, in words
-    result: JsonObject | None  # a `PlanningSummary`; None: planning gave nothing
+    result: JsonObject | None  # a `PlanningSummary`; None: planning had no result
     plans: PlanDocuments = ()
 
 
@@ -269,7 +269,7 @@ class Replan:
     at: float
     # a `PlanningSummary`, with plans; None: back to the queue
     result: JsonObject | None = None
-    plans: PlanDocuments = ()  # none when it goes back to the queue
+    plans: PlanDocuments = ()  # none when it is requeued
     forget: bool = False  # whether its measurements are of other data, and dropped
 
 
@@ -279,13 +279,13 @@ class DisplacedRecord:
 
     at: float
     query_id: str  # who ran
-    by: str | None  # who came onto its machines; None: they or its plan are gone
+    by: str | None  # the query that received its machines; None: they or its plan are gone
     moved: bool  # whether it is served all the same, elsewhere or with another plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """A schedule and how it came about."""
+    """A schedule and the state it was made for."""
 
     schedule: Schedule = field(
         default_factory=lambda: Schedule(assignments=(), waiting={}, utilisation={})
@@ -295,7 +295,7 @@ class InForce:
     machines: Mapping[str, int] = field(default_factory=dict)
     # how the machines of tiers with types are numbered, see `scheduler.rolling.live`
     types: Numbering = field(default_factory=dict)
-    # live query -> when it was served or put out last, or came
+    # live query -> when it was served or displaced last, or submitted
     since: Mapping[str, float] = field(default_factory=dict)
     overdue: tuple[str, ...] = ()  # served because they waited too long; their turn is not over
     # query -> slices of its extra replicas, see `scheduler.rolling.replicas`

@@ -1,4 +1,4 @@
-"""Routes over deployment units that a service was told to serve, as documents."""
+"""Routes over deployment units that a service serves, as documents."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Document = Mapping[str, object]
 
 
 class SqlRoutes:
-    """Keeps routes on an engine whose tables exist. Safe to share between threads."""
+    """Stores routes on an engine whose tables exist. Safe to share between threads."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def put(self, name: str, route: Document, *, most: int) -> bool:
-        """Keep a route, in the place of the one of that name; give whether there was none.
+        """Store a route, in place of the one of that name; return whether there was none.
 
         InvalidInput if there would be more than `most`.
         """

@@ -29,10 +29,10 @@ REVISION = select(ScheduleRow.revision).where(ScheduleRow.id == IN_FORCE)
 
 
 class ScheduleStore:
-    """Keeps the schedule in force and the machines there are. Safe to share between threads.
+    """Stores the schedule in force and the present machines. Safe to share between threads.
 
-    Values go in and come out by copy. What a method did is stored when it returns, and each does
-    all or nothing.
+    Arguments and results are copies. A method's change is stored when it returns, and is all or
+    nothing.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -58,7 +58,7 @@ class ScheduleStore:
             return session.scalar(REVISION) or 0
 
     def replace(self, new: InForce, displaced: Sequence[DisplacedRecord] = ()) -> int:
-        """Put another schedule in force, and note who was displaced by it; give its number."""
+        """Put another schedule in force, and record its displacements; return its number."""
         with writing(self._engine) as session:
             one_at_a_time(session, "schedules")
             row = session.get(ScheduleRow, IN_FORCE, with_for_update=True)
@@ -122,8 +122,8 @@ def _changes(
 ) -> dict[str, dict[str, object]]:
     """Return what another schedule changes, by query.
 
-    Why somebody waits who waited before is no change: the schedule tells it at any time, and its
-    figures move with all that others do.
+    A new reason of a query that still waits is no change: it is in the schedule at any time, and
+    its figures move with every other query.
     """
     changed: dict[str, dict[str, object]] = {}
     old, new = before.schedule, now.schedule

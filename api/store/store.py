@@ -1,4 +1,4 @@
-"""Queries and their plans in a relational database: SQLite as it comes, PostgreSQL by URL."""
+"""Queries and their plans in a relational database: SQLite by default, PostgreSQL by URL."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class QueryChoice(TypedDict, total=False):
 
 
 class Store:
-    """Keeps everything that a user waits for. Safe to share between threads and processes.
+    """Stores all states that users wait for. Safe to share between threads and processes.
 
-    Values go in and come out by copy: changing a document afterwards changes nothing here. What a
-    method did is stored when it returns, and each does all or nothing. The tables of the engine's
+    Arguments and results are copies: changing a document afterwards changes nothing here. A
+    method's change is stored when it returns, and is all or nothing. The tables of the engine's
     database exist (see `api.store.engine.migrate`).
     """
 
@@ -80,9 +80,9 @@ class Store:
     def submit(
         self, query: NewQuery, *, queue_limit: int | None = None
     ) -> tuple[StoredQuery, bool]:
-        """Queue a query; give its record and whether it is new.
+        """Queue a query; return its record and whether it is new.
 
-        A known idempotency key gives the query that first came with it; with another
+        A known idempotency key returns the query first submitted with it; with another
         specification it is a Conflict. A new query is QueueFull where so many are queued already;
         None: there is no limit.
         """
@@ -113,7 +113,7 @@ class Store:
         return tuple(row.record for row in rows(self._engine, newest))
 
     def states(self, *, limit: int, **choice: Unpack[QueryChoice]) -> tuple[QueryState, ...]:
-        """Return the states of what `queries` gives. Cheap."""
+        """Return the states of the same queries as `queries`. Cheap."""
         wanted = select(QueryRow.serial, QueryRow.id, QueryRow.version, QueryRow.phase)
         wanted = wanted.where(*_conditions(**choice))
         wanted = wanted.order_by(QueryRow.serial.desc()).limit(limit)
@@ -126,7 +126,7 @@ class Store:
     def state(self, query_id: str) -> tuple[int, int]:
         """Return the version of a query and the revision of the schedule in force. Cheap.
 
-        What is shown of a query changes with one of them, but for its deployment. NotFound if
+        The view of a query changes with one of them, except its deployment. NotFound if
         there is none of that id.
         """
         with reading(self._engine) as session:
@@ -185,7 +185,7 @@ class Store:
             return True
 
     def replicas(self) -> Mapping[str, int]:
-        """Return how many replicas somebody asked for, of live queries, by id. Cheap."""
+        """Return the requested numbers of replicas of live queries, by id. Cheap."""
         there = QueryRow.phase.in_(LIVE), QueryRow.replicas.is_not(None)
         wanted = select(QueryRow.id, QueryRow.replicas).where(*there)
         return {q: count for q, count in self._pairs(wanted).items() if count is not None}
@@ -205,9 +205,9 @@ class Store:
             return row.record
 
     def request_cancel(self, query_id: str, *, at: float) -> StoredQuery:
-        """Cancel a queued query at once, and ask the worker of one in planning to stop.
+        """Cancel a queued query at once, and request the worker of one in planning to stop.
 
-        Of a live query the search is cancelled, at once; its plans go on serving. NotFound if
+        Of a live query the search is cancelled, at once; its plans serve on. NotFound if
         there is none of that id, Conflict if planning it is over, unless it was cancelled before.
         """
         with writing(self._engine) as session:
@@ -239,7 +239,7 @@ class Store:
         """Change the phase, or only its message; False: it was in none of the expected phases.
 
         The history grows only if the phase or the message is a new one, and only then are the
-        events told that go with it. A query that is not live any more is searched on no longer.
+        events stored. The search of a query that is not live any more ends.
         """
         there = QueryRow.id == query_id, QueryRow.phase.in_(expected)
         with writing(self._engine) as session:
@@ -256,7 +256,7 @@ class Store:
         """Replace a planned query's plans, or queue it again; False: it is in planning or retired.
 
         With plans it waits for capacity anew. The checkpoint goes, measurements stay unless they
-        are to be forgotten. It is searched on no longer. NotFound if there is no such query.
+        are to be dropped. Its search ends. NotFound if there is no such query.
         """
         mine = replan.query_id
         with writing(self._engine) as session:
@@ -290,9 +290,9 @@ class Store:
         return tuple(record_of(StoredPlan, row) for row in rows(self._engine, wanted))
 
     def plan(self, plan_id: str) -> StoredPlan:
-        """Return a plan, of the newest query where several found the same; NotFound if none did.
+        """Return a plan, of the newest query where several have it; NotFound if none has.
 
-        One that was superseded last is given, too, unless a query has it now.
+        Also one that was superseded last, unless a query has it now.
         """
         newest = (
             select(PlanRow)
@@ -331,7 +331,7 @@ class Store:
         return connect(url.render_as_string(hide_password=False), Durability.PROCESS)
 
     def try_writing(self) -> None:
-        """Store something that nobody ever sees; DatabaseFailed if nothing can be stored."""
+        """Store a probe that is never read; DatabaseFailed if nothing can be stored."""
         self.schedules.try_writing()
 
     def close(self) -> None:
@@ -358,7 +358,7 @@ def _conditions(
     if tenant is not None:
         yield QueryRow.tenant == tenant
     if key_prefix is not None:
-        # Not LIKE: SQLite's does not tell capitals from small letters.
+        # Not LIKE: SQLite's ignores case.
         yield func.substr(QueryRow.idempotency_key, 1, len(key_prefix)) == key_prefix
 
 

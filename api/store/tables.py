@@ -1,7 +1,7 @@
 """The tables, as SQLAlchemy's typed mapping. Alembic's migrations build the same ones.
 
-What happens to the row of a query happens within the transaction of whoever changes it, and so do
-the events that tell of it.
+Each change of a query's row is part of its caller's transaction, and so are the events that
+report it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Base(DeclarativeBase):
 
 
 class EventRow(Base):
-    """Something that happened; the serials are in the order of commits.
+    """An event; the serials are in the order of commits.
 
-    It refers to no row of a query: that would wait for whoever changes one.
+    It refers to no row of a query: that would wait for writers of the row.
     """
 
     __tablename__ = "events"
@@ -67,16 +67,16 @@ class EventRow(Base):
 
     @property
     def view(self) -> EventView:
-        """The event as it is told."""
+        """Return the event as it is published."""
         return EventView.of(self, id=self.serial)
 
 
 def tell(session: Session, *events: NewEvent) -> None:
     """Store events with all else that a session changes.
 
-    They are stored last of all, one transaction at a time until it has ended: whoever reads one
-    finds every event with a smaller serial. Whoever waits there holds what he changed, and whom he
-    waits for needs nothing any more: nobody waits in a circle.
+    They are stored last of all, one transaction at a time until it has ended: a reader of one
+    reads every event with a smaller serial. A transaction that waits there holds its locks, and
+    the one it waits for needs no further locks: there is no deadlock.
     """
     pending = cast("list[NewEvent]", session.info.setdefault(_PENDING, []))
     if not pending:
@@ -94,7 +94,7 @@ _PENDING = "circinus_told"
 
 
 class DatasetRow(Base):
-    """A data set that somebody handed over; its content is read when it is asked for."""
+    """An uploaded data set; its content is read on access."""
 
     __tablename__ = "datasets"
 
@@ -107,7 +107,7 @@ class DatasetRow(Base):
 
 
 class RouteRow(Base):
-    """A route that the service was told to serve."""
+    """A route that the service serves."""
 
     __tablename__ = "routes"
 
@@ -116,7 +116,7 @@ class RouteRow(Base):
 
 
 class PlanRow(Base):
-    """A plan of a query's Pareto set, or of the set that this one took the place of."""
+    """A plan of a query's Pareto set, or of the set that this one replaced."""
 
     __tablename__ = "plans"
     __table_args__ = (Index(None, "query_id", "position"),)
@@ -140,7 +140,7 @@ class ScheduleRow(Base):
 
 
 class DisplacementRow(Base):
-    """A query that had to make way; one row for each that came onto its machines."""
+    """A displaced query; one row for each query that received its machines."""
 
     __tablename__ = "displacements"
 
@@ -162,7 +162,7 @@ class MachinesRow(Base):
 
 
 class MeasurementRow(Base):
-    """One finished measurement; `times` above 1 tells that it was paid for again."""
+    """One finished measurement; `times` above 1: it was paid for again."""
 
     __tablename__ = "measurements"
 
@@ -222,7 +222,7 @@ class HistoryRow(Base):
 
 
 class TrialRow(Base):
-    """What a configuration was found to do when it was measured last, of the latest planning."""
+    """The latest measurement of a configuration, of the latest planning."""
 
     __tablename__ = "trials"
     __table_args__ = (UniqueConstraint("query_id", "configuration"),)

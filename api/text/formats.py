@@ -220,7 +220,7 @@ def settings(configuration: Mapping[str, Mapping[str, KnobValue]]) -> str:
 
 
 def states(plan: PlanView | OutlookView) -> str:
-    """Return what is known of each SLO, once when all are alike."""
+    """Return the state of each SLO, once when all are alike."""
     values = set(map(str, plan.states.values()))
     if len(values) == 1:
         return values.pop()
@@ -304,7 +304,7 @@ def defaults(request: QueryRequest) -> Sequence[str]:
 
 
 def forecast(forecast: Forecast) -> str:
-    """Return what is expected, as intervals, and where that comes from."""
+    """Return the expected figures, as intervals, and their source."""
     low, high = forecast.low, forecast.high
     return (
         f"{low.runs}-{high.runs} operator runs, "
@@ -351,7 +351,7 @@ def size_of(instance: InstanceView) -> str:
 
 
 def billed(bill: ServedBillView) -> str:
-    """Return what serving a plan's requests came to, and what that was predicted to be."""
+    """Return the cost of serving a plan's requests, and the predicted cost."""
     parts = [f"bill of plan {bill.plan_id}: {bill.answered} answered, {bill.failed} failed"]
     used = bill.total
     parts.append(

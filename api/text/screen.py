@@ -1,7 +1,7 @@
-"""What somebody at a terminal sees: results on stdout, everything about their making on stderr.
+"""Output to a terminal: results on stdout, progress and notes on stderr.
 
-A result is a table for people, or with `--json` one JSON document. Nothing that came from a user
-or a file is read as markup, and escape codes appear on a terminal only.
+A result is a table for people, or with `--json` one JSON document. No text of a user or a file is
+parsed as markup, and escape codes appear on a terminal only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SILENCE_S = 2.0  # the longest without a word while something is followed
 
 
 def _console(stream: TextIO) -> Console:
-    """Return a console as wide as its terminal; when piped, as COLUMNS says, or `PIPED_WIDTH`."""
+    """Return a console as wide as its terminal; when piped, by COLUMNS, or `PIPED_WIDTH`."""
     width = None if stream.isatty() else get_terminal_size((PIPED_WIDTH, 0)).columns
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
@@ -68,7 +68,7 @@ class Screen:
             self.err.print(text, soft_wrap=True)
 
     def new_file(self, path: Path, text: str, *, option: str) -> None:
-        """Write a file and tell of it; InvalidInput if it is there or cannot be written."""
+        """Write a file and print its path; InvalidInput if it exists or cannot be written."""
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
@@ -78,7 +78,7 @@ class Screen:
         self.show(str(path), document={"written": path})
 
     def follow(self) -> Follow:
-        """Return lines for people that are kept up to date beside the result."""
+        """Return lines for people that are updated beside the result."""
         return Follow(self.err, quiet=self.as_json)
 
 
@@ -118,12 +118,12 @@ def json_text(document: object) -> str:
 
 
 class Follow(ExitStack):
-    """A line per subject, kept up to date.
+    """A line per subject, updated in place.
 
     On a terminal every update redraws the lines in place. Elsewhere a line is printed when its
-    key changed (its phase, say), so that a log tells the story without a line per poll. When none
-    was for `SILENCE_S`, the line that changed last is, with how long ago that was. At its exit
-    the last state is left on the screen.
+    key changed (its phase, say), so that a log is complete without a line per poll. When none was
+    printed for `SILENCE_S`, the line that changed last is, with the time since. At exit the last
+    state remains on the screen.
     """
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:

@@ -106,7 +106,7 @@ def _ahead_notes(plan: PlanView) -> Iterator[str]:
 
 
 def shortfall_text(shortfall: ShortfallView) -> RenderableType:
-    """Return what binds and what comes closest."""
+    """Return the binding objectives and the closest configuration."""
     closest, binding = shortfall.closest, ", ".join(shortfall.binding)
     named = [Text(f"Binding: {binding}", style="bold")] if binding else []
     nearest = [] if closest is None else [plans_table([closest], title="Closest measured plan")]
@@ -334,7 +334,7 @@ def schedule_table(
 
 
 def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
-    """Return who had to make way for whom, and when."""
+    """Return the displacements with their queries and times."""
     return [
         entry.sentence if entry.at is None else f"{formats.moment(entry.at)}: {entry.sentence}"
         for entry in displaced
@@ -342,7 +342,7 @@ def displaced_lines(displaced: Iterable[DisplacedView]) -> list[str]:
 
 
 def deployment_table(deployment: DeploymentView) -> RenderableType:
-    """Return the instances of a deployment and what its requests took."""
+    """Return the instances of a deployment and the latencies of its requests."""
     rows = (
         (
             _tier_of(instance),

@@ -1,9 +1,9 @@
-"""The machines and links there are: as the infrastructure states, until told otherwise.
+"""The present machines and links: those that the infrastructure states, until changed here.
 
-Machines come and go while the service runs. The number of each tier is set here and remembered
-over restarts; the schedule follows within a moment (`api.control.rescheduler` looks every
-`reconcile_s`). Whoever loses its machines is evicted by name and waits. The links that this
-computer imitates are apart from it.
+Machines change while the service runs. The number of each tier is set here and stored over
+restarts; the schedule follows within a moment (`api.control.rescheduler` looks every
+`reconcile_s`). A query that loses its machines is evicted by name and waits. The emulated links
+are separate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Capacity:
     def planned_for(self) -> Infrastructure:
         """Return the infrastructure to plan for, each tier with the machines stated or more.
 
-        A plan outlives the moment: machines that are away may come back.
+        A plan outlives the moment: absent machines may return.
         """
         known = self.store.machines()
         pools = {name: p for tier in self.stated.tiers for name, p in tier.pools.items()}
@@ -53,9 +53,9 @@ class Capacity:
         return with_machines(self.stated, most)
 
     def set_machines(self, machines: Mapping[str, int | None]) -> Infrastructure:
-        """Set how many machines tiers have from now on; give the infrastructure as it is then.
+        """Set how many machines tiers have from now on; return the infrastructure with them.
 
-        Of a tier with types that is said type by type, as `TIER/TYPE`. None: as stated again.
+        A tier with types has a number for each type, as `TIER/TYPE`. None: as stated again.
         Others stay as they are. InvalidInput if a tier or type does not exist or is dedicated, or
         a number is out of range; nothing was changed then.
         """
@@ -81,8 +81,7 @@ def require_pools(infrastructure: Infrastructure, names: Iterable[str]) -> None:
 def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -> Infrastructure:
     """Return an infrastructure with other numbers of machines, of tiers and `TIER/TYPE`s by name.
 
-    Those left out keep theirs. Machines of dedicated tiers are of the queries, not of the moment:
-    they stay.
+    Others stay as they are, and so do dedicated tiers, whose machines belong to the queries.
     """
 
     def resized(name: str, pool: Tier) -> Tier:
@@ -94,19 +93,19 @@ def with_machines(infrastructure: Infrastructure, machines: Mapping[str, int]) -
 
 @dataclass(slots=True, kw_only=True)
 class Emulation:
-    """The links that are imitated. Used within the event loop of the deployer.
+    """The emulated links. Used within the event loop of the deployer.
 
-    Emulated links are waits, made longer or shorter here while plans are deployed, and nobody who
-    plans hears of it: so a drift of the network is tried out. Not remembered over a start.
+    Emulated links are waits, made longer or shorter here while plans are deployed. Planning does
+    not learn of it: so it tries out a drift of the network. Not stored over a restart.
     """
 
     now: Infrastructure  # with the links that are imitated: at first that which is planned for
     deployer: Deployer  # waits for links
-    events: EventLog  # are told of it
+    events: EventLog  # stores the changes
     clock: Clock
 
     async def set_links(self, links: Sequence[Link]) -> Infrastructure:
-        """Imitate other links from now on; those left out stay as they are.
+        """Emulate other links from now on; those left out stay as they are.
 
         InvalidInput if a link does not exist, or is the network's own; nothing was changed.
         """
@@ -168,7 +167,7 @@ class EndpointLimit:
         return f"{self.per_minute} {self.kind} per minute of endpoint {self.endpoint}"
 
     def used_per_minute(self, one: Usage, requests_per_s: float) -> float:
-        """Return what requests use of it that come at a rate, each so much on the mean."""
+        """Return its use by requests at a rate, each with a mean use."""
         each = one.calls if self.kind == "requests" else one.tokens
         return each * requests_per_s * _SECONDS_PER_MINUTE
 
@@ -223,8 +222,8 @@ def demand_on_limits(
 ) -> tuple[DemandItem, ...]:
     """Return which part of each limit a plan needs, above 1 where it needs more than there is.
 
-    One whose requests come one after the other needs none: nobody knows how soon they come.
-    InvalidInput if it calls an endpoint that is not there.
+    One whose requests are sequential needs none: their rate is unknown. InvalidInput if it calls
+    an unknown endpoint.
     """
     if plan.calls is None:
         return ()

@@ -129,11 +129,11 @@ def changed_infrastructure(infrastructure: Infrastructure, change: WhatIfBody) -
 
 _RATES = re.compile(rf"(?P<low>{NUMBER}):(?P<high>{NUMBER})")
 _ALIKE = 1e-3
-"""Relative difference of two rates below which people need not be told of both."""
+"""Relative difference of two rates below which only one is printed."""
 
 
 def rates_of(query: Query, text: str) -> tuple[float, float]:
-    """Return the rates between which is asked, `LOW:HIGH` in requests per second.
+    """Return the range of rates, `LOW:HIGH` in requests per second.
 
     InvalidInput if it is no such text, or one is out of range, or the query has no rate.
     """
@@ -152,7 +152,7 @@ def rates_of(query: Query, text: str) -> tuple[float, float]:
 def break_even_view(
     result: BreakEven, query: Query, infrastructure: Infrastructure
 ) -> BreakEvenView:
-    """Return what was found as the owner of the query sees it."""
+    """Return the view of a break-even for the owner of the query."""
     plans = {"calling": result.calling, "renting": result.renting}
     return BreakEvenView.of(
         result,

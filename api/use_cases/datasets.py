@@ -1,4 +1,4 @@
-"""Data sets of users: taken in, told of, forgotten, and opened by whoever plans on them."""
+"""Data sets of users: uploaded, listed, deleted, and opened for planning."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from circinus.pipelines.model.payload import content_hash
 def take_in(
     datasets: SqlDatasets, kind: str, content: bytes, settings: Settings, clock: Clock
 ) -> tuple[StoredDataset, bool]:
-    """Keep a content, and say whether it is new; InvalidInput with every example at fault."""
+    """Store a content; return whether it is new; InvalidInput with every faulty example."""
     with tempfile.TemporaryDirectory() as folder:
         examples = unpacked(
             kind,
@@ -64,11 +64,11 @@ def dataset_views(datasets: SqlDatasets, *which: StoredDataset) -> list[DatasetV
 def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
     """Forget a data set; Conflict while a query uses it, NotFound if there is none of that id."""
     datasets.delete(dataset)
-    rmtree(folder / dataset, ignore_errors=True)  # other computers keep what they unpacked
+    rmtree(folder / dataset, ignore_errors=True)  # the unpacked copies of other computers stay
 
 
 def open_stored(datasets: SqlDatasets, dataset: str, folder: Path) -> Dataset:
-    """Return a data set's examples, kept unpacked below a folder; NotFound if there is none."""
+    """Return a data set's examples, unpacked below a folder; NotFound if there is none."""
     return open_dataset(*unpacked_at(datasets, dataset, folder))
 
 

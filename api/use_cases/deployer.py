@@ -1,4 +1,4 @@
-"""What the service needs of whoever runs deployments, and what answers requests to them.
+"""Protocols of the runner of deployments, and of the server of their requests.
 
 Both are one process's orchestrator; the service meets it in a process of its own, see
 `api.serving`.
@@ -44,8 +44,8 @@ class Deployer(Protocol):
     async def apply(self, desired: Mapping[str, DesiredDeployment]) -> None:
         """Let exactly the desired plans serve, by query id; return when they do.
 
-        A plan that does not start, or does not fit its pipeline or the infrastructure, is told by
-        `status`, holds up no other, and is tried again by the next call.
+        A plan that does not start, or does not fit its pipeline or the infrastructure, appears in
+        `status`, blocks no other, and is tried again by the next call.
         """
 
     async def withhold(self, query_id: str) -> None:
@@ -95,9 +95,9 @@ class RequestServer(Protocol):
     def shed_infeasible(
         self, query_id: str, arrived: float, *, unless: Callable[[], bool]
     ) -> None:
-        """Raise TooManyRequests if a request would be turned away the moment that it is made.
+        """Raise TooManyRequests if a request would be turned away on arrival.
 
-        `unless` is asked only then: whether it may take a late answer, and has to be read first.
+        `unless` is called only then: whether its body, not parsed yet, may accept a late answer.
         """
 
     async def request(self, query_id: str, input: Payload, terms: RequestTerms) -> RequestResult:

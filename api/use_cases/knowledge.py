@@ -1,4 +1,4 @@
-"""What was measured of a query, and what follows from it without measuring anything."""
+"""Measurements of a query, and answers from them without measuring anything."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Knowledge:
         pipeline = parts.pipeline(query.pipeline)
         source, planner = record.request.data, planner_of(query.planning)
 
-        def features() -> FloatArray | None:  # asked for by few methods: examples may be slow
+        def features() -> FloatArray | None:  # few methods use them: examples may be slow
             examples = parts.data(source, query.pipeline).examples
             return features_of(pipeline, (example.input for example in examples))
 
@@ -89,12 +89,12 @@ class Knowledge:
         plans: Iterable[Plan],
         seen_to_draw: Iterable[str] = (),  # operators that are not declared to
     ) -> Knowledge:
-        """Return what measurements of a query are, of which its plans were found."""
+        """Return the knowledge of a query's measurements, from which its plans are."""
         known = Known(
             graph=drawing_as(graph, {*seen_to_draw, *query.draws}),
             profiles=profiles_of(measured, drawing.order, len(graph.operators)),
             population=len(drawing.order),
-            # The plans were found for the accuracy that was asked for.
+            # The plans are those for the query's accuracy objective.
             trusted={plan.configuration: query.slo.accuracy for plan in plans},
         )
         return cls(known=known, planner=planner_of(query.planning), drawing=drawing)
@@ -153,15 +153,15 @@ class _Subject:
 
     record: StoredQuery
     knowledge: Knowledge
-    now: Answer  # what is known of it as things are
+    now: Answer  # on the present infrastructure
 
 
 @dataclass(slots=True, eq=False)
 class Answers:
-    """Answers questions about queries by what was measured. Safe to share between threads.
+    """Answers questions about queries by their measurements. Safe to share between threads.
 
-    Reading and judging measurements takes longer than any question: of the queries asked about
-    last it is kept until they change.
+    Reading and judging measurements takes longer than any question: the results for the latest
+    queries are cached until these change.
     """
 
     parts: ServiceParts

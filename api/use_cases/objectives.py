@@ -1,8 +1,8 @@
-"""Whether a query that is served gets what it asks for, by what its requests got lately.
+"""Whether a served query meets its objectives, by its recent requests.
 
-A plan's own states say what measurements promise; these say what came of it. Each objective is
-judged by the shortest of some spans whose answers suffice: by a 95 % interval, the same that plans
-carry. Answers that wait for each other are more alike than the interval takes them to be.
+A plan's own states are predictions from measurements; these are observations. Each objective is
+judged by the shortest of some spans whose answers suffice: by a 95 % interval, the same as in
+plans. Answers that wait for each other are more alike than the interval assumes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from circinus.planner.models.estimates import latency_estimate
 
 SPANS_S = (60.0, 600.0, 3600.0)
 LEAST = 20
-"""Answers that tell a mean: as few as a drift is told by. Percentiles need no rule but theirs."""
+"""Answers that determine a mean, as for a drift. Percentiles have their own rule."""
 _Z = 1.96  # of 95 %
 _LEAST_S = 10.0  # over which answers are counted
 _HOUR_S = 3600.0
@@ -41,16 +41,16 @@ _ACCURACY = "accuracy"
 
 
 class ObservedState(StrEnum):
-    """What the requests of a query say about an objective."""
+    """The verdict of a query's requests on an objective."""
 
     MET = "met"
     MISSED = "missed"
-    UNSURE = "unsure"  # too few requests to say, or the figure is too near to the bound
+    UNSURE = "unsure"  # too few requests, or the figure is too near to the bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedObjective:
-    """An objective, what was observed of it, and what that says."""
+    """An objective, its observed value, and the verdict."""
 
     name: str  # as in `Plan.states`
     bound: float
@@ -65,7 +65,7 @@ class Spending:
     """What serving a query costs now, and how that is counted per request."""
 
     machines_usd_per_hour: float  # of all that it holds
-    rated: bool  # whether its plan is for a rate, which 1,000 requests come at
+    rated: bool  # whether its plan is for a rate, at which 1,000 requests arrive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ObservedObjectives:
 
     @property
     def state(self) -> ObservedState:
-        """Of all together; what nobody can know of accuracy while outputs go unchecked is left."""
+        """Of all together, without an accuracy that is unknown because no output is checked."""
         states = {each.name: each.state for each in self.objectives}
         if ObservedState.MISSED in states.values():
             return ObservedState.MISSED
@@ -96,7 +96,7 @@ class ObservedObjectives:
 
     @property
     def sentence(self) -> str:
-        """What is so, in words."""
+        """The objectives and overload, in words."""
         texts = [_words(each) for each in self.objectives]
         return ". ".join(filter(None, (", ".join(texts), self.overload)))
 
@@ -104,7 +104,7 @@ class ObservedObjectives:
 def judged(
     slo: Slo, report: DeploymentReport, scores: FloatArray, spending: Spending
 ) -> tuple[JudgedObjective, ...]:
-    """Return what requests say of each objective; `scores`, (k,), are of verified outputs."""
+    """Return each objective judged by requests; `scores`, (k,), are of verified outputs."""
     judgements = [_accuracy(slo, scores)]
     if slo.latency_s < ANY_LATENCY_S:
         judgements.append(_latency(slo, report.answers))
@@ -289,7 +289,7 @@ NO_SCORES: FloatArray = np.zeros(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverloadSettings:
-    """What counts as too much, and how soon it is told."""
+    """What counts as overload, and how soon it is reported."""
 
     # times the rate that its instances are for, `>= 1`: what replicas follow, too
     beyond: float = 1.25
@@ -304,14 +304,14 @@ class OverloadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedOverload:
-    """What is told of too much to do, and what may be told next."""
+    """The reported overload, and the next one to report."""
 
-    reason: str = ""  # why, in words; empty: it is told of none
-    since: float | None = None  # since when what is not told yet lasts; None: it does not
-    calm_since: float | None = None  # since when what is told is over; None: it is not
+    reason: str = ""  # why, in words; empty: none is reported
+    since: float | None = None  # since when an unreported overload lasts; None: there is none
+    calm_since: float | None = None  # since when the reported one is over; None: it is not
 
     def after(self, why: str, now: float, settings: OverloadSettings) -> FollowedOverload:
-        """Return it after a look at a moment, which found this; empty: nothing."""
+        """Return it after a look at a moment, with its reason; empty: no overload."""
         if not why:
             calm = now if self.calm_since is None else self.calm_since
             if not self.reason or now - calm >= settings.calm_s:
@@ -324,7 +324,7 @@ class FollowedOverload:
 
 
 _LEAST = 2
-"""Answers: of one alone, nothing is known of how they spread."""
+"""Answers: one alone has no spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ class ServiceParts:
     clock: Clock  # of everything
     upkeep: Upkeep  # how schedules are made
     quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
-    # How many examples a set has, for other threads than the event loop's; None: making them tells
+    # How many examples a set has, for other threads than the event loop's; None: known once made
     counted: Callable[[ExampleSet], int] | None = None
     # Returns if this process owns the database, which one that plans need not
     require_owned: RequireOwned = lambda: None
@@ -63,7 +63,7 @@ class ServiceParts:
 
     @cached_property
     def outputs(self) -> PrefixFiles | None:
-        """Of operators, shared by queries and planning workers; None: not kept."""
+        """Of operators, shared by queries and planning workers; None: not stored."""
         folder = self.settings.outputs
         return None if folder is None else PrefixFiles(folder, self.settings.outputs_limit_bytes)
 
@@ -76,14 +76,14 @@ class ServiceParts:
         """Return the inputs that a query is planned on.
 
         NotFound if it names a data set that is gone, InvalidInput for a pipeline that is not
-        offered, or brings no examples where the query asks for some.
+        offered, or has no examples where the query needs some.
         """
         if source.dataset is not None:
             return open_stored(self.datasets, source.dataset, self.settings.datasets)
         return made(self.pipeline(pipeline), source.examples or 0, source.seed)
 
     def count(self, source: DataSource, pipeline: str) -> int:
-        """Return how many inputs `data` gives; errors as there.
+        """Return the number of inputs of `data`; errors as there.
 
         Unavailable if their pipeline does not make them in time.
         """
@@ -107,7 +107,7 @@ class ServiceParts:
         return pipeline
 
     def require_few(self, count: int, field: str = "examples") -> None:
-        """Raise InvalidInput if a client may not ask for so many examples."""
+        """Raise InvalidInput if a client requests too many examples."""
         limit = self.settings.examples_limit
         checks.require(1 <= count <= limit, field, f"must be 1 to {limit}", count)
 
@@ -116,7 +116,7 @@ class ServiceParts:
         return made(self.pipeline(pipeline), 1, 0).examples[0].input
 
     def example_set(self, source: DataSource, pipeline: str, *, inputs_only: bool) -> ExampleSet:
-        """Return what names the examples that `data` gives; errors as there."""
+        """Return the identity of the examples of `data`; errors as there."""
         if source.dataset is not None:
             where = unpacked_at(self.datasets, source.dataset, self.settings.datasets)
             return ExampleSet(kind=where[0], folder=str(where[1]), inputs_only=inputs_only)

@@ -1,4 +1,4 @@
-"""Which pool of instances to rent, as a command or a request asks it."""
+"""Which pool of instances to rent, for a command or a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolTerms:
-    """What is asked: a budget, or a rate, or the cheapest for the rate within the budget."""
+    """The terms: a budget, or a rate, or the cheapest for the rate within the budget."""
 
     qos_s: float  # requests are due within
     budget_usd_per_hour: float | None = None

@@ -40,14 +40,14 @@ _PLANNED = frozenset(QueryPhase) - CANCELLABLE - {QueryPhase.FAILED, QueryPhase.
 
 
 def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> StoredQuery:
-    """Queue a query; with an idempotency key that is known, give the one that came with it first.
+    """Queue a query; with a known idempotency key, return the one first submitted with it.
 
-    How it is planned is stored with it, and holds also when the service is told otherwise later.
+    Its planning method is stored with it, and holds also when the service's changes later.
 
     Raises:
         InvalidInput: If the key is malformed, the request names files (a service reads none) or
             too many examples, the pipeline is not offered, or the restrictions do not fit it.
-        Conflict: If the idempotency key came with another query before.
+        Conflict: If the idempotency key belongs to another query.
         QueueFull: If it is a new one and too many wait already.
     """
     settings = parts.settings
@@ -56,7 +56,7 @@ def submit(parts: ServiceParts, request: QueryRequest, key: str | None) -> Store
     _check_data(parts, request)
     require_affordable(query, parts.infrastructure, parts.pipeline(query.pipeline))
     spec = request.document
-    # As it came: sent again to a service that plans otherwise, it is the same query.
+    # As submitted: sent again to a service that plans otherwise, it is the same query.
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     new = NewQuery(
         id=f"q-{secrets.token_hex(6)}",
@@ -104,11 +104,11 @@ def _check_data(parts: ServiceParts, request: QueryRequest) -> None:
 
 
 def page_of(store: Store, page: PageRequest) -> tuple[tuple[QueryState, ...], str | None]:
-    """Return what is on a page, newest first, and the cursor for the next; None: it is the last.
+    """Return the states on a page, newest first, and the cursor of the next; None: it is the last.
 
-    InvalidInput if the cursor is none that a page gave.
+    InvalidInput if the cursor is not from a page.
     """
-    # One more than asked for tells whether there is a page after this one.
+    # One more than the limit shows whether there is a page after this one.
     states = store.states(
         limit=page.limit + 1,
         before=None if page.cursor is None else _decoded(page.cursor),
@@ -157,10 +157,10 @@ def undeploy(store: Store, query_id: str, *, clock: Clock) -> StoredQuery:
 def retire_expired(
     store: Store, live: Iterable[StoredQuery], deadlines: MutableMapping[str, float], clock: Clock
 ) -> tuple[str, ...]:
-    """Retire the queries that were served as long as they asked for; return their ids.
+    """Retire the queries that were served as long as requested; return their ids.
 
     `deadlines` are monotonic seconds by query, set here at the first look at a query that serves:
-    a system clock that is set ahead meanwhile retires nobody.
+    a system clock that is set ahead meanwhile retires none.
     """
     expired = tuple(record.id for record in live if _is_over(record, deadlines, clock))
     for query_id in expired:

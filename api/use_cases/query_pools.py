@@ -1,8 +1,8 @@
-"""Which mix of machine types would serve a query: its question, from what is known of it.
+"""Which mix of machine types would serve a query: its question, from its observed workload.
 
-Sizes and rate are those of its latest requests, seconds what was learnt of them on each type;
-where a type served none, what the nearest known one would take at its speed. Slices are counted
-that fit beside what others have.
+Sizes and rate are those of its latest requests, seconds those learnt of them on each type; where a
+type served none, those of the nearest known type at its speed. Slices count if they fit beside the
+other queries.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from circinus.scheduler.rolling.pooling import ChosenPool, Slices, pooled, requi
 from circinus.scheduler.simulation.measurements import measured
 
 HEADROOM = 1.1
-"""Of a rate that was observed. What grows by less is told by no monitor (`MonitorSettings`)."""
+"""Of an observed rate. A monitor detects no smaller growth (`MonitorSettings`)."""
 _LEAST_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPoolQuestion:
-    """What is asked for a query, and what its answer is told with."""
+    """The question for a query, and the context of its answer."""
 
     query_id: str
     tier: Tier
@@ -90,7 +90,7 @@ class QueryPoolQuestion:
 
 
 def require_choosable(body: ChoosePoolBody) -> None:
-    """Raise InvalidInput for what can be told without simulating anything."""
+    """Raise InvalidInput for violations that need no simulation."""
     none = body.budget_usd_per_hour is None and body.rate_per_s is None
     checks.require(not none, "budget_usd_per_hour", "must be given, or rate_per_s, or both", None)
     pairs = [(each.type, each.batch) for each in body.latencies]
@@ -115,13 +115,12 @@ def question_of(
     terms: ChooseQueryPoolBody,
     workload: ObservedWorkload | None,
 ) -> QueryPoolQuestion:
-    """Return what is to be chosen for a query that is served.
+    """Return the question of the pool of a served query.
 
-    `workload`: of the plan that serves it; None: nothing is known.
+    `workload`: of the plan that serves it; None: unknown.
 
     NotFound if there is no such query; Conflict if it is not in the schedule; InvalidInput if its
-    plan uses no such tier with machine types, or nothing says by when requests are due, or for
-    what rate.
+    plan uses no such tier with machine types, or the deadline or the rate of requests is unknown.
     """
     require_served(parts.store.query(query_id))
     live = LiveQuery.of(parts.store, query_id, parts.infrastructure)
@@ -176,7 +175,7 @@ def question_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RequestSample:
-    """What came lately, and what it takes on each type of a tier."""
+    """The recent requests, and their seconds on each type of a tier."""
 
     classes: IntArray  # (N,), of the sizes of requests
     seconds: Mapping[str, TypeSeconds]
@@ -194,7 +193,7 @@ class _RequestSample:
         return cls(classes=classes, seconds=seconds, learnt=frozenset(known))
 
     def rows(self, types: Iterable[MachineType]) -> Iterator[LatencyInput]:
-        """Yield the seconds of each class on each type, as they are asked about."""
+        """Yield the seconds of each class on each type, as rows of a request."""
         for name in (each.name for each in types):
             both = zip(self.seconds[name].mean_s, self.seconds[name].std_s, strict=True)
             for number, (mean_s, std_s) in enumerate(both, start=1):
@@ -202,7 +201,7 @@ class _RequestSample:
                 yield LatencyInput(type=name, batch=number, mean_ms=mean_ms, std_ms=std_ms)
 
     def served(self, kind: MachineType, room: int) -> TypeServedView:
-        """Return what a type would do, as it is shown."""
+        """Return the view of a type's performance."""
         service_s = self.seconds[kind.name].mean_s[self.classes]
         return TypeServedView(
             type=kind.name,
@@ -263,7 +262,7 @@ def _rate(
     if terms.rate_per_s is not None or terms.budget_usd_per_hour is not None:
         return terms.rate_per_s
     if workload is not None and workload.rate_per_s is not None:
-        # of so few as came it may be too low by chance: by a deviation of their count
+        # with so few requests it may be too low by chance: by a deviation of their count
         return (HEADROOM + 1 / sqrt(len(workload.classes))) * workload.rate_per_s
     rule = "must be given, or budget_usd_per_hour: no requests came yet, nor is the query for any"
     checks.require(planned is not None, "rate_per_s", rule, None)
@@ -313,15 +312,15 @@ def apply_pool(
     `follows`: it is chosen anew when requests change, see `api.control.pool_follower`.
 
     NotFound if there is no such query; InvalidInput unless the pool names types of shared tiers in
-    counts that can be; Conflict, which says what is missing, if the query is not served or the
-    pool does not fit on what others leave. Nothing was changed then.
+    valid counts; Conflict, with the missing capacity, if the query is not served or the pool does
+    not fit beside the others. Nothing was changed then.
     """
     record = parts.store.query(query_id)
     require_pool(ChosenPool(slices=slices), parts.infrastructure.tiers)
     rule = "must be of one tier to follow the requests"
     checks.require(not follows or len(slices) == 1, "pool", rule, ", ".join(slices))
     require_served(record)
-    # Counts of 0 say nothing.
+    # Counts of 0 have no effect.
     wanted = {t: {kind: n for kind, n in counts.items() if n} for t, counts in slices.items()}
     pool = LiveQuery.of(parts.store, query_id, parts.infrastructure).pool(wanted)
     now = LiveProblem.of(parts).plain

@@ -29,10 +29,10 @@ from circinus.planner.search.result import PlanningSummary
 def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBody) -> StoredQuery:
     """Return the query after a change of its SLOs or its data.
 
-    Other SLOs are looked for among what was measured: plans that are found replace the old ones at
-    once, and the old one serves until the new one does. Where none is found, and for other data,
-    the query is planned anew; nothing measured on the same data is paid again. InvalidInput if the
-    change is malformed or leads to what no query can be, Conflict if it is in planning or retired.
+    Plans for other SLOs are searched among the measurements: they replace the old ones at once,
+    and the old one serves until the new one does. Where there are none, and for other data, the
+    query is planned anew; no measurement on the same data is repeated. InvalidInput if the change
+    is malformed or makes the query invalid, Conflict if it is in planning or retired.
     """
     data = change.data
     if data is not None:
@@ -62,11 +62,11 @@ def replan_for_drift(
     window: ObservedRequests,
     data: ReplanData | None,
 ) -> str:
-    """Replan a query whose deployed plan drifted; give what was done, in words.
+    """Replan a query whose deployed plan drifted; return the outcome, in words.
 
-    Where latency drifted plans are looked for on the infrastructure as it was observed: among what
-    was measured, then by searching on while the old ones serve. Where accuracy did, the query is
-    planned anew on the data that showed it; None: no output that is right was known.
+    Where latency drifted, plans are searched for the infrastructure as observed: among the
+    measurements, then by searching on while the old ones serve. Where accuracy did, the query is
+    planned anew on the data that showed it; None: no expected output was known.
     """
     query = record.query
     replan = Replan(

@@ -1,7 +1,7 @@
-"""Requests for examples, which are scored, and what is told where nothing serves.
+"""Requests for examples, which are scored, and errors where nothing serves.
 
 Requests with inputs of their own are answered where deployments run, see `api.http.data_plane`;
-what cannot be answered there comes here.
+the others are answered here.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class _Window:
 
 
 class RequestWindows:
-    """What the deployed plan of every query is judged by. Used within one event loop.
+    """The observations of the deployed plan of every query. Used within one event loop.
 
-    Seconds are kept by whoever answers; scores here, where examples are known.
+    The serving process stores seconds; scores are stored here, where examples are known.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class RequestWindows:
         return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)
 
     def forget(self, query_id: str, report: DeploymentReport) -> None:
-        """Judge a query by what comes after its latest answers."""
+        """Judge a query by the answers after its latest ones."""
         self._windows[query_id] = _Window(report.plan_id, judged=report.answered)
 
     def keep(self, query_ids: Collection[str]) -> None:
@@ -106,10 +106,10 @@ class RequestWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRequest:
-    """What a client gets: by which plan, and its score in [0, 1]; None without an example.
+    """The answer to a client: its plan, and its score in [0, 1]; None without an example.
 
-    `planned_on` says whether an example is one of the query's own data, by its content; None: it
-    is not known of an input that is no example.
+    `planned_on`: whether the example is one of the query's own data, by its content; None: the
+    input is no example.
     """
 
     result: RequestResult
@@ -127,7 +127,7 @@ class Requests:
     examples: ExampleSource
     clock: Clock = field(default_factory=SystemClock)  # that arrivals are on
     windows: RequestWindows = field(default_factory=RequestWindows)
-    # Threads of their own: those of the event loop are for everybody's requests.
+    # Threads of their own: those of the event loop are for all requests.
     _metrics: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_METRICS, "metric"), init=False, repr=False
     )
@@ -137,14 +137,14 @@ class Requests:
     ) -> AnsweredRequest:
         """Return the answer of the query's deployed plan, on the client's terms.
 
-        The source operators get what is `given`, or the input of the `chosen` example, whose
+        The source operators receive the `payload`, or the input of the `chosen` example, whose
         expected output then scores the answer.
 
         Raises:
             NotFound: If there is no such query.
             Conflict: If the query has no deployment, and it is not known whether it will get one.
             Unavailable: If it is not serving now.
-            InvalidInput: If the input or the example is none for the pipeline.
+            InvalidInput: If the input or the example does not fit the pipeline.
             TooManyRequests: If it cannot be answered in time, and the terms do not take it late.
             OperatorFailed: If an operator or the metric raised, or making the example did.
         """

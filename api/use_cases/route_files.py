@@ -1,4 +1,4 @@
-"""What ramps found, as it is shown and as a route file takes it in."""
+"""Results of ramps, as views and as parts of a route file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SendsTooLate(CircinusError):
 def breaking_view(
     name: str, ramped: Ramped, *, unit: DeploymentUnit | None, latency_s: float | None
 ) -> BreakingPointView:
-    """Return what a ramp found; `unit` is what it is of, None: no unit of a route.
+    """Return the view of a ramp; `unit` is its unit, None: no unit of a route.
 
     Raises SendsTooLate if no step was counted.
     """
@@ -122,7 +122,7 @@ def unit_urls(route_file: RouteInput, named: Mapping[str, str]) -> dict[str, str
 
 
 def verified(urls: Mapping[str, str], probes: EndpointProbes) -> list[VerifiedUnitView]:
-    """Return what probes say of units by URL, all asked at the same time."""
+    """Return the results of probes of units by URL, all probed at the same time."""
     proofs = asyncio.run(endpoint_proofs(urls, probes))
     return [_view(name, urls[name], proof) for name, proof in proofs.items()]
 

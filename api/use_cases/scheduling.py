@@ -84,7 +84,7 @@ class Served:
 class LiveQuery:
     """A query that competes for capacity."""
 
-    candidate: Candidate  # as the scheduler sees it
+    candidate: Candidate  # of the scheduler
     plans: Mapping[str, Plan]  # plan id -> plan, cheapest first, at least one
     slo: Slo
     revision: int  # of its plans: another one, other plans
@@ -96,7 +96,7 @@ class LiveQuery:
         """Return a stored query with those of its plans that the infrastructure can still run.
 
         NotFound if there is no query of that id, InvalidInput if none of its plans can run: it
-        says what the first of them lacks.
+        names what the first of them lacks.
         """
         record = store.query(query_id)
         query, stored = record.query, {entry.id: entry.plan for entry in store.plans(query_id)}
@@ -133,7 +133,7 @@ class LiveQuery:
         return self.slo.cost_usd_per_hour - self.plans[plan_id].cost_usd_per_hour
 
     def pool(self, slices: Slices) -> ChosenPool:
-        """Return a pool of it, which costs no more than its objective says."""
+        """Return a pool of it, which costs no more than its objective allows."""
         usd = self.slo.cost_usd_per_hour
         return ChosenPool(slices=slices, most_usd_per_hour=inf if usd is None else usd)
 
@@ -247,10 +247,10 @@ def problem_of(
 def live_queries(
     store: Store, query_ids: Iterable[str], infrastructure: Infrastructure
 ) -> tuple[dict[str, LiveQuery], dict[str, str]]:
-    """Return queries as they compete for capacity, by id, and of those that cannot why not.
+    """Return the queries that compete for capacity, by id, and why the others cannot.
 
-    All were taken in once, perhaps by a version with other rules; what is wrong with one by now
-    keeps no other from being served.
+    All were accepted once, perhaps by a version with other rules; a query that is invalid by now
+    blocks no other.
     """
     live: dict[str, LiveQuery] = {}
     aside: dict[str, str] = {}
@@ -268,7 +268,7 @@ def live_queries(
 class LiveProblem:
     """The scheduling problem as it stands, without queries that cannot compete."""
 
-    plain: Problem  # as if nobody had a pool
+    plain: Problem  # as if no query had a pool
     pools: Mapping[str, ChosenPool]  # that queries should have
 
     @classmethod
@@ -307,7 +307,7 @@ class Assessment:
     # same priority
     goodput: float
     bound: float  # no schedule on these machines serves more (linear relaxation)
-    displaced: tuple[Preemption, ...] = ()  # who ran and is stopped or moved, and for whom
+    displaced: tuple[Preemption, ...] = ()  # queries that are stopped or moved, and for which ones
     # query that is served -> what its calls cost
     calls_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
 

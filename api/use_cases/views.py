@@ -51,8 +51,8 @@ def query_view(
 ) -> QueryView:
     """Return a query, planned for an infrastructure.
 
-    The schedule in force tells which plan was chosen, or why the query waits; `displaced`, where
-    it had to make way, or others for it.
+    The schedule in force has the chosen plan, or why the query waits; `displaced` are its
+    displacements, by it or of it.
     """
     slo, result = record.query.slo, record.planned
     missed = None if result is None else result.shortfall
@@ -120,9 +120,9 @@ def deployment_view(
     infrastructure: Infrastructure,
     observed: ObservedObjectives | None = None,
 ) -> DeploymentView:
-    """Return the deployment of a query; the phase `none` says that it has none.
+    """Return the deployment of a query; with the phase `none` if it has none.
 
-    `observed`: how it fares by its requests; None: nobody has looked.
+    `observed`: how it fares by its requests; None: before the first look.
     """
     if status is None:
         return DeploymentView(
@@ -165,7 +165,7 @@ def deployment_view(
 
 
 def displaced_view(record: DisplacedRecord) -> DisplacedView:
-    """Return a displacement that happened."""
+    """Return the view of a recorded displacement."""
     by = () if record.by is None else (record.by,)
     preemption = Preemption(query_id=record.query_id, by=by, moved=record.moved)
     return DisplacedView.of(record, sentence=preemption.words)
@@ -179,8 +179,8 @@ def schedule_view(
 ) -> ScheduleView:
     """Return a schedule, made for the machines of an infrastructure.
 
-    `in_force` tells when queries were served or put out last, or came, and where extra replicas
-    are; None: it is a preview.
+    `in_force` has when queries were served or displaced last, or submitted, and the extra
+    replicas; None: it is a preview.
     """
     known = in_force or InForce()
     times = known.since

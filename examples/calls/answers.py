@@ -4,10 +4,10 @@
 
 The chunker and the retriever are plain code. The reranker is left out or called; the reader is
 called (`reader-small`, `reader-medium`, `reader-large`) or runs on a rented machine (`rented`).
-Which is best depends on what an answer may cost and how many there are: Circinus works it out.
+Which is best depends on the budget of an answer and the rate of questions: Circinus computes it.
 
-Whatever speaks the OpenAI interface can be called: `ANSWERS_URL` says where, `OPENAI_API_KEY` with
-what key. What a call used is told by `report_usage`, its price is the infrastructure's business.
+Any server with the OpenAI interface can be called: at `ANSWERS_URL`, with the key
+`OPENAI_API_KEY`. `report_usage` reports a call's usage; the infrastructure has the prices.
 `make demo-calls` plans and serves this against a server of its own.
 """
 
@@ -57,7 +57,7 @@ _WORD = re.compile(r"\w+")
 _FACT = re.compile(r"The (\w+) of ([\w ]+) is (\w+)")
 _BUCKETS, _LAYERS = 24, 400
 _LAYER = np.linalg.qr(np.random.default_rng(0).standard_normal((_BUCKETS, _BUCKETS)))[0]
-"""Of the rented reader: it keeps what is alike alike, and takes its time."""
+"""A layer of the rented reader: orthogonal, so similar inputs stay similar; slow."""
 
 
 @lru_cache(maxsize=1)
@@ -173,7 +173,7 @@ def _example(rng: np.random.Generator) -> Example:
 
 
 def is_right(output: Payload, expected: Payload) -> float:
-    """Return 1.0 where the answer is the one that the notes give."""
+    """Return 1.0 where the answer is that of the notes."""
     return float(str(output).strip() == expected)
 
 

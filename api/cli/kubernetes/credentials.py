@@ -1,4 +1,4 @@
-"""`circinus credentials`: what a release of the chart needs and nobody gave it."""
+"""`circinus credentials`: the missing secrets that a release of the chart needs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def credentials(
 
     What is there stays. A certificate with less than a third of its days left is made anew.
     """
-    # The Kubernetes client: only when asked to
+    # The Kubernetes client: only in this command
     from circinus.deploy.kubernetes.api import Cluster, connect, own_namespace
     from circinus.deploy.kubernetes.credentials import CredentialNames, fill_in
 

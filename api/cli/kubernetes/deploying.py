@@ -203,11 +203,11 @@ def _refusals() -> Iterator[None]:
 
 
 class NamedPlan(NamedTuple):
-    """A plan that a file or the service tells of."""
+    """A plan from a file or the service."""
 
     query_id: str
     view: PlanView
-    slo: SloRequest | None  # of its query; None: a file of a plan alone does not tell
+    slo: SloRequest | None  # of its query; None: a file of a plan alone does not have it
     machines: Sequence[MachineShare]  # where it is scheduled; empty: that is not known
 
 

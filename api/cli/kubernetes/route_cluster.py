@@ -109,7 +109,7 @@ def follow_in_cluster(
 
 
 def _followed(screen: Screen, follower: RouteFollower, *, once: bool) -> RouteSteered | None:
-    """Return what the last look came to; None: there was none."""
+    """Return the result of the last look; None: there was none."""
     latest: list[RouteSteered] = []
 
     def tell(steered: RouteSteered) -> None:

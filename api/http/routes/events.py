@@ -74,7 +74,7 @@ async def _stream(feed: Feed, after: int, query_id: str | None = None) -> Respon
 def _page(
     events: EventLog, after: int | None, limit: int, query_id: str | None = None
 ) -> Response:
-    latest = events.latest()  # first: what comes meanwhile is not on the page
+    latest = events.latest()  # first: events that happen meanwhile are not on the page
     if after is None:
         items = events.newest(limit, until=latest)
     else:

@@ -38,7 +38,7 @@ from circinus.api.use_cases.views import deployment_view, objectives_view, query
 from circinus.pipelines.errors import Unavailable
 
 router = APIRouter(prefix="/v1", route_class=ReadOnce)
-# What it must be, the use case checks: what is printable in Latin-1, as headers come.
+# The use case checks its rule: printable in Latin-1, as headers are.
 _KEY: dict[str, JsonValue] = {
     "minLength": 1,
     "maxLength": LONGEST_KEY,

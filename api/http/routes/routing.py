@@ -54,5 +54,5 @@ async def request(name: str, body: RequestBody, service: ServiceOf) -> RequestRe
     if body.example is not None:
         rule = "must be left out: a route is asked with inputs"
         raise InvalidInput.of("example", rule, "an example")
-    # whoever serves routes would have answered
+    # the serving process of routes would have answered
     raise Unavailable(f"route {name} is not served yet", retry_after_s=1.0)

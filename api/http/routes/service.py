@@ -46,9 +46,9 @@ _TEXT = {"content": {MEDIA_TYPE.partition(";")[0]: {"schema": {"type": "string"}
 class RenderedSchedule:
     """Renders the schedule of a service. Safe to share between threads.
 
-    Whoever watches a service asks for its schedule every second. How good it is takes a linear
-    program over all plans; that, and the text, are worked out when somebody first asks for a new
-    schedule and kept until the next one.
+    Watchers request the schedule of a service every second. Its assessment takes a linear program
+    over all plans; that, and the text, are computed at the first request for a new schedule and
+    cached until the next one.
     """
 
     service: Service
@@ -65,7 +65,7 @@ class RenderedSchedule:
             return self._made
 
     async def observed(self) -> ScheduleView:
-        """Return the schedule with what requests of each query got lately."""
+        """Return the schedule with recent figures of the requests of each query."""
         _, view, _ = await asyncio.to_thread(self.read)
         reports = await self.service.deployer.reports()
         spans = {q: [LatelyView.of(s) for s in report.spans] for q, report in reports.items()}
@@ -80,10 +80,10 @@ class RenderedSchedule:
         infrastructure = with_machines(parts.infrastructure, in_force.machines)
         problem = live_problem(parts)
         known = schedule.by_query.keys() | schedule.waiting.keys()
-        # Whoever came after the schedule was made is left out.
+        # Queries submitted after the schedule was made are left out.
         before = tuple(c for c in problem.candidates if c.query_id in known)
         basis = replace(problem, tiers=shared_tiers(infrastructure), candidates=before, running={})
-        # With its parts of limits, as the bound and who displaced whom are told by them, too
+        # With its parts of limits, which determine the bound and displacements, too
         basis = replace(basis, running=dict(with_limits(schedule.by_query, basis)))
         schedule_with = replace(schedule, assignments=tuple(basis.running.values()))
         view = schedule_view(schedule, infrastructure, assess(basis, schedule_with), in_force)
@@ -105,7 +105,7 @@ def provide(app: FastAPI, service: Service) -> None:
 
 
 def end_streams(app: FastAPI) -> None:
-    """End the streams of events of an application, also of those that come now."""
+    """End the streams of events of an application, also new ones."""
     feed = getattr(app.state, "feed", None)
     if isinstance(feed, Feed):
         feed.close()

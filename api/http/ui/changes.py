@@ -1,4 +1,4 @@
-"""What pages change of a query, each asked for once more: cancel, undeploy, replan."""
+"""Changes of a query by pages, each with a confirmation: cancel, undeploy, replan."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _back(query_id: str) -> RedirectResponse:
 
 @router.get(f"{QUERY}/cancel")
 def may_cancel(query_id: str, service: ServiceOf) -> HTMLResponse:
-    """Ask whether planning is to be cancelled."""
+    """Show the confirmation of cancelling."""
     return _confirmation(service, query_id, "cancel")
 
 
@@ -43,7 +43,7 @@ def cancel(query_id: str, service: ServiceOf) -> RedirectResponse:
 
 @router.get(f"{QUERY}/undeploy")
 def may_undeploy(query_id: str, service: ServiceOf) -> HTMLResponse:
-    """Ask whether it is to be undeployed."""
+    """Show the confirmation of undeploying."""
     return _confirmation(service, query_id, "undeploy")
 
 
@@ -59,7 +59,7 @@ async def undeploy(query_id: str, service: ServiceOf) -> RedirectResponse:
 
 @router.get(f"{QUERY}/replan")
 def may_replan(query_id: str, request: Request, service: ServiceOf) -> HTMLResponse:
-    """Ask whether it is to be planned for what the sliders of its objectives say."""
+    """Show the confirmation of replanning for the objectives set by the sliders."""
     record = service.parts.store.query(query_id)
     there = groups(record.query.slo, service.parts.infrastructure)
     change = objectives_of(moved(there, dict(request.query_params)))

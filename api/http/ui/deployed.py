@@ -1,4 +1,4 @@
-"""How the deployment of a query keeps what its plan promised, and when it did not."""
+"""How the deployment of a query meets its plan's predictions, and when it did not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """Something that went otherwise than planned, or what was done about it."""
+    """A deviation from the plan, or the reaction to it."""
 
     at: datetime
     what: str

@@ -24,7 +24,7 @@ SHOWN = 50
 """Events on a page."""
 _EVERY = "all"
 _STEPS = frozenset({EventKind.PROGRESS, EventKind.MEASURED})
-"""Of searches: many, and each says little by itself."""
+"""Of searches: many, and each has little information."""
 _KINDS: Mapping[str, frozenset[EventKind]] = {
     "": frozenset(EventKind) - _STEPS,
     _EVERY: frozenset(EventKind),
@@ -107,7 +107,7 @@ def query_event_table(log: EventLog, query_id: str) -> dict[str, object]:
 def event_table(log: EventLog, selection: EventFilter) -> dict[str, object]:
     """Return what `_events.html` shows, in the page of events."""
     kinds, query_id = _KINDS.get(selection.kind, _KINDS[""]), selection.query.strip() or None
-    most = SHOWN + 1  # one more tells whether there is a page after this one
+    most = SHOWN + 1  # one more shows whether there is a page after this one
     if selection.after:
         events = log.since(selection.after, most, query_id=query_id, kinds=kinds)
         more, rows = len(events) > SHOWN, events[:SHOWN]

@@ -24,7 +24,7 @@ _MOST_FIELDS = 500
 
 
 def all_events(service: Service) -> str:
-    """Return the path of all events from now on; ask for it before anything that a page shows."""
+    """Return the path of all events from now on; call it before reading what a page shows."""
     return f"{ALL_EVENTS}?after={service.parts.store.events.latest()}"
 
 

@@ -1,7 +1,7 @@
-"""What the service plans for: tiers, machines, links; and forms that change what there is.
+"""The infrastructure of the service: tiers, machines, links; and forms that change it.
 
-A form changes only what somebody touched. Each field carries what it showed at first, as
-`was.NAME`: who changes one thing does not undo what others changed meanwhile.
+A form changes only the edited fields. Each field carries its first value as `was.NAME`, so that
+one user's change does not undo what others changed meanwhile.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def part(service: ServiceOf) -> Response:
 
 @router.post(f"{_PATH}/machines")
 def set_machines(service: ServiceOf, form: Form) -> Response:
-    """Change the machines; where some are taken away, first ask and say who would make way."""
+    """Change the machines; before removing some, confirm with the queries it would displace."""
     capacity = service.parts.capacity
     fields = typed(machine_fields(capacity), form)
     try:
@@ -148,7 +148,7 @@ _MACHINES = "machines."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityField:
-    """What is shown of a field."""
+    """Return the text of a field."""
 
     name: str  # also the path of what is wrong with it
     label: str
@@ -159,7 +159,7 @@ class CapacityField:
 
     @property
     def touched(self) -> bool:
-        """Whether somebody typed something else into it."""
+        """Return whether it was edited."""
         return self.value != self.was
 
 
@@ -226,7 +226,7 @@ def taken(changes: Mapping[str, int | None], capacity: Capacity) -> dict[str, tu
 
 
 def resolved(changes: Mapping[str, int | None], capacity: Capacity) -> dict[str, int]:
-    """Return changes with the number that is stated where they say so."""
+    """Return changes with the stated number in place of None."""
     stated = _pools(capacity.stated)
     return {n: stated[n].machines if count is None else count for n, count in changes.items()}
 

@@ -1,4 +1,4 @@
-"""The list of queries, newest first: what each is after, where it is, what it found and paid."""
+"""The list of queries, newest first: objectives, phase, plans and spending of each."""
 
 from __future__ import annotations
 

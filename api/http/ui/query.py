@@ -33,7 +33,7 @@ from circinus.pipelines.errors import CircinusError
 from circinus.planner.search.result import TrialState
 
 router = APIRouter(prefix="/ui", include_in_schema=False)
-_MOST_CANDIDATES = 10  # candidates, unless all are asked for
+_MOST_CANDIDATES = 10  # candidates, unless all are requested
 _Plan = Annotated[str, Query(max_length=100)]
 
 
@@ -64,7 +64,7 @@ async def query(
     """Return the page; NotFound if there is no query of that id."""
 
     def read() -> tuple[int, dict[str, object]]:
-        since = service.parts.store.events.latest()  # before what is shown is read
+        since = service.parts.store.events.latest()  # before the page's data is read
         subject = _Subject.of(service, rendered, query_id)
         return since, {
             **_summary(subject),
@@ -83,7 +83,7 @@ async def query(
 
 @router.get(f"{QUERY}/summary")
 def summary(query_id: str, service: ServiceOf, rendered: QueriesOf) -> HTMLResponse:
-    """Return where it is, what it paid, and what went wrong."""
+    """Return its phase, its spending, and its failures."""
     return page("_summary.html", _summary(_Subject.of(service, rendered, query_id)))
 
 

@@ -44,7 +44,7 @@ class Slider:
 
     @property
     def change(self) -> str:
-        """The change as bodies say it; empty: none."""
+        """Return the change as bodies have it; empty: none."""
         if self.at == self.neutral:
             return ""
         return f"{self.at:g}{'x' if self.times else ''}"
@@ -118,7 +118,7 @@ def _times(name: str, label: str, now: str) -> Slider:
 
 
 def moved(them: Sequence[Group], form: Mapping[str, str]) -> Sequence[Group]:
-    """Return the sliders where a form says they are; InvalidInput if one is at no number."""
+    """Return the sliders at a form's positions; InvalidInput if one is at no number."""
 
     def at(slider: Slider) -> Slider:
         text = form.get(slider.name)
@@ -135,7 +135,7 @@ def _number(name: str, text: str) -> float:
 
 
 def what_if_of(them: Sequence[Group]) -> WhatIfBody:
-    """Return what the sliders ask; InvalidInput if one is at what no figure can be."""
+    """Return the sliders' objectives; InvalidInput if one has an impossible value."""
     changes: dict[str, object] = {}
     for slider in (each for group in them for each in group.sliders if each.change):
         kind, _, name = slider.name.partition(".")

@@ -60,7 +60,7 @@ TEXTS = (
     "planning.method",
 )
 EXAMPLES, DATASET, LINES = "examples", "dataset", "lines"
-"""Where inputs come from: the pipeline makes them, they were handed over, or they are typed in."""
+"""Sources of inputs: the pipeline makes them, they were uploaded, or they are typed in."""
 FIELDS = frozenset({*NUMBERS, *TEXTS, LINES})
 _ONLY = {"data.examples": EXAMPLES, "data.seed": EXAMPLES, "data.dataset": DATASET}
 _WHOLE = re.compile(r"-?[0-9]{1,30}")
@@ -68,9 +68,9 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 def document_of(form: Mapping[str, str], **data: object) -> dict[str, object]:
-    """Return what a form says as query files do, with more on its data; what is empty is left out.
+    """Return a form's fields as a query file, with more on its data, without empty ones.
 
-    What should be a number and is none stays text, for whoever checks the document to say so.
+    A malformed number stays text; the check of the document reports it.
     """
     document: dict[str, object] = {"data": data, "slo": {}}
     for name in (*NUMBERS, *TEXTS):
@@ -148,7 +148,7 @@ slo: {{accuracy: 0.8, latency_s: 0.5}}
 
 @router.get(PATH)
 def blank(service: ServiceOf, way: Annotated[str, Query(max_length=10)] = "form") -> Response:
-    """Return the page as nobody has filled it in; `way` is `form` or `yaml`."""
+    """Return the page with empty fields; `way` is `form` or `yaml`."""
     return _form_page(service, {**_AT_FIRST, "way": way})
 
 
@@ -167,12 +167,12 @@ def submit(service: ServiceOf, form: Form) -> Response:
 
 
 def _request(service: Service, form: Mapping[str, str]) -> QueryRequest:
-    """Return the query that a form asks for, its data handed over; InvalidInput by the fields."""
+    """Return a form's query, with its data uploaded; InvalidInput by the fields."""
     if form.get("way") == YAML:
         return query_of(parse_document(form.get(YAML, "").encode(), field=YAML))
     if form.get("source") != LINES:
         return query_of(document_of(form))
-    query_of(document_of(form, examples=1))  # nothing is kept for a query that is none
+    query_of(document_of(form, examples=1))  # nothing is stored for an invalid query
     parts = service.parts
     try:
         content = form.get("lines", "").encode()
@@ -213,7 +213,7 @@ def _form_page(
 
 def _choices(service: Service, pipelines: Sequence[PipelineView]) -> dict[str, Choices]:
     datasets: Sequence[StoredDataset] = ()
-    with suppress(CircinusError):  # what was typed is shown whatever else cannot be
+    with suppress(CircinusError):  # the typed text is shown whatever else cannot be
         datasets = service.parts.datasets.all()
     method = service.parts.settings.chosen_method.name
     return {

@@ -1,4 +1,4 @@
-"""All tables of the first release. What comes after it is added by further migrations.
+"""All tables of the first release. Further migrations add later tables and columns.
 
 Names of keys and indices follow the convention of `api.store.tables`.
 """
