@@ -135,7 +135,7 @@ def calibrated_infrastructure(
 
     Tiers without a machine are left out. The pipeline is `named` by its reference; what it needs
     once is prepared first. `addresses` are of workers that run, by tier; for the others workers
-    are started as `Settings.target` says: here, or as a pod for each. Those on other computers
+    are started by `Settings.target`: here, or as a pod for each. Those on other computers
     are called with the certificates in `Settings.worker_tls`. InvalidInput if the pipeline has
     no examples; in a cluster as `make_cluster_launcher`.
     """

@@ -196,7 +196,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     bill = result.bill
     if prior.shared is not None:
         bill = replace(bill, shared_runs=prior.shared_runs + prior.shared.reused)
-        if of_runs or evaluator.graph.draws:  # others would not say so of them, or draw anew
+        if of_runs or evaluator.graph.draws:  # others may lack the flag, or repeat draws
             prior.shared.forget()
     result = replace(result, plans=_with_memory(result.plans, executor), bill=bill)
     stochastic = tuple(name for name in prior.draws if name not in declared)

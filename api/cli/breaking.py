@@ -45,7 +45,7 @@ def breakpoint_(
     ] = None,
     latency: Annotated[
         float | None,
-        Option(metavar="SECONDS", help="95 % may take; default: as the route says, or any."),
+        Option(metavar="SECONDS", help="95 % may take; default: the route's, or any."),
     ] = None,
     busy: Annotated[float, Option(help="Part of the time that a unit may work at most.")] = 0.8,
     step_s: Annotated[float, Option(help="Seconds that a rate is held for, or twice.")] = 5.0,
@@ -54,9 +54,9 @@ def breakpoint_(
     out: Annotated[
         Path | None, Option(help="Folder of breakpoint.csv and pictures.", file_okay=False)
     ] = None,
-    write: Annotated[bool, "Put what was found into the route file."] = False,
+    write: Annotated[bool, "Write the breaking points into the route file."] = False,
 ) -> None:
-    """Raise the load of one of each unit until it breaks: too slow, too busy, or not kept up with.
+    """Raise the load of one of each unit until it breaks: too slow, too busy, or falling behind.
 
     Units of a route with a pipeline are started here, one after the other. Ends with 3 if a unit
     holds no rate that was tried.

@@ -54,7 +54,7 @@ InfrastructureName = Annotated[
 ]
 _METHOD = f"How to plan, schedule and dispatch: {', '.join(METHODS)}; "
 MethodName = Annotated[
-    str | None, Option(help=f"{_METHOD}left out: as CIRCINUS_METHOD says.", show_default=False)
+    str | None, Option(help=f"{_METHOD}left out: by CIRCINUS_METHOD.", show_default=False)
 ]
 
 

@@ -113,7 +113,7 @@ def plan(
     file: What,
     infrastructure: options.InfrastructureName = _DEFAULT_INFRASTRUCTURE,
     sets: Sets = None,
-    estimate: Annotated[bool, "Only say what planning will cost, from a few probes."] = False,
+    estimate: Annotated[bool, "Only estimate the cost of planning, by a few probes."] = False,
     executor: Annotated[
         str | None, Option(help=f"What runs operators: {FORMS}; default: CIRCINUS_EXECUTOR, pool.")
     ] = None,
@@ -125,9 +125,9 @@ def plan(
         Option(help="File of labels for a judge; default: FILE with the ending .labels.jsonl."),
     ] = None,
 ) -> None:
-    """Plan a query in this process, without a service. Ctrl-C ends it with what was found.
+    """Plan a query in this process, without a service. Ctrl-C ends it with the plans so far.
 
-    The exit code is 3 when no plan can meet the objectives, 4 when a limit came first.
+    The exit code is 3 when no plan can meet the objectives, 4 when a limit ended it before.
     """
     settings = settings_with()
     loaded = _loaded(

@@ -45,14 +45,14 @@ def choose(
     model: Annotated[str | None, Option(help="Its name in the file.", show_default=False)] = None,
     tier: Annotated[str | None, Option(help="With --query: of several with types.")] = None,
     qos_ms: Annotated[
-        float | None, Option(help="Requests are due within.", show_default="as the query says")
+        float | None, Option(help="Requests are due within.", show_default="the query's")
     ] = None,
     budget: Annotated[
         float | None, "USD per hour: the largest rate for it; with a rate, the most it may cost."
     ] = None,
     rate: Annotated[
         float | None,
-        Option(help="Requests per second: the cheapest pool.", show_default="as the query's came"),
+        Option(help="Requests per second: the cheapest pool.", show_default="that of the query"),
     ] = None,
     types: Annotated[
         str, Option(help="By commas, the base type first.", show_default="those of the file")
@@ -71,8 +71,8 @@ def choose(
     """Choose instances to rent: most requests in time for a budget, or least money for a rate.
 
     The CSV has the columns model, instance, batch, mean_ms and std_ms. For a query the service
-    knows them, and what its requests were. In time: 99 % within --qos-ms. Ends with 3 if no pool
-    will do.
+    has them, and the sizes of its requests. In time: 99 % within --qos-ms. Ends with 3 if no pool
+    suffices.
     """
     one_source = (latency is None) != (query is None)
     checks.require(one_source, "--latency", "must be given, or --query", latency)

@@ -87,7 +87,7 @@ def status(
 ) -> None:
     """List the queries of the service with plan, spend and place in the queue, or show one.
 
-    The exit code is 3 or 4 for a query that was found infeasible or ran out of budget.
+    The exit code is 3 or 4 for a query that is infeasible or ran out of budget.
     """
     if query_id is not None:
         query = _followed(client, query_id, screen) if watch else client.query(query_id)
@@ -157,7 +157,7 @@ def explain(
     client: Client,
     plan_id: Annotated[str, Argument(metavar="PLAN", help="Id of a plan.")],
 ) -> None:
-    """Say why a plan is what it is: what operators take and cost, and what was ruled out."""
+    """Explain a plan: the latency and cost of its operators, and the alternatives ruled out."""
     explanation = client.explanation(plan_id)
     screen.show(*tables.explanation_parts(explanation), document=explanation)
 
@@ -176,7 +176,7 @@ def whatif(
         Option(metavar="LOW:HIGH", help="At which requests/s machines become cheaper than calls."),
     ] = "",
 ) -> None:
-    """Say what other circumstances would do to a query, from what was measured already."""
+    """Print the effect of other circumstances on a query, from its measurements."""
     options = {"price": price, "machines": machines, "speed": speed, "bandwidth": bandwidth}
     others = {name: pairs(f"--{name}", texts, _CHANGES_RULE) for name, texts in options.items()}
     body = WhatIfBody.model_validate(asdict(changes) | others | {"rate": rate})
@@ -192,7 +192,7 @@ def replan(
     examples: Annotated[int | None, "Number of examples to profile on instead."] = None,
     examples_seed: Annotated[int, "Of those examples."] = 0,
 ) -> None:
-    """Plan a query again for other objectives or data, with what is known of it."""
+    """Plan a query again for other objectives or data, from its measurements."""
     data = None if examples is None else ReplanData(examples=examples, seed=examples_seed)
     show_phase(screen, client.replan(query_id, ReplanBody(**asdict(changes), data=data)))
 

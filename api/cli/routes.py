@@ -38,9 +38,9 @@ def weights(
         str, Option(help="carried: by what units can do; or published, by their price.")
     ] = "carried",
 ) -> None:
-    """Give numbers and traffic weights of a route's deployment units, in both regimes, and why.
+    """Print numbers and traffic weights of a route's deployment units, in both regimes, and why.
 
-    Nothing is deployed. Ends with 3 if what can be had is too little.
+    Nothing is deployed. Ends with 3 if the available capacity does not suffice.
     """
     # a solver, that no other command should wait for
     from circinus.api.use_cases.routes import weighed
@@ -97,7 +97,7 @@ def apply(
     *,
     options: FollowOptions,
 ) -> None:
-    """Let the service serve a route by workers of its units, or as the file says it now.
+    """Let the service serve a route by workers of its units, or update a served one.
 
     A unit takes traffic once its outputs are verified. In a cluster (--cluster) units are
     Deployments of yours, and `route follow` moves their traffic from then on.
@@ -206,9 +206,9 @@ def verify(
         Option(help="That a mean score may be below the first unit's; default: the route's."),
     ] = None,
 ) -> None:
-    """Hold the outputs of a route's units, asked over HTTP, against those of the first one.
+    """Compare the outputs of a route's units, over HTTP, with those of the first one.
 
-    Sends as many probes as the route says (verify). Ends with 3 if a unit does not agree, or one
+    Sends as many probes as the route sets (verify). Ends with 3 if a unit does not agree, or one
     of its probes failed.
     """
     # what sends them, that no other command should wait for

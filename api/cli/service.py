@@ -106,7 +106,7 @@ def operator(
     client: Client,
     namespace: Annotated[
         list[str] | None,
-        Option(help="Whose objects to follow; may come again; default: the pod's own."),
+        Option(help="Whose objects to follow; repeatable; default: the pod's own."),
     ] = None,
     all_namespaces: Annotated[bool, "Follow the objects of every namespace."] = False,
     kubeconfig: PodKubeconfig = None,
@@ -128,9 +128,9 @@ def operator(
 ) -> None:
     """Follow the PipelineQuery objects of Kubernetes namespaces until interrupted.
 
-    Each becomes a query of the service, and its status tells how that fares. Several operators
+    Each becomes a query of the service, and its status shows how that fares. Several operators
     may run: one leads, the others wait for its lease to end. Objects with the label
-    circinus.io/release are for the release that it names; others are for whoever takes them first.
+    circinus.io/release are for the release that it names; others are for the first to claim them.
     """
     from circinus.api.operator import definition as custom  # the rest: only in this command
 

@@ -46,7 +46,7 @@ def capacity(
         Argument(metavar="[TIER[/TYPE]=N]...", help="Machines of a tier; TIER=stated undoes it."),
     ] = None,
 ) -> None:
-    """Show the machines of every tier, or let some come or go."""
+    """Show the machines of every tier, or change their numbers."""
     machines: dict[str, int | None] = {}
     for tier, number in pairs("TIER=N", changes, _MACHINES_RULE).items():
         stated = number == "stated"
@@ -63,7 +63,7 @@ def emulate(
         Argument(metavar=f"[{_LINK_FORM}]...", help="Emulated links, as they are from now on."),
     ] = None,
 ) -> None:
-    """Show the links that are imitated, or change some; plans do not hear of it."""
+    """Show the emulated links, or change some; planning ignores the change."""
     if links:
         body = checked(EmulationBody, {"links": [_link(link) for link in links]})
         emulation = client.set_emulation(body)

@@ -146,7 +146,7 @@ class AsyncClient(ServiceCalls, AbstractAsyncContextManager["AsyncClient"]):
             at=datetime.fromtimestamp(self._clock.timestamp(), UTC),
             kind=RESET,
             query_id=query_id,
-            words="Events that were asked for are not kept any more; all that are kept follow.",
+            words="Requested events were dropped; all that are stored follow.",
             data={"after": after},
         )
 

@@ -105,7 +105,7 @@ class Service:
 
     @cached_property
     def emulation(self) -> Emulation:
-        """The links that are imitated."""
+        """The emulated links."""
         parts = self.parts
         return Emulation(
             now=parts.infrastructure,

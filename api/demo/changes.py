@@ -28,7 +28,7 @@ from circinus.api.schemas.schedule import ScheduleView
 from circinus.api.schemas.service import EmulationBody, LinkBody, LinkView
 from circinus.pipelines.clock import Clock
 
-_AT_ONCE = 80  # requests that come without a pause: the service judges by 20 and more
+_AT_ONCE = 80  # requests without a pause: the service judges by 20 and more
 _PAUSE_S = 0.5  # after these, while it plans
 _SIDE_BY_SIDE = 6  # they wait for the link, not for this computer
 _WITHIN_S = 240.0  # on a busy computer planning again takes most of it
@@ -50,7 +50,7 @@ class ThinnedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingMachines:
-    """What the service made of machines that went."""
+    """The service's reaction to removed machines."""
 
     machines: tuple[int, int]  # of the contested tier, before and while they were away
     made_way: Sequence[str]  # in the service's words

@@ -197,7 +197,7 @@ class _Demo:
                 continue
             binding = query.shortfall is not None and query.shortfall.binding
             if query.phase is QueryPhase.INFEASIBLE and not binding:
-                yield f"{case.name} is infeasible, but what binds is not told"
+                yield f"{case.name} is infeasible, without a binding objective"
 
     def _show_plans(self) -> None:
         """Show the plan of every query that the schedule chose, and why there is none."""
@@ -248,7 +248,7 @@ class _Demo:
 
     def _thin(self) -> ThinnedLink:
         """Thin a link until the service has replaced the plan that it makes late."""
-        _heading(self.console, 7, "A link thins, and plans are not told")
+        _heading(self.console, 7, "A link thins, unknown to planning")
         name = DRIFTING.name
         (query_id,) = (each for each, case in self.cases.items() if case is DRIFTING)
         ends = " and ".join(THINNED)
@@ -266,7 +266,7 @@ class _Demo:
 
     def _take(self) -> MissingMachines:
         """Remove machines and restore them; print the displaced queries."""
-        _heading(self.console, 8, "Machines go, and come back")
+        _heading(self.console, 8, "Machines are removed and restored")
         ids = [i for i, case in self.cases.items() if case.ends is QueryPhase.SERVING]
         machines = take_machines(self.client, ids, self.clock)
         before, left = machines.machines
@@ -276,7 +276,7 @@ class _Demo:
         for query_id, reason in machines.waiting:
             self._say(f"{query_id} waits: {reason}")
         if not machines.made_way:
-            self.problems.append(f"nobody made way when machines of {CONTESTED} went")
+            self.problems.append(f"no query was displaced when {CONTESTED} lost machines")
         if machines.all_back:
             self.console.print("  With all machines back, everybody is served again.")
         else:

@@ -1,4 +1,4 @@
-"""Tiers one below the other, as data goes from the device to the cloud, and the links between."""
+"""Tiers one below the other, as data moves from the device to the cloud, and their links."""
 
 from __future__ import annotations
 

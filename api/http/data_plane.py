@@ -1,8 +1,8 @@
 """The way of a request with an input of its own: HTTP in, dispatch, HTTP out.
 
 It runs where deployments run and uses nothing else: no database, no catalogue, no framework. What
-it cannot answer (requests for examples, queries that do not serve) goes on to the service, which
-knows why.
+it cannot answer (requests for examples, queries that do not serve) is passed to the service, which
+has the reason.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DataPlane:
     async def _answer(
         self, query_id: str, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """Return the answer; None if the request went on to the service."""
+        """Return the answer; None if the request was passed to the service."""
         headers, arrived = Headers(scope=scope), arrival_in(scope)
         body = await read_body(headers, receive, self._limit)
         require_type(headers, {JSON: ""})

@@ -54,7 +54,7 @@ class WrongHost(CircinusError):
 
 
 class CrossSite(CircinusError):
-    """A page of another site would have a browser change something; `violations` say why not."""
+    """A page of another site sent a change by a browser; `violations` have the reason."""
 
     def __init__(self, violation: Violation) -> None:
         self.violations = (violation,)
@@ -66,7 +66,7 @@ class ClientGone(CircinusError):
 
 
 class NotJson(CircinusError):
-    """A body is not JSON; `violations` say why."""
+    """A body is not JSON; `violations` have the reason."""
 
     def __init__(self, violations: Sequence[Violation]) -> None:
         self.violations = violations

@@ -1,4 +1,4 @@
-"""Server-sent events: how an event is written, and the answer that goes on.
+"""Server-sent events: how an event is written, and the endless answer.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """

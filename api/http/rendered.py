@@ -27,7 +27,7 @@ from circinus.api.use_cases.queries import page_of
 from circinus.api.use_cases.views import query_view
 
 LATEST = 50
-"""Displacements shown."""
+"""Displacements in a view."""
 _CACHED = 2500
 """Queries: a planned one takes some 20 kB. A list of more of them renders all every time."""
 _NOT_MODIFIED = 304

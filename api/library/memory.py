@@ -92,7 +92,7 @@ class PlanningMemory:
         """
         if interrupted:
             trouble = self.journal.trouble or self.ledger.trouble
-            return [f"not kept for another call: {trouble}"] if trouble else []
+            return [f"not stored for another call: {trouble}"] if trouble else []
         self.journal.forget()
         self.ledger.forget()
         if self.earlier is not None:

@@ -104,16 +104,16 @@ def plan(  # noqa: PLR0913 - a query has as many parts, all but four with a defa
         device: `speed_factor`, `bandwidth_mbit_per_s`, `delay_s` of the user's own device.
         on_failure: what an input on which an operator fails means: score_zero, drop or stop.
         draws: operators, by name, that may answer equal inputs differently, as models that sample
-            do. Models with a temperature above 0, and what is seen to, need not be named.
+            do. Models with a temperature above 0, and operators observed to, need no name here.
         profiling_s: most operator seconds that planning may spend.
         profiling_usd: most US dollars that it may spend; None: any.
         response_s: most seconds until the answer; None: any.
         configurations: most configurations to measure; None: any.
-        method: name of a method, or a mapping with parts of one; None: as CIRCINUS_METHOD says.
+        method: name of a method, or a mapping with parts of one; None: by CIRCINUS_METHOD.
         seed: of every random choice.
         cold: start from nothing that earlier queries measured.
-        executor: what runs operators: pool, in-process, worker:TIER, ray; None: as
-            CIRCINUS_EXECUTOR says.
+        executor: what runs operators: pool, in-process, worker:TIER, ray; None: by
+            CIRCINUS_EXECUTOR.
         workers: how many inputs are measured at once.
         progress: show a bar on a terminal or in a notebook.
 

@@ -305,7 +305,7 @@ class Elsewhere:
         change = {"metadata": version, "status": document}
         try:
             self.cluster.merge(f"{query_path(obj)}/status", change)
-        except ClusterRefused as error:  # it changed, or went; or rights end here
+        except ClusterRefused as error:  # it changed, or was deleted; or permissions lack
             trouble(_LOG, "operator.elsewhere_not_told", uid=metadata["uid"], reason=str(error))
             return False
         self.publisher.publish(obj, transition(QueryObject.of(obj).status, document))

@@ -262,7 +262,7 @@ def _status_schema() -> dict[str, Any]:
             },
             "servedBy": _text("Query of an older spec that answers requests meanwhile."),
             "costUsdPerHour": {"type": "number"},
-            "slo": _text("What is known of each SLO, in words."),
+            "slo": _text("The state of each SLO, in words."),
             "sloStates": {"type": "object", "additionalProperties": _text()},
             "observed": observed_schema(),
             **scale_schema(),

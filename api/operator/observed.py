@@ -68,18 +68,18 @@ def observed_schema() -> dict[str, Any]:
         "value": {**_NUMBER, "description": "What was observed; left out: nothing."},
         "low": {**_NUMBER, "description": "Lower end of its 95 % interval."},
         "high": {**_NUMBER, "description": "Upper end of it."},
-        "bound": {**_NUMBER, "description": "What is asked for."},
+        "bound": {**_NUMBER, "description": "The required value."},
         "requests": {**_WHOLE, "description": "That it rests on."},
     }
     item = {"type": "object", "required": ["name", "state"], "properties": objective}
     return {
         "type": "object",
-        "description": "What requests got lately, apart from what the plan promised.",
+        "description": "Figures of recent requests, apart from the plan's predictions.",
         "properties": {
             "state": {**_TEXT, "enum": ["met", "missed", "unsure"]},
             "message": {**_TEXT, "description": "The same in words, with figures."},
             "overload": {**_TEXT, "description": "Why there is too much to do; may be empty."},
-            "ratePerS": {**_NUMBER, "description": "Requests that come a second."},
+            "ratePerS": {**_NUMBER, "description": "Arriving requests per second."},
             "requests": {**_WHOLE, "description": "Of the last minute."},
             "turnedAway": {**_WHOLE, "description": "Of them, refused."},
             "failed": {**_WHOLE, "description": "Of them, those that got another error."},

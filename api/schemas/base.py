@@ -98,7 +98,7 @@ class ProblemDetails(View):
     title: str = Field(description="The kind in words.")
     status: int = Field(description="HTTP status.")
     detail: str = Field(description="What is wrong this time.")
-    instance: str | None = Field(default=None, description="Path that was asked for.")
+    instance: str | None = Field(default=None, description="Path of the request.")
     errors: list[Violation] = Field(default_factory=list)
     """Every broken rule of an invalid input."""
 

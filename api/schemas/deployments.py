@@ -73,7 +73,7 @@ class ObjectiveView(View):
     """An objective of a query, judged by its recent requests."""
 
     name: str = Field(description="`accuracy`, `latency`, `cost`, `cost_per_1000`, `throughput`.")
-    bound: float = Field(description="What is asked for.")
+    bound: float = Field(description="The required value.")
     state: str
     """`met` or `missed` where a 95 % interval shows it, else `unsure`."""
     value: float | None = Field(default=None, description="What was observed; none: nothing.")
@@ -98,7 +98,7 @@ class ObjectivesView(View):
     objectives: list[ObjectiveView] = Field(description="Each of them.")
     overload: str | None = None
     """Why there is too much to do, in words; none: there is not."""
-    rate_per_s: float = Field(description="Requests that come a second, refused ones too.")
+    rate_per_s: float = Field(description="Arriving requests per second, refused ones too.")
     planned_per_s: float | None = None
     """How many its plan is for; none: any."""
     requests: int = Field(description="Answered, turned away or failed in the last minute.")
@@ -126,7 +126,7 @@ class DeploymentView(View):
     message: str | None = Field(default=None, description="More about the phase, in words.")
     instances: list[InstanceView] = Field(default_factory=list)
     """The worker processes."""
-    observed: ObservedView = Field(default_factory=ObservedView, description="What requests took.")
+    observed: ObservedView = Field(default_factory=ObservedView, description="Times of requests.")
     lately: list[LatelyView] = Field(default_factory=list)
     """What requests got in the last minute, ten minutes and hour, while it serves."""
     objectives: ObjectivesView | None = None

@@ -61,7 +61,7 @@ class MethodView(View):
     """How a service plans, schedules and dispatches."""
 
     name: str = Field(description="Of the method; the policies below may be others than its own.")
-    planning: PlanningView = Field(description="How it plans the queries that do not say.")
+    planning: PlanningView = Field(description="How it plans queries that leave it out.")
     scheduling: str = Field(description="Chooses the plans of live queries.")
     dispatch: str = Field(description="Chooses the instance of a request.")
 

@@ -250,7 +250,7 @@ def _estimate(view: EstimateView) -> Estimate:
 class PlanFile(Input):
     """A plan whose workers listen at known addresses."""
 
-    query_id: str = Field(description="Under which requests come.")
+    query_id: str = Field(description="Under which requests arrive.")
     pipeline: str = Field(description="Registered name, or module:attribute.")
     plan: PlanView
     machine_types: list[str | None] = Field(default_factory=list)

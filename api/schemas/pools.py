@@ -112,7 +112,7 @@ class PricedTypeView(View):
     provider: str = Field(description="Who rents it out.")
     source: str = Field(description="Of the price, in words.")
     accelerator: str | None = Field(default=None, description="None: it has none.")
-    memory_gb: float | None = Field(default=None, description="None: not told.")
+    memory_gb: float | None = Field(default=None, description="None: unknown.")
 
 
 class PoolChoiceView(View):
@@ -148,7 +148,7 @@ class TypeServedView(View):
     """A machine type of the tier, and what it would do."""
 
     type: str = Field(description="Its name.")
-    mean_ms: float = Field(description="Of a request as they came lately.")
+    mean_ms: float = Field(description="Of a recent request.")
     slowest_ms: float = Field(description="Of the largest of them.")
     known: Literal["learnt", "by speed"]
     """Whether requests were served there, or it follows from speeds and the plan."""

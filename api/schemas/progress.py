@@ -60,7 +60,7 @@ class ProgressView(View):
     """Wall-clock seconds since planning started; none: not known."""
     time_left_s: float | None = None
     """Wall-clock seconds left; none: not limited."""
-    plans: int = Field(default=0, description="Feasible plans found so far.")
+    plans: int = Field(default=0, description="Feasible plans so far.")
     best: PlanView | None = Field(default=None, description="Cheapest feasible plan so far.")
     bill: BillView | None = None
     """What was expected, paid and saved; none: not known."""
@@ -118,7 +118,7 @@ class ReplannedView(View):
 class SearchView(View):
     """A search for other plans while the old ones serve."""
 
-    since: Time = Field(description="When it was asked for.")
+    since: Time = Field(description="When it was requested.")
     why: str = Field(description="In words: what drifted.")
     progress: ProgressView | None = None
     """How far it is; none before it starts and after it ended."""

@@ -230,7 +230,7 @@ class UnitTrafficView(View):
     weight: float = Field(description="Its part of the requests, its traffic weight, in [0, 1].")
     per_s: float = Field(description="Requests per second that it gets.")
     busy: float | None = Field(
-        description="Part of what it can take; above 1: too much comes; none: there are no units."
+        description="Part of its capacity; above 1: overload; none: there are no units."
     )
 
 
@@ -315,7 +315,7 @@ class RouteView(View):
     name: str
     route: RouteInput
     status: RouteStatusView | None = Field(default=None, description="None: not served yet.")
-    problem: str | None = Field(default=None, description="Why it is not, or not as it says.")
+    problem: str | None = Field(default=None, description="Why it is not, or not as requested.")
 
 
 class RouteList(View):

@@ -188,7 +188,7 @@ class MachinesBody(Input):
 
 
 class LinkBody(Input):
-    """A link as it is imitated."""
+    """A link as it is emulated."""
 
     between: list[str] = Field(
         min_length=2,
@@ -201,7 +201,7 @@ class LinkBody(Input):
 
 
 class EmulationBody(Input):
-    """What is imitated from now on, apart from what is planned for."""
+    """The links to emulate from now on, apart from those that are planned for."""
 
     links: Annotated[list[LinkBody], Field(min_length=1, max_length=800)]
     """Emulated links; those left out stay as they are."""

@@ -255,7 +255,7 @@ class Store:
     def replan(self, replan: Replan) -> bool:
         """Replace a planned query's plans, or queue it again; False: it is in planning or retired.
 
-        With plans it waits for capacity anew. The checkpoint goes, measurements stay unless they
+        With plans it waits for capacity anew. The checkpoint ends, measurements stay unless they
         are to be dropped. Its search ends. NotFound if there is no such query.
         """
         mine = replan.query_id

@@ -53,7 +53,7 @@ def plans_table(
 ) -> RenderableType:
     """Return the plans, cheapest first, then where each runs and how it is configured.
 
-    The chosen one is marked. Unless `most` is None, no more than so many are shown besides it, and
+    The chosen one is marked. Unless `most` is None, the table has at most so many besides it, and
     only its configuration, or the first one's.
     """
     if not plans:

@@ -48,7 +48,7 @@ def _gpus(of: TierView | MachineTypeView) -> str:
 
 
 def links_table(infrastructure: InfrastructureView) -> RenderableType:
-    """Return the links of an infrastructure as they are imitated."""
+    """Return the table of emulated links of an infrastructure."""
     rows = (
         (
             ", ".join(link.between),

@@ -99,7 +99,7 @@ class Emulation:
     not learn of it: so it tries out a drift of the network. Not stored over a restart.
     """
 
-    now: Infrastructure  # with the links that are imitated: at first that which is planned for
+    now: Infrastructure  # with the emulated links: at first the one that is planned for
     deployer: Deployer  # waits for links
     events: EventLog  # stores the changes
     clock: Clock

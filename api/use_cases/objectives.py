@@ -175,7 +175,7 @@ def _latency(slo: Slo, answers: LatestAnswers) -> JudgedObjective:
         estimate = latency_estimate(latency_s, statistic=statistic, population=MOST_EXAMPLES)
         known = statistic is not LatencyStatistic.MEAN or len(latency_s) >= LEAST
         state = estimate.at_most(bound) if known else SloState.UNPROVEN
-        if known and estimate.low > bound:  # few late ones may be surer than all that are to come
+        if known and estimate.low > bound:  # few late ones may decide it earlier
             state = SloState.VIOLATED
         judgement = _objective("latency", bound, estimate, state, span_s)
         if judgement.state is not ObservedState.UNSURE or (known and estimate.confidence >= SURE):

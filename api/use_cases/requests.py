@@ -56,14 +56,14 @@ class RequestWindows:
         Answers of another plan of the query are forgotten; of each example the latest one counts.
         """
         scores = self._window(query_id, plan_id).scores
-        # An example that comes again tells nothing new of the others.
+        # A repeated example has no information on the others.
         scores.pop(example, None)
         scores[example] = score
         if len(scores) > JUDGED_ANSWERS:
             del scores[next(iter(scores))]
 
     def observed(self, query_id: str, report: DeploymentReport) -> ObservedRequests | None:
-        """Return what the latest requests of a query gave; None: there was none to judge by."""
+        """Return the observations of the latest requests of a query; None: there was none."""
         window = self._window(query_id, report.plan_id)
         new = min(report.answered - window.judged, JUDGED_ANSWERS)
         answers = report.answers.latest(max(new, 0))
@@ -84,7 +84,7 @@ class RequestWindows:
         return np.array(list(window.scores.values()) if window is not None and known else [])
 
     def data(self, query_id: str) -> ReplanData | None:
-        """Return the examples that the latest known output came from; None: there was none."""
+        """Return the examples of the latest known output; None: there was none."""
         window = self._windows.get(query_id)
         latest = None if window is None else next(reversed(window.scores), None)
         return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)

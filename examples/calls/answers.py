@@ -129,7 +129,7 @@ def read(inputs: Payload, knobs: Settings) -> Payload:
 
 
 def _read_here(question: str, pieces: Sequence[str]) -> str:
-    """Return the figure of the sentence that is most like the question, as far as it can tell.
+    """Return the figure of the sentence that is most like the question, by its own estimate.
 
     Words are numbers below `_BUCKETS` to it, as in any small model: some are alike.
     """

@@ -70,7 +70,7 @@ def follow(
 
 
 def _render(screen: Screen, route: ClusterRoute) -> None:
-    """Print the objects of a route as they are while all that it says can be had."""
+    """Print the objects of a route as they are with full capacity."""
     import yaml
 
     from circinus.deploy.kubernetes.manifests import WithoutAliases

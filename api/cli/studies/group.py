@@ -71,7 +71,7 @@ def trace(
 ) -> None:
     """Measure every configuration on every example and write the trace.
 
-    A measurement that was cut off goes on where it was when it is started again. Beside the trace
+    An interrupted measurement resumes where it was when it is started again. Beside the trace
     lie `pareto.svg` and `pareto.md`: latency and score of all configurations, and the best ones.
     """
     loaded = pipeline_here(pipeline)
@@ -110,7 +110,7 @@ def stall(
 ) -> None:
     """Write a trace as a machine would have measured it that stands still now and then.
 
-    Stalls come at random while operators run; each run that meets one takes so much longer.
+    Stalls occur at random while operators run; each run that meets one takes so much longer.
     """
     there = (out / "trace.npz").exists()
     checks.require(not there, "out", "must not hold a trace yet", str(out))
@@ -225,7 +225,7 @@ def drift(
         Path | None, "Folder of a trace of the same pipeline in the world after the drift."
     ] = None,
     history: Annotated[
-        int, Option(help="Earlier queries that replanning is told of besides its own.", min=0)
+        int, Option(help="Earlier queries that replanning uses besides its own.", min=0)
     ] = 0,
 ) -> None:
     """Let a link or the inputs drift; compare planning again with planning from nothing.
@@ -271,7 +271,7 @@ def fresh(
     infrastructure: Annotated[str, "Preset or file."] = "three-tier",
     profiling: Annotated[float, "Profiling seconds of a search."] = 30.0,
 ) -> None:
-    """Judge what plans announce for future inputs on thousands that no search has seen.
+    """Judge predictions of plans for future inputs on thousands that no search has used.
 
     Operators run where those of `circinus plan` do. Every search is in fresh.csv, the shares are
     in fresh.md.

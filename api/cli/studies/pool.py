@@ -41,10 +41,10 @@ _COUNTS = (
     f"To simulate: most of each type; derived: on which more do not improve, to {MOST_OF_A_TYPE}."
 )
 _TYPES = "To simulate: by commas, in order; derived: those that serve more for a dollar (Ribbon)."
-_EARLIER = "To simulate: load-change.csv tells what Ribbon's trials at that rate are worth here."
+_EARLIER = "To simulate: load-change.csv has the value of Ribbon's trials at that rate here."
 _QUEUE = "To simulate: a trial ends if more wait, or too many are late; none: with all requests."
 _NAMES = ",".join(WITHOUT_LATENCIES)
-_LATENCY = f"Measured latencies: {CALIBRATED} is told them; with --model a table is simulated."
+_LATENCY = f"Measured latencies: {CALIBRATED} uses them; with --model a table is simulated."
 _LOOKUP = "Price and percent in time of every pool; types in order, unless published; repeatable."
 
 

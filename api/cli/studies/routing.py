@@ -30,10 +30,10 @@ def routing(
     seeds: Annotated[int, Option(help="Runs of each.", min=1)] = 5,
     first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
 ) -> None:
-    """Simulate an endpoint over deployment units while capacity comes and goes.
+    """Simulate an endpoint over deployment units while capacity varies.
 
-    Told are cost, requests that are late or not served, and how long traffic went to what was
-    lost. Every run is in routing.csv; routing.html has figures 4 to 7 of the paper, simulated.
+    Prints cost, requests that are late or not served, and for how long lost units received
+    traffic. Every run is in routing.csv; routing.html has figures 4 to 7 of the paper, simulated.
     """
     routing_study = study.RoutingStudy(
         route=study.PUBLISHED_ROUTE

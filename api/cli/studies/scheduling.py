@@ -253,7 +253,7 @@ def unlike(
 
     A line per load of 0.8, 1, 1.2 and 3 times the rate with 99 % in time in the simulator: live
     beside simulated, goodput in seconds of work on the slow type. Workers only sleep, but are
-    real: a busy machine changes the figures, and its load average is told with them.
+    real: a busy machine changes the figures, and its load average is printed with them.
     """
     chosen = unlike_study.UnlikeStudy(
         policies=tuple(policy or _UNLIKE.split(",")),

@@ -1,4 +1,4 @@
-"""What happens: a page of events, or a stream of them that goes on."""
+"""Events: a page of them, or an endless stream."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def every(
     page_request: Annotated[EventsRequest, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Return what happened after an event, or, without one, the latest; of the whole service.
+    """Return the events after one, or, without it, the latest; of the whole service.
 
-    With `Accept: text/event-stream` a stream that goes on, from now on unless told otherwise: each
-    frame has the event's id, its kind and the event as JSON. `Last-Event-ID` goes before `after`.
-    Where events after it are no longer kept, or it is none of this service's, the first frame is
-    `reset`, and all that are kept follow.
+    With `Accept: text/event-stream` an endless stream, by default from now on: each frame has the
+    event's id, its kind and the event as JSON. `Last-Event-ID` precedes `after`. Where events
+    after it were dropped, or it is none of this service's, the first frame is `reset`, and all
+    stored ones follow.
     """
     after = page_request.after if last_event_id is None else last_event_id
     if not wants_stream(request.headers):
@@ -55,9 +55,9 @@ async def of_query(
     page_request: Annotated[EventsRequest, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Return what happened to a query, from its beginning unless told otherwise.
+    """Return the events of a query, by default from its beginning.
 
-    With `Accept: text/event-stream` a stream that goes on, as that of the whole service.
+    With `Accept: text/event-stream` an endless stream, as that of the whole service.
     """
     await asyncio.to_thread(service.parts.store.state, query_id)
     after = (page_request.after or 0) if last_event_id is None else last_event_id

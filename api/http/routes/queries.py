@@ -1,4 +1,4 @@
-"""Queries: submitted, followed, asked about, replanned, deployed, sent requests to."""
+"""Queries: submitting, following, explaining, replanning, deploying, and their requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def submit(
     service: ServiceOf,
     idempotency_key: Annotated[str | None, Header(json_schema_extra=_KEY)] = None,
 ) -> Response:
-    """Queue a query. The same Idempotency-Key gives the same query again."""
+    """Queue a query. The same Idempotency-Key returns the same query again."""
     record = submitted(service.parts, request, idempotency_key)
     text = _view(record, service).model_dump_json()
     return Response(text, 202, {"Location": f"/v1/queries/{record.id}"}, media_type=JSON)
@@ -84,10 +84,10 @@ def page(
 async def query(
     query_id: str, service: ServiceOf, rendered: QueriesOf, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """Return a query: its phase, best plan so far, spend, deployment; who made way for whom.
+    """Return a query: its phase, best plan so far, spending, deployment and displacements.
 
     Cheap to poll: with the ETag of the last answer as If-None-Match the answer is an empty 304
-    until there is something else to tell.
+    until the query changes.
     """
     rendered_query = await asyncio.to_thread(rendered.query, query_id)
     live = rendered_query.record.phase in LIVE
@@ -129,7 +129,7 @@ def plans(query_id: str, rendered: QueriesOf, if_none_match: IfNoneMatch = None)
 
 @router.get(PLAN, tags=["plans"], responses=problems(404))
 def plan(plan_id: str, service: ServiceOf) -> PlanView:
-    """Return a plan; where several queries found the same one, as the newest of them sees it.
+    """Return a plan; where several queries have the same one, as a view of the newest.
 
     Also one that was `superseded`, until its query is replanned once more.
     """
@@ -142,7 +142,7 @@ def plan(plan_id: str, service: ServiceOf) -> PlanView:
 
 @router.get(f"{PLAN}/explanation", tags=["questions"], responses=problems(404))
 def explanation(plan_id: str, service: ServiceOf) -> ExplanationView:
-    """Return why a plan is what it is, as the newest query that found it sees it."""
+    """Return the explanation of a plan, as a view of the newest query that has it."""
     return service.answers.explain(service.parts.store.plan(plan_id))
 
 

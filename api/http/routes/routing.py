@@ -26,7 +26,7 @@ async def every(service: ServiceOf) -> RouteList:
 
 @router.put(ROUTE, responses=problems())
 async def put(name: str, body: RouteInput, service: ServiceOf) -> RouteView:
-    """Let an endpoint be served by unlike deployment units, or let it be as the body says now.
+    """Serve an endpoint by unlike deployment units, or update a served one to the body.
 
     Its workers follow within a moment: each unit's outputs are verified before it takes traffic.
     Where another number, demand or price is all that is new, workers go on as they are.
@@ -49,7 +49,7 @@ async def remove(name: str, service: ServiceOf) -> None:
 
 @router.post(f"{ROUTE}/requests", responses=problems(404, 429, 502, 503))
 async def request(name: str, body: RequestBody, service: ServiceOf) -> RequestReply:
-    """Send an input to a route; the tier of the answer is the unit that gave it."""
+    """Send an input to a route; the tier of the answer is the unit that served it."""
     await route_view(service.parts, service.deployer, name)  # NotFound if there is none
     if body.example is not None:
         rule = "must be left out: a route is asked with inputs"

@@ -152,7 +152,7 @@ async def schedule(
 
     Cheap to poll: it is worked out once for each schedule, and with the ETag of the last answer
     as If-None-Match the answer is an empty 304 until there is another schedule. With `observed`
-    it tells what requests of each query got lately, and has no ETag.
+    it has recent figures of the requests of each query, and no ETag.
     """
     if observed:
         text = (await rendered.observed()).model_dump_json().encode()
@@ -192,25 +192,25 @@ def infrastructure(service: ServiceOf) -> InfrastructureView:
 
 @router.patch("/v1/infrastructure", tags=["catalogue"])
 def set_machines(body: MachinesBody, service: ServiceOf) -> InfrastructureView:
-    """Let machines of tiers come or go; the schedule follows within a moment."""
+    """Change the numbers of machines of tiers; the schedule follows within a moment."""
     return infrastructure_view(service.parts.capacity.set_machines(body.machines))
 
 
 @router.get("/v1/emulation", tags=["catalogue"])
 async def emulation(service: ServiceOf) -> InfrastructureView:
-    """Return the infrastructure with the links that this computer imitates."""
+    """Return the infrastructure with the links that this computer emulates."""
     return infrastructure_view(service.emulation.now)
 
 
 @router.patch("/v1/emulation", tags=["catalogue"])
 async def set_emulation(body: EmulationBody, service: ServiceOf) -> InfrastructureView:
-    """Imitate thinner or thicker links, which nobody who plans hears of: to try a drift out."""
+    """Emulate thinner or thicker links, which planning ignores: to try a drift out."""
     return infrastructure_view(await service.emulation.set_links(to_links(body)))
 
 
 @router.get("/v1/method", tags=["catalogue"])
 def method(service: ServiceOf) -> MethodView:
-    """Return how queries are planned that do not say, and what schedules and dispatches."""
+    """Return the default planning method of queries, and the schedulers and dispatchers."""
     return method_view(service.parts.settings.chosen_method)
 
 
@@ -225,13 +225,13 @@ async def metrics(service: ServiceOf) -> Response:
 
 @router.get("/healthz", tags=["service"])
 async def health() -> HealthView:
-    """Say that the process which answers requests to deployments is there. Needs no token."""
+    """Answer while the process that answers requests to deployments lives. Needs no token."""
     return HealthView(version=installed_version("circinus"))
 
 
 @router.get("/readyz", tags=["service"])
 def ready(service: ServiceOf) -> HealthView:
-    """Say that the service can take queries, as its database takes what is written.
+    """Answer 200 while the service can take queries, as its database accepts writes.
 
     Else 503, or 507 where its disk is full, with the reason. Needs no token.
     """

@@ -53,7 +53,7 @@ async def deployed(
     record, slo = query.record, query.record.query.slo
     status = await service.deployer.status(record.id) if record.phase in LIVE else None
     report = None if status is None else status.report
-    requests = None if report is None else service.requests.windows.observed(record.id, report)
+    window = None if report is None else service.requests.windows.observed(record.id, report)
     stored, turns, pool = await asyncio.to_thread(_read, service, query)
     billed = await asyncio.to_thread(served_bills, service.parts, record.id)
     plan = next((each.plan for each in stored if status and each.id == status.plan_id), None)
@@ -63,9 +63,9 @@ async def deployed(
         "query": query.view,
         "deployment": deployment,
         "instances": [*zip(deployment.instances, status.instances if status else (), strict=True)],
-        "accuracy": None if plan is None else accuracy_check(plan, slo, requests),
-        "latency": None if plan is None else latency_check(plan, slo, requests),
-        "seen": requests,
+        "accuracy": None if plan is None else accuracy_check(plan, slo, window),
+        "latency": None if plan is None else latency_check(plan, slo, window),
+        "window": window,
         "turns": turns,
         "pool": pool,
         "billed": billed,

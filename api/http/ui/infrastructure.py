@@ -84,7 +84,7 @@ def set_machines(service: ServiceOf, form: Form) -> Response:
 
 @router.post(f"{_PATH}/links")
 async def set_links(service: ServiceOf, form: Form) -> Response:
-    """Imitate other links."""
+    """Emulate other links."""
     emulation = service.emulation
     fields = typed(link_fields(emulation.now), form)
     try:

@@ -213,7 +213,7 @@ def _form_page(
 
 def _choices(service: Service, pipelines: Sequence[PipelineView]) -> dict[str, Choices]:
     datasets: Sequence[StoredDataset] = ()
-    with suppress(CircinusError):  # the typed text is shown whatever else cannot be
+    with suppress(CircinusError):  # the page has the typed text whatever else fails
         datasets = service.parts.datasets.all()
     method = service.parts.settings.chosen_method.name
     return {

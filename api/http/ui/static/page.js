@@ -3,16 +3,16 @@
 (() => {
   const root = document.documentElement;
 
-  // Light or dark: as the system says, unless this browser was told otherwise.
+  // Light or dark: the theme of the system, unless this browser has stored one.
   const THEMES = ["", "light", "dark"];
-  const told = () => { try { return localStorage.getItem("circinus-theme") || ""; } catch { return ""; } };
+  const stored = () => { try { return localStorage.getItem("circinus-theme") || ""; } catch { return ""; } };
   const wear = (theme) => { theme ? root.setAttribute("data-theme", theme) : root.removeAttribute("data-theme"); };
-  wear(told());
+  wear(stored());
 
   // Events of the service become `live:KIND` and `live` on the body: elements say what they are
-  // refreshed by (hx-trigger="live:query.phase from:body"). Each is told at most once a second,
+  // refreshed by (hx-trigger="live:query.phase from:body"). Each fires at most once a second,
   // and the last one never gets lost. A hidden tab listens to nothing: browsers allow a server
-  // six connections, whatever the number of tabs; shown again, it is told `live:again`.
+  // six connections, whatever the number of tabs; visible again, it receives `live:again`.
   const PAUSE_MS = 1000;
   const waiting = new Set();
   let source = null, timer = null, toldAt = 0, dropped = false;
@@ -62,12 +62,12 @@
   document.addEventListener("DOMContentLoaded", () => {
     root.classList.add("scripted");
     const button = document.querySelector("[data-theme-button]");
-    const name = () => { button.textContent = { "": "Theme: system", light: "Theme: light", dark: "Theme: dark" }[told()]; };
+    const name = () => { button.textContent = { "": "Theme: system", light: "Theme: light", dark: "Theme: dark" }[stored()]; };
     if (button) {
       button.hidden = false;
       name();
       button.addEventListener("click", () => {
-        const next = THEMES[(THEMES.indexOf(told()) + 1) % THEMES.length];
+        const next = THEMES[(THEMES.indexOf(stored()) + 1) % THEMES.length];
         try { localStorage.setItem("circinus-theme", next); } catch { /* it is for this page only */ }
         wear(next);
         name();
@@ -92,8 +92,8 @@
 
   // What a part of a drawing tells when it is pointed at, it tells below it when it has the focus.
   document.addEventListener("focusin", (event) => {
-    const told = event.target.closest("figure")?.querySelector("[data-told]");
-    if (told) told.textContent = event.target.querySelector("title")?.textContent ?? "";
+    const caption = event.target.closest("figure")?.querySelector("[data-told]");
+    if (caption) caption.textContent = event.target.querySelector("title")?.textContent ?? "";
   });
 
   // Whoever points at a plan in a drawing sees its row, and the other way round.

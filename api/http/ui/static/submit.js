@@ -23,10 +23,10 @@
     const headers = { "Content-Type": zipped ? "application/zip" : "application/jsonl" };
     try {
       const answer = await fetch("/v1/datasets", { method: "POST", headers, body: chosen });
-      const told = await answer.json();
-      if (!answer.ok) { say(told.detail, true); return; }
-      let option = [...datasets.options].find((each) => each.value === told.id);
-      if (!option) datasets.add(option = new Option(`${told.inputs} inputs (${chosen.name})`, told.id));
+      const body = await answer.json();
+      if (!answer.ok) { say(body.detail, true); return; }
+      let option = [...datasets.options].find((each) => each.value === body.id);
+      if (!option) datasets.add(option = new Option(`${body.inputs} inputs (${chosen.name})`, body.id));
       option.selected = true;
       document.getElementById("source-dataset").checked = true;
       datasets.focus();
