@@ -20,7 +20,7 @@ from circinus.api.store.events import EventLog
 EVENTS = "/ui/events"
 _PART = f"{EVENTS}/part"
 router = APIRouter(include_in_schema=False)
-SHOWN = 50
+EVENTS_PER_PAGE = 50
 """Events on a page."""
 _EVERY = "all"
 _STEPS = frozenset({EventKind.PROGRESS, EventKind.MEASURED})
@@ -107,15 +107,15 @@ def query_event_table(log: EventLog, query_id: str) -> dict[str, object]:
 def event_table(log: EventLog, selection: EventFilter) -> dict[str, object]:
     """Return what `_events.html` shows, in the page of events."""
     kinds, query_id = _KINDS.get(selection.kind, _KINDS[""]), selection.query.strip() or None
-    most = SHOWN + 1  # one more shows whether there is a page after this one
+    most = EVENTS_PER_PAGE + 1  # one more shows whether there is a page after this one
     if selection.after:
         events = log.since(selection.after, most, query_id=query_id, kinds=kinds)
-        more, rows = len(events) > SHOWN, events[:SHOWN]
+        more, rows = len(events) > EVENTS_PER_PAGE, events[:EVENTS_PER_PAGE]
         older, newer = bool(rows), more
     else:
         until = selection.before - 1 if selection.before else LARGEST_ID
         events = log.newest(most, until=until, query_id=query_id, kinds=kinds)
-        more, rows = len(events) > SHOWN, events[-SHOWN:]
+        more, rows = len(events) > EVENTS_PER_PAGE, events[-EVENTS_PER_PAGE:]
         older, newer = more, bool(selection.before)
     return {
         "selection": selection,

@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from fastapi.testclient import TestClient
 
-from circinus.api.http.ui.events import SHOWN
+from circinus.api.http.ui.events import EVENTS_PER_PAGE
 from circinus.api.schemas.events import EventKind
 from circinus.api.store.records import NewEvent
 from tests.api.fakes import add_planned, plan
@@ -100,7 +100,7 @@ def test_a_schedule_says_who_waits_and_why(connect: Connect) -> None:
 
 def test_older_and_newer_pages_give_every_event_once(connect: Connect) -> None:
     client = connect()
-    count = 2 * SHOWN + 10
+    count = 2 * EVENTS_PER_PAGE + 10
     for number in range(count):
         tell(client, EventKind.MACHINES, None, f"change {number}")
     seen, path = [], "/ui/events?kind=machines.changed"
