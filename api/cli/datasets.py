@@ -37,6 +37,6 @@ def add(
 
 
 def delete(screen: Screen, client: Client, dataset: DatasetId) -> None:
-    """Forget a data set that no query uses."""
+    """Delete a data set that no query uses."""
     client.forget(dataset)
     screen.show(f"{dataset}: forgotten", document={"deleted": dataset})

@@ -136,7 +136,7 @@ def _golds(lines: Iterable[LabelLine | GoldLabel]) -> dict[str, float]:
 
 
 def _write(path: Path, lines: Iterable[LabelLine], wanted: Iterable[WantedLabel]) -> None:
-    """Write what was answered, and then what is wanted."""
+    """Write the answered labels, and then the wanted ones."""
     every = [line for line in lines if line.gold is not None] + [_line(one) for one in wanted]
     fields = ({"gold": line.gold, **line.model_dump(exclude_none=True)} for line in every)
     text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in fields)

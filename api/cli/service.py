@@ -34,7 +34,7 @@ def demo(
         bool, Option("--open", help="Open the service's page in a browser, if there is one.")
     ] = False,
 ) -> None:
-    """Plan, deploy and serve queries that compete, while a link thins and machines go."""
+    """Plan, deploy and serve queries that compete, while a link thins and machines are removed."""
     from circinus.api.demo.run import run  # only in this command
 
     chosen = None if method is None else method_of(method, "--method")

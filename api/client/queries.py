@@ -93,7 +93,7 @@ class QueryCalls(Connection):
         return await self._get(DatasetList, "/v1/datasets")
 
     async def forget(self, dataset: str) -> None:
-        """Forget a data set that no query uses."""
+        """Delete a data set that no query uses."""
         path = f"/v1/datasets/{path_part(dataset)}"
         await self.call("DELETE", path, bytes, repeat=Repeat.UNSENT)
 

@@ -75,7 +75,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Complain of nothing in the block: what waits for the database is not to be replaced."""
+        """Suppress complaints in the block: a wait for the database is no reason to replace it."""
         since, self._waits = self.clock.now(), True
         try:
             yield
@@ -174,7 +174,7 @@ class ProgressReporter:
             thread.join()
 
     def progress(self, progress: PlanningProgress) -> None:
-        """Take in how far the search is; the next beat stores it."""
+        """Record the progress of the search; the next beat stores it."""
         self._measured.extend(progress.trials)
         self._latest.append(progress)
 
@@ -184,7 +184,7 @@ class ProgressReporter:
 
     @property
     def has_news(self) -> bool:
-        """Whether anything was not stored yet."""
+        """Return whether anything is not stored yet."""
         return bool(self._latest or self._measured or self._trials)
 
     def beat(self) -> None:

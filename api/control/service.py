@@ -72,18 +72,18 @@ class Service:
 
     @cached_property
     def requests(self) -> Requests:
-        """What sends calls to deployments."""
+        """The sender of requests to deployments."""
         examples = self.examples or make_examples(self.parts)
         return Requests(parts=self.parts, deployer=self.deployer, examples=examples)
 
     @cached_property
     def answers(self) -> Answers:
-        """What answers questions about queries."""
+        """The answers to questions about queries."""
         return Answers(self.parts)
 
     @cached_property
     def pools(self) -> PoolChooser:
-        """What chooses pools."""
+        """The chooser of pools."""
         return PoolChooser()
 
     async def choose_pool(self, query_id: str, terms: ChooseQueryPoolBody) -> QueryPoolView:
@@ -100,7 +100,7 @@ class Service:
 
     @cached_property
     def readiness(self) -> Readiness:
-        """Whether it can write."""
+        """Return whether it can write."""
         return Readiness(self.parts.store, self.parts.clock)
 
     @cached_property
@@ -119,7 +119,7 @@ class Service:
         return self.parts.store.schedules.read()[1].schedule
 
     async def drop_old_events(self) -> None:
-        """Forget events that there are too many of."""
+        """Drop the oldest events beyond the limit."""
         await asyncio.to_thread(self.parts.store.events.drop_old)
 
     async def look_for_drift(self) -> None:

@@ -130,7 +130,7 @@ async def chunks(receive: Receive, patience_s: float = _PATIENCE_S) -> AsyncIter
 
 
 async def _drain(rest: AsyncIterator[bytes]) -> None:
-    """Take in what is still sent, up to a bound: who sends does not read the answer before."""
+    """Read the rest of a body, up to a bound: a client that sends does not read the answer."""
     taken = 0
     async for chunk in rest:
         taken += len(chunk)

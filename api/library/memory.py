@@ -67,7 +67,7 @@ class PlanningMemory:
 
     @classmethod
     def of(cls, local: LocalQuery, settings: Settings) -> PlanningMemory:
-        """Open what earlier calls left for a query."""
+        """Open the results of earlier calls for a query."""
         remarks, earlier = list[str](), None
         if not local.request.cold:
             try:
@@ -86,7 +86,7 @@ class PlanningMemory:
         )
 
     def save(self, local: LocalQuery, result: PlanningResult, *, interrupted: bool) -> list[str]:
-        """Save what was measured, for this call if it was interrupted, else for others.
+        """Store the measurements, for this call if it was interrupted, else for others.
 
         Return remarks on what could not be saved.
         """

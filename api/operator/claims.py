@@ -152,7 +152,7 @@ class Retirement:
 
 
 def _is_ours_to_end(objects: Object) -> bool:
-    """Whether it is not on its way out, or would be but for us: what others hold is theirs."""
+    """Return whether it is not being deleted, or has our finalizer."""
     return not _is_ending(objects) or FINALIZER in _finalizers(objects)
 
 

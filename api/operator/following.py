@@ -143,7 +143,7 @@ def _make_way(
 
 
 def _is_due(query: KnownQuery, service: Client) -> bool:
-    """Whether the query of the spec before has to go: its successor serves, or needs its place."""
+    """Return whether the query of the spec before must end: its successor serves, or needs it."""
     if query.phase is QueryPhase.WAITING:
         return any(waiting.query_id == query.id for waiting in service.schedule().waiting)
     return query.phase is QueryPhase.SERVING

@@ -116,7 +116,7 @@ class Contender:
 
     @property
     def leads(self) -> bool:
-        """Whether the lease is surely ours at this moment."""
+        """Return whether the lease is surely ours at this moment."""
         return self._held_until is not None and self.clock.now() < self._held_until
 
     def tick(self) -> bool:

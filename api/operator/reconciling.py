@@ -46,7 +46,7 @@ class EventPublisher:
     clock: Clock
 
     def publish(self, obj: Object, events: Iterable[Event]) -> None:
-        """Publish events of an object; what the cluster does not take is only logged."""
+        """Publish events of an object; events that the cluster refuses are only logged."""
         reporter = EventReporter(component=_COMPONENT, instance=self.identity)
         of = {**obj, "apiVersion": API_VERSION, "kind": KIND}  # lists leave them out
         for event in events:

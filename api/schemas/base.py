@@ -38,7 +38,7 @@ class Input(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _mostly_known(cls, document: object) -> object:
-        """Refuse what is hardly more than unknown fields, of which each would be a fault."""
+        """Refuse a document of mostly unknown fields, each of which would be a violation."""
         known = cls.model_fields
         if isinstance(document, dict) and len(document) > len(known) + MOST_VIOLATIONS:
             unknown = next(name for name in document if name not in known)

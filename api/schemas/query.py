@@ -165,7 +165,7 @@ LONGEST_VALUE = 1000
 
 
 def _knob_value(value: object) -> object:
-    """Refuse what is no knob value, in one fault instead of one per type that it could be."""
+    """Refuse a value that no knob can have, in one violation instead of one per type."""
     short = isinstance(value, str) and len(value) <= LONGEST_VALUE
     finite = isinstance(value, int | float) and -(2**63) <= value < 2**63
     checks.require(short or finite, "", "must be text, a finite number or a truth value", value)

@@ -56,7 +56,7 @@ class RemoteDeployer:
 
     @property
     def closed(self) -> bool:
-        """Whether there is no serving process, nor will there be one."""
+        """Return whether there is no serving process, nor will there be one."""
         return self._watch is not None and self._watch.done()
 
     async def open(self) -> None:

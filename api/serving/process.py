@@ -98,7 +98,7 @@ class _ServingProcess:
             return None
 
     async def end(self) -> None:
-        """End; return when nothing runs any more."""
+        """End all instances; return when nothing runs any more."""
         self.over.set()
         await self.ended.wait()
 

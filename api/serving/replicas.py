@@ -186,7 +186,7 @@ class Replicas:
             await self._change(_LOOK_S)
 
     def note(self, replica: str, reports: Mapping[str, ReplicaReport]) -> None:
-        """Take in what requests got from a replica: sums, and samples since the last time."""
+        """Add a replica's report on requests: sums, and samples since its last one."""
         known = self._replicas.setdefault(replica, _Replica(-1, polled_at=self.clock.now()))
         for query, each in reports.items():
             if self.orchestrator.plan_serving(query) == each.report.plan_id:
@@ -209,7 +209,7 @@ class Replicas:
         return sums
 
     def _ingest(self, query: str, each: ReplicaReport, arrived: int, served: int) -> None:
-        """Train the dispatcher here; an arrival waits for what others report of its time."""
+        """Train the dispatcher here; an arrival waits for the reports of others on its time."""
         now, waiting = self.clock.now(), self._arrivals.setdefault(query, [])
         waiting += (it._replace(at=now - it.at) for it in latest(each.arrivals, arrived))
         due = sorted(it for it in waiting if it.at < now - _HELD_S)

@@ -170,7 +170,7 @@ async def _soon(holds: Callable[[], bool]) -> bool:
 
 
 def _runs_the_same(one: DesiredRoute, other: DesiredRoute) -> bool:
-    """Whether the workers of both are alike, whatever their numbers, and so are the probes."""
+    """Return whether workers and probes of both are equal, except the numbers of workers."""
 
     def runs(of: DesiredRoute) -> object:
         each = workloads_of(of.terms, of.pipeline_reference)

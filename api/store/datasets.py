@@ -69,7 +69,7 @@ class SqlDatasets:
             return _users(session)
 
     def delete(self, dataset_id: str) -> None:
-        """Forget one; Conflict while a query uses it, NotFound if there is none of that id."""
+        """Delete one; Conflict while a query uses it, NotFound if there is none of that id."""
         forgets = delete(DatasetRow).where(DatasetRow.id == dataset_id).returning(DatasetRow.id)
         with writing(self._engine) as session:
             if users := _users(session).get(dataset_id):

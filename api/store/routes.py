@@ -52,7 +52,7 @@ class SqlRoutes:
         }
 
     def remove(self, name: str) -> None:
-        """Forget a route; NotFound if there is none of that name."""
+        """Delete a route; NotFound if there is none of that name."""
         with writing(self._engine) as session:
             gone = delete(RouteRow).where(RouteRow.name == name).returning(RouteRow.name)
             if session.scalar(gone) is None:

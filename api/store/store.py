@@ -173,7 +173,7 @@ class Store:
             return row.record
 
     def drop_pool(self, query_id: str, *, at: float, why: str, only: Slices | None = None) -> bool:
-        """Forget the pool of a query; False: it has none, or another than `only`, None: any.
+        """Delete the pool of a query; False: it has none, or another than `only`, None: any.
 
         NotFound if there is none of that id.
         """

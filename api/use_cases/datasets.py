@@ -62,7 +62,7 @@ def dataset_views(datasets: SqlDatasets, *which: StoredDataset) -> list[DatasetV
 
 
 def forget(datasets: SqlDatasets, dataset: str, folder: Path) -> None:
-    """Forget a data set; Conflict while a query uses it, NotFound if there is none of that id."""
+    """Delete a data set; Conflict while a query uses it, NotFound if there is none of that id."""
     datasets.delete(dataset)
     rmtree(folder / dataset, ignore_errors=True)  # the unpacked copies of other computers stay
 

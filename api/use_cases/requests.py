@@ -51,7 +51,7 @@ class RequestWindows:
         self._windows: dict[str, _Window] = {}
 
     def note(self, query_id: str, plan_id: str, example: ExampleReference, score: float) -> None:
-        """Take in what a request scored in [0, 1], where what is right is known; 0: it failed.
+        """Store the score of a request in [0, 1], where the right output is known; 0: it failed.
 
         Answers of another plan of the query are forgotten; of each example the latest one counts.
         """
@@ -94,7 +94,7 @@ class RequestWindows:
         self._windows[query_id] = _Window(report.plan_id, judged=report.answered)
 
     def keep(self, query_ids: Collection[str]) -> None:
-        """Forget all queries but these."""
+        """Drop all queries but these."""
         self._windows = {query: w for query, w in self._windows.items() if query in query_ids}
 
     def _window(self, query_id: str, plan_id: str) -> _Window:

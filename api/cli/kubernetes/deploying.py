@@ -45,7 +45,7 @@ class ClusterOptions:
 
     @property
     def kubectl(self) -> Kubectl:
-        """What acts on the objects of plans."""
+        """Actions on the objects of plans."""
         from circinus.deploy.kubernetes.kubectl import Kubectl
 
         return Kubectl(namespace=self.namespace, kubeconfig=self.kubeconfig)
@@ -157,7 +157,7 @@ def apply(
     *,
     options: RenderOptions,
 ) -> None:
-    """Deploy a plan, wait until it is ready, then remove what the plan before left."""
+    """Deploy a plan, wait until it is ready, then remove the objects of the plan before."""
     rendered = options.rendered(client, plan, cluster.namespace)
     pruned: Sequence[str] = ()
     with _refusals():

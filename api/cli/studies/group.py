@@ -108,7 +108,7 @@ def stall(
     stall_s: Annotated[float, "Mean seconds of a stall."] = _STALLS.stall_s,
     seed: Annotated[int, Option(help="Of where they fall.", min=0)] = 0,
 ) -> None:
-    """Write a trace as a machine would have measured it that stands still now and then.
+    """Write a trace as measured by a machine that stalls at intervals.
 
     Stalls occur at random while operators run; each run that meets one takes so much longer.
     """

@@ -66,6 +66,6 @@ def one(dataset_id: str, service: ServiceOf) -> DatasetView:
 
 @router.delete(DATASET, status_code=204, responses=problems(404, 409))
 def delete(dataset_id: str, service: ServiceOf) -> None:
-    """Forget a data set; 409 while a query uses it."""
+    """Delete a data set; 409 while a query uses it."""
     parts = service.parts
     forget(parts.datasets, dataset_id, parts.settings.datasets)

@@ -154,7 +154,7 @@ def blank(service: ServiceOf, way: Annotated[str, Query(max_length=10)] = "form"
 
 @router.post(PATH)
 def submit(service: ServiceOf, form: Form) -> Response:
-    """Take the query and lead to its page, or show what was typed with what is wrong."""
+    """Submit the query and redirect to its page, or show the form with its violations."""
     try:
         request = _request(service, form)
         # As it is meant: not what else was typed, nor how numbers are written.
