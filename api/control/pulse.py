@@ -2,7 +2,7 @@
 
 It beats from a thread of its own, so that a process which hangs, or never lets that thread run,
 falls silent. A blocked search beside a running thread would beat for ever. So the worker sends a
-complaint when a query's time is over or it should have been cancelled long ago; the supervisor
+complaint when a query's time is over or it should have been cancelled long ago. The supervisor
 then replaces the worker.
 """
 

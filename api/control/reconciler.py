@@ -1,6 +1,6 @@
 """Makes what runs follow the schedule.
 
-Ticked by the service in a loop of its own, beside the one that makes schedules: starting a plan
+Ticked by the service in a loop of its own, beside the one that makes schedules. Starting a plan
 takes seconds, and neither machines nor other plans wait for that. After a restart it
 deploys the schedule again.
 """

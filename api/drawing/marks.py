@@ -1,6 +1,6 @@
 """Marks of measured configurations: a dot for a plan, else a cross, each with a tooltip.
 
-Of many only the latest have tooltips; the others are one path for each state, so that a search
+Of many only the latest have tooltips. The others are one path for each state, so that a search
 over thousands of configurations is drawn every second.
 """
 

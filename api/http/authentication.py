@@ -9,7 +9,7 @@ unknown paths, too, reveal nothing without a token.
 Nothing is stored: every process checks the cookie by the token alone, and another token ends every
 session. A stolen cookie holds until it expires. A browser sends its cookies along with any page's
 request, and reaches addresses that the page's server does not. So a host name must be one of ours
-(a foreign one may point here: DNS rebinding), and a change must be sent by a page of ours. Other
+(a foreign one may point here: DNS rebinding). Pages of ours alone may send a change. Other
 programs send neither Origin nor Sec-Fetch-Site, and pass.
 """
 

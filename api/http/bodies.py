@@ -1,7 +1,7 @@
 """Bodies of requests: at most so large, in time, of the type that a path takes, and read once.
 
-A plain ASGI middleware: no body is held in memory beyond the limit, and the parsed body goes on
-with the request, for routes of the class `ReadOnce`.
+A plain ASGI middleware: no body is held in memory beyond the limit. The parsed body goes on with
+the request, for routes of the class `ReadOnce`.
 """
 
 from __future__ import annotations

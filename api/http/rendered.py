@@ -46,8 +46,8 @@ def tagged(
 ) -> Response:
     """Return a JSON text with its ETag, or an empty 304 if that is among the `known` ones.
 
-    The tag is the text's digest, equal for equal texts of any service, unless it is passed: then
-    the text may be made only when it is needed.
+    The tag is the text's digest, equal for equal texts of any service, unless it is passed. With a
+    passed tag the text may be made only when it is needed.
     """
     if tag is None:
         text = text if isinstance(text, bytes) else text()

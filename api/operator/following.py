@@ -1,13 +1,13 @@
 """Reconciliation of a `PipelineQuery`: the calls to its service, and its status.
 
-Every look starts from the object and the service's queries, never from memory: the queries of an
+Every look starts from the object and the service's queries, never from memory. The queries of an
 object are those whose idempotency key begins with its uid. So a controller that was killed at any
-point, or missed any event, continues with its next look, and pays for nothing twice: the service's
+point, or missed any event, continues with its next look, and pays for nothing twice. The service's
 queries may be a tick old (`queries`), and each action can be repeated.
 
-A new spec is a new query. The query of the spec before serves on until the new one does, unless
-the new one waits for the capacity that the old one holds: then the old one ends first, and an
-event reports it.
+A new spec is a new query. The query of the spec before serves on until the new one does. If the
+new one waits for the capacity that the old one holds, the old one ends first, and an event reports
+it.
 """
 
 from __future__ import annotations

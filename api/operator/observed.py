@@ -1,6 +1,6 @@
 """Figures of a `PipelineQuery`'s requests in its status, and the condition made of them.
 
-Figures move with every request, and each write costs the cluster: they are written anew when a
+Figures move with every request, and each write costs the cluster. They are written anew when a
 state changes or one of them has moved by a good part, so that a steady query costs nothing.
 """
 

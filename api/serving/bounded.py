@@ -1,6 +1,6 @@
 """Bounded HTTP at the clients' port: connections, heads, and how long both may take.
 
-uvicorn bounds none of it: a client that sends one byte a minute, or a head without end, would hold
+uvicorn bounds none of it. A client that sends one byte a minute, or a head without end, would hold
 a connection, or the memory, of all others. A refusal here is a problem document, and closes the
 connection.
 """

@@ -1,6 +1,6 @@
 """Calls to another process of the same user, over a Unix socket.
 
-A message is four bytes of length and a pickle: a call is (number, name, arguments), its answer
+A message is four bytes of length and a pickle. A call is (number, name, arguments), its answer
 (number, whether it succeeded, its result or error). Only processes of the same user reach it, and
 they have full control of each other anyway.
 """

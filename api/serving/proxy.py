@@ -95,8 +95,8 @@ class Upstream:
 class Proxy:
     """An application that proxies requests to another process.
 
-    It has at most `most` requests in hand, and turns others away before it reads their bodies;
-    health checks of the service do not count, nor do `streams` of events. A client that reads
+    It has at most `most` requests in hand, and turns others away before it reads their bodies.
+    Health checks of the service do not count, nor do `streams` of events. A client that reads
     nothing of a stream is cut off when patience ends.
     """
 

@@ -1,7 +1,7 @@
 """Failures of a database, in words: the one table from drivers' errors to the project's.
 
-The sentence is for all, clients included; `why`, the driver's own words, may name hosts and files
-and is for the log and for the operator of the service.
+The sentence is for all, clients included. `why`, the driver's own words, may name hosts and files.
+It is for the log and for the operator of the service.
 """
 
 from __future__ import annotations

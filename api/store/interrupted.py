@@ -253,7 +253,7 @@ SUFFIX = ".paid"
 class FileLedger(_OwnFile):
     """A `profiler.spending.Ledger` in a file that only its user may read.
 
-    A disk that is full or cannot be written loses the records, not the search: the cap then holds
+    A disk that is full or cannot be written loses the records, not the search. The cap then holds
     for this process alone, and `trouble` has the reason.
     """
 

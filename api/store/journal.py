@@ -3,7 +3,7 @@
 Its rows have the measurements; a checkpoint has their query, data, pipeline and versions. Where
 one differs, resuming would mix figures of two things, so the checkpoint is refused. Each
 record is a commit of its own; on SQLite one outlives a killed process, not a power cut
-(`Durability.PROCESS`): that spares a wait for the disk, and lost inputs are measured again.
+(`Durability.PROCESS`). That spares a wait for the disk, and lost inputs are measured again.
 """
 
 from __future__ import annotations

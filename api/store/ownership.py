@@ -1,7 +1,7 @@
 """The lock that makes a process the one service of a database.
 
 Two services on one database would requeue each other's queries and deploy each plan twice. So a
-service holds a lock while it runs, which needs no cleaning up: the kernel, or PostgreSQL, releases
+service holds a lock while it runs, which needs no cleaning up. The kernel, or PostgreSQL, releases
 it when the process ends, for whatever reason.
 """
 

@@ -198,7 +198,7 @@ class Together(Generic[Item, Stored]):
     """Stores things, each for a thread that waits for it.
 
     `store` takes several in the order of arrival and returns for each the result of its thread,
-    raised if it is an error; or raises, and nothing is stored. One thread at a time calls it.
+    raised if it is an error. If it raises, nothing is stored. One thread at a time calls it.
     """
 
     store: Callable[[Sequence[Item]], Sequence[Stored | Exception]]

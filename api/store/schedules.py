@@ -122,7 +122,7 @@ def _changes(
 ) -> dict[str, dict[str, object]]:
     """Return what another schedule changes, by query.
 
-    A new reason of a query that still waits is no change: it is in the schedule at any time, and
+    A new reason of a query that still waits is no change. It is in the schedule at any time, and
     its figures move with every other query.
     """
     changed: dict[str, dict[str, object]] = {}

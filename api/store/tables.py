@@ -74,7 +74,7 @@ class EventRow(Base):
 def tell(session: Session, *events: NewEvent) -> None:
     """Store events with all else that a session changes.
 
-    They are stored last of all, one transaction at a time until it has ended: a reader of one
+    They are stored last of all, one transaction at a time until it has ended. A reader of one
     reads every event with a smaller serial. A transaction that waits there holds its locks, and
     the one it waits for needs no further locks: there is no deadlock.
     """

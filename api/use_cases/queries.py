@@ -159,8 +159,8 @@ def retire_expired(
 ) -> tuple[str, ...]:
     """Retire the queries that were served as long as requested; return their ids.
 
-    `deadlines` are monotonic seconds by query, set here at the first look at a query that serves:
-    a system clock that is set ahead meanwhile retires none.
+    `deadlines` are monotonic seconds by query, set here at the first look at a query that serves.
+    A system clock that is set ahead meanwhile retires none.
     """
     expired = tuple(record.id for record in live if _is_over(record, deadlines, clock))
     for query_id in expired:

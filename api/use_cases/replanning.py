@@ -29,7 +29,7 @@ from circinus.planner.search.result import PlanningSummary
 def replan_for_change(parts: ServiceParts, record: StoredQuery, change: ReplanBody) -> StoredQuery:
     """Return the query after a change of its SLOs or its data.
 
-    Plans for other SLOs are searched among the measurements: they replace the old ones at once,
+    Plans for other SLOs are searched among the measurements. They replace the old ones at once,
     and the old one serves until the new one does. Where there are none, and for other data, the
     query is planned anew; no measurement on the same data is repeated. InvalidInput if the change
     is malformed or makes the query invalid, Conflict if it is in planning or retired.

@@ -47,7 +47,7 @@ class RenderedSchedule:
     """Renders the schedule of a service. Safe to share between threads.
 
     Watchers request the schedule of a service every second. Its assessment takes a linear program
-    over all plans; that, and the text, are computed at the first request for a new schedule and
+    over all plans. That, and the text, are computed at the first request for a new schedule and
     cached until the next one.
     """
 
@@ -150,8 +150,8 @@ async def schedule(
 ) -> Response:
     """Return who is admitted, with which plan, on which machines, and how good that is.
 
-    Cheap to poll: it is worked out once for each schedule, and with the ETag of the last answer
-    as If-None-Match the answer is an empty 304 until there is another schedule. With `observed`
+    Cheap to poll: it is computed once for each schedule. With the ETag of the last answer as
+    If-None-Match the answer is an empty 304 until there is another schedule. With `observed`
     it has recent figures of the requests of each query, and no ETag.
     """
     if observed:
