@@ -74,7 +74,7 @@ def listed(
     names: Iterable[str], load: Callable[[str], Pipeline] = load_pipeline
 ) -> list[ListedPipeline]:
     """Return pipelines with what keeps them away: one that cannot load costs its line only."""
-    found = []
+    entries = []
     for name in names:
         pipeline = None
         try:
@@ -82,8 +82,8 @@ def listed(
             lacking = pipeline.available()
         except CircinusError as error:
             lacking = (Need(name=str(error), install="", is_there=lambda: False),)
-        found.append(ListedPipeline(name=name, pipeline=pipeline, missing=lacking))
-    return found
+        entries.append(ListedPipeline(name=name, pipeline=pipeline, missing=lacking))
+    return entries
 
 
 def _imported(reference: str) -> object:
@@ -93,8 +93,8 @@ def _imported(reference: str) -> object:
 
 def _made(reference: str, load: Callable[[], object]) -> Pipeline:
     try:
-        found = load()
-        made = found() if callable(found) else found
+        target = load()
+        made = target() if callable(target) else target
         if ":" in reference:
             made = _read(reference, made)
     except CircinusError:

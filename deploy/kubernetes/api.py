@@ -153,15 +153,15 @@ class Cluster:
         fetched anew and at once, as a further try page by page might be too slow again (so does
         Kubernetes' own client for Go).
         """
-        found = self.listed(path, **query, limit=str(page))
-        items = list(found["items"])
+        chunk = self.listed(path, **query, limit=str(page))
+        items = list(chunk["items"])
         try:
-            while rest := found["metadata"].get("continue"):
-                found = self.listed(path, **query, limit=str(page), **{"continue": rest})
-                items += found["items"]
+            while rest := chunk["metadata"].get("continue"):
+                chunk = self.listed(path, **query, limit=str(page), **{"continue": rest})
+                items += chunk["items"]
         except Expired:
             return self.listed(path, **query)
-        return {**found, "items": items}
+        return {**chunk, "items": items}
 
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
         """Create an object in a collection; give it as it was stored."""
@@ -200,7 +200,7 @@ class Cluster:
         Ends after `for_s` seconds at the latest; what then comes is watched from the last version.
         Expired if that is too old.
         """
-        asked = {
+        parameters = {
             **query,
             "watch": "true",
             "resourceVersion": version,
@@ -210,7 +210,7 @@ class Cluster:
 
         def opened(**_: object) -> urllib3.BaseHTTPResponse:
             raw: urllib3.BaseHTTPResponse
-            raw = self._response("GET", path, asked, more_s=for_s).response
+            raw = self._response("GET", path, parameters, more_s=for_s).response
             return raw
 
         # With a time-out it asks once: whoever watches decides how to go on.
@@ -275,8 +275,8 @@ def _refusal(doing: str, status: int, document: Mapping[str, Any]) -> ClusterRef
     if status == _TOO_MANY or status >= _SERVER_ERROR:
         details = document.get("details") or {}
         pause = float(details.get("retryAfterSeconds") or _RETRY_AFTER_S)
-        told = f"the cluster cannot answer now ({doing}: {words or reason})"
-        return Unavailable(told, retry_after_s=pause)
+        message = f"the cluster cannot answer now ({doing}: {words or reason})"
+        return Unavailable(message, retry_after_s=pause)
     return _KINDS.get(status, ClusterRefused)(doing, reason, words)
 
 
@@ -288,5 +288,5 @@ def _translated_errors(doing: str) -> Iterator[None]:
     except (urllib3.exceptions.HTTPError, ApiException) as error:
         if isinstance(error, ApiException) and error.status:
             raise _refusal(doing, error.status, {"message": error.reason}) from error
-        told = f"the cluster does not answer ({doing}: {error})"
-        raise Unavailable(told, retry_after_s=_RETRY_AFTER_S) from error
+        message = f"the cluster does not answer ({doing}: {error})"
+        raise Unavailable(message, retry_after_s=_RETRY_AFTER_S) from error

@@ -174,16 +174,16 @@ def fill_in(cluster: Cluster, namespace: str, names: CredentialNames) -> tuple[s
     InvalidInput if a Secret is not there, NotMade if certificates cannot be made; else as
     `Cluster`.
     """
-    found = _Secrets(cluster, namespace)
+    target = _Secrets(cluster, namespace)
     if names.authority is not None:
-        data = found.filled(names.authority, _authority)
+        data = target.filled(names.authority, _authority)
         signer = Pair(certificate=data["tls.crt"], key=data["tls.key"])
         for name, role in ((names.workers, Role.WORKERS), (names.service, Role.SERVICE)):
             if name is not None:
-                found.filled(name, partial(_certificate, role=role, by=signer, days=names.days))
+                target.filled(name, partial(_certificate, role=role, by=signer, days=names.days))
     if names.token is not None:
-        found.filled(names.token, _token)
-    return tuple(found.written)
+        target.filled(names.token, _token)
+    return tuple(target.written)
 
 
 class _Secrets:

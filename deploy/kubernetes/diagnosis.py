@@ -61,8 +61,8 @@ def _lines(pod: Object) -> Iterator[str]:
 
 
 def _conditions(thing: Object, type: str, status: str) -> list[Object]:
-    found = (thing.get("status") or {}).get("conditions") or []
-    return [c for c in found if (c["type"], c["status"]) == (type, status)]
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    return [c for c in conditions if (c["type"], c["status"]) == (type, status)]
 
 
 _LONGEST = 1024  # characters of a message, as the cluster has it

@@ -276,7 +276,7 @@ class ClusterLauncher:
         Of one that serves those stay that are named there: others were of an earlier run.
         """
         owners = {_labels(*owner) for owner in wanted}
-        names = {_labels(*owner): found for owner, found in serving.items()}
+        names = {_labels(*owner): instances for owner, instances in serving.items()}
         spare = [
             name
             for name, owner in await self._owners("Deployment")
@@ -293,11 +293,11 @@ class ClusterLauncher:
         """Return name and owner, by labels, of objects of ours that are not on their way out."""
         path = collection_of(kind, self.shape.namespace)
         chosen = selector_of_workers(self.release)
-        found = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)
-        each = [item["metadata"] for item in found["items"]]
+        document = await asyncio.to_thread(self.cluster.listed, path, labelSelector=chosen)
+        each = [item["metadata"] for item in document["items"]]
         there = [metadata for metadata in each if not metadata.get("deletionTimestamp")]
         labelled = [(metadata["name"], metadata.get("labels") or {}) for metadata in there]
-        return [(name, (found.get(QUERY, ""), found.get(PLAN, ""))) for name, found in labelled]
+        return [(name, (labels.get(QUERY, ""), labels.get(PLAN, ""))) for name, labels in labelled]
 
     async def _removed(self, service: str) -> None:
         await self._deleted("Deployment", service)

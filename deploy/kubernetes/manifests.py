@@ -60,9 +60,9 @@ class ScheduledPlan(DesiredDeployment):
         if not self.slices:
             return
         granted = [(s.tier, parts_of(s.share)) for s in self.slices]
-        asked = [(tier, parts_of(share)) for tier, share in self.plan.demand]
-        if granted != asked:
-            rule = f"must be those of plan {self.plan.id}, {asked}"
+        demand = [(tier, parts_of(share)) for tier, share in self.plan.demand]
+        if granted != demand:
+            rule = f"must be those of plan {self.plan.id}, {demand}"
             raise InvalidInput.of("slices", rule, granted)
 
 
@@ -115,8 +115,8 @@ def render(scheduled: ScheduledPlan, settings: RenderSettings) -> Rendered:
 
 def helm_values(rendered: Iterable[Rendered]) -> str:
     """Return the objects of plans as a values file, for a chart that writes out `manifests`."""
-    found = {"manifests": [document for each in rendered for document in each.objects]}
-    text: str = yaml.dump(found, Dumper=WithoutAliases, sort_keys=False)
+    values = {"manifests": [document for each in rendered for document in each.objects]}
+    text: str = yaml.dump(values, Dumper=WithoutAliases, sort_keys=False)
     return text
 
 
@@ -166,7 +166,7 @@ def _object(
 
 def _plan_document(scheduled: ScheduledPlan) -> Object:
     plan = scheduled.plan
-    told = {
+    document = {
         "query": scheduled.query_id,
         "pipeline": plan.pipeline,
         "plan": plan.id,
@@ -180,7 +180,7 @@ def _plan_document(scheduled: ScheduledPlan) -> Object:
         "cost_usd_per_hour": plan.cost_usd_per_hour,
     }
     labels = {**names.labels_of(scheduled.query_id, plan.id), names.ROLE: "plan"}
-    data = {"plan.json": json.dumps(told, indent=1)}
+    data = {"plan.json": json.dumps(document, indent=1)}
     return _object(scheduled, "ConfigMap", labels, "plan", data=data)
 
 

@@ -65,8 +65,8 @@ def object_name(query_id: str, use: str, *more: str) -> str:
     have unlike names but for collisions of 40-bit hashes among objects of one query and use. A
     Deployment's leaves room for what the cluster adds to it for its pods.
     """
-    told = [_slug(part, most) for part, most in zip((query_id, use), _READABLE, strict=True)]
-    return "-".join(["cq", *filter(None, told), _hash([query_id, use, *more], _SHORT)])
+    slugs = [_slug(part, most) for part, most in zip((query_id, use), _READABLE, strict=True)]
+    return "-".join(["cq", *filter(None, slugs), _hash([query_id, use, *more], _SHORT)])
 
 
 def content_hash(document: Mapping[str, object]) -> str:
@@ -77,8 +77,8 @@ def content_hash(document: Mapping[str, object]) -> str:
 
 def selector_of(labels: Mapping[str, str]) -> str:
     """Return the selector of everything of ours with these labels."""
-    given = {MANAGED_BY: FIELD_MANAGER, **labels}
-    return ",".join(f"{name}={value}" for name, value in given.items())
+    requirements = {MANAGED_BY: FIELD_MANAGER, **labels}
+    return ",".join(f"{name}={value}" for name, value in requirements.items())
 
 
 def _slug(text: str, most: int = _SLUG) -> str:
@@ -92,7 +92,7 @@ def _hash(parts: Iterable[str], size: int = 10) -> str:
 WORKER_IMAGE, SERVICE_IMAGE = "circinus/worker:0.1.0", "circinus/service:0.1.0"
 """What is run unless another image is named: those of this version."""
 
-_DIGEST_SHOWN = 12
+_DIGEST_LENGTH = 12
 
 
 def version_of(image: str, field: str = "image") -> str:
@@ -105,4 +105,4 @@ def version_of(image: str, field: str = "image") -> str:
     tag = name.rpartition("/")[2].partition(":")[2]
     rule = "must have a tag other than latest, or a digest"
     checks.require(bool(digest) or tag not in ("", "latest"), field, rule, image)
-    return tag or digest.rpartition(":")[2][:_DIGEST_SHOWN]
+    return tag or digest.rpartition(":")[2][:_DIGEST_LENGTH]

@@ -38,13 +38,13 @@ def machines_of(
     `tolerations` are those of the pods that would run there; `own`: what a node of a tier or type
     has to give besides, or instead where it names the same.
     """
-    found = dict.fromkeys(tiers, 0)
+    counts = dict.fromkeys(tiers, 0)
     for node in nodes:
-        tier = pool_of(node, found)
+        tier = pool_of(node, counts)
         if tier is not None:
             needed = {**(least or {}), **(own or {}).get(tier, {})}
-            found[tier] += not why_no_machine(node, needed, tolerations)
-    return found
+            counts[tier] += not why_no_machine(node, needed, tolerations)
+    return counts
 
 
 def pool_of(node: Object, tiers: Container[str]) -> str | None:
@@ -67,13 +67,13 @@ def why_no_machine(
     conditions = (node.get("status") or {}).get("conditions") or []
     if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
         return "is not ready"
-    if kept_away := untolerated(spec.get("taints") or (), tolerations):
-        return f"has the taint {', '.join(kept_away)}, which our pods do not tolerate"
+    if taints := untolerated(spec.get("taints") or (), tolerations):
+        return f"has the taint {', '.join(taints)}, which our pods do not tolerate"
     there = (node.get("status") or {}).get("allocatable") or {}
     short = [
-        f"{there.get(resource, '0')} {resource} to give where {asked} is asked for"
-        for resource, asked in (least or {}).items()
-        if quantity(there.get(resource, "0")) < quantity(asked)
+        f"{there.get(resource, '0')} {resource} to give where {amount} is asked for"
+        for resource, amount in (least or {}).items()
+        if quantity(there.get(resource, "0")) < quantity(amount)
     ]
     return f"has {', '.join(short)}" if short else ""
 

@@ -86,7 +86,7 @@ def belonging(document: Object, release: str, owner: ObjectOwner | None) -> Obje
     """Return an object with the labels of its release, on its pods too, and with its owner."""
     labels = labels_of_release(release)
     metadata = document["metadata"]
-    found = {
+    owned = {
         **document,
         "metadata": {
             **metadata,
@@ -96,9 +96,9 @@ def belonging(document: Object, release: str, owner: ObjectOwner | None) -> Obje
     }
     template = document.get("spec", {}).get("template")
     if template is None:
-        return found
+        return owned
     of_pods = {**template["metadata"], "labels": {**template["metadata"]["labels"], **labels}}
-    return {**found, "spec": {**document["spec"], "template": {**template, "metadata": of_pods}}}
+    return {**owned, "spec": {**document["spec"], "template": {**template, "metadata": of_pods}}}
 
 
 def queries_path(namespace: str | None) -> str:
@@ -115,10 +115,10 @@ def query_path(obj: Object) -> str:
 def deployment_named(cluster: Cluster, namespace: str, name: str) -> ObjectOwner:
     """Return a Deployment as an owner; InvalidInput if there is none, else as `Cluster` raises."""
     path = collection_of("Deployment", namespace)
-    found = cluster.listed(path, fieldSelector=f"metadata.name={name}")["items"]
-    if not found:
+    deployments = cluster.listed(path, fieldSelector=f"metadata.name={name}")["items"]
+    if not deployments:
         raise InvalidInput.of("owner", f"must be a Deployment of namespace {namespace}", name)
-    return _owner("apps/v1", "Deployment", found[0]["metadata"])
+    return _owner("apps/v1", "Deployment", deployments[0]["metadata"])
 
 
 def _owner(api_version: str, kind: str, metadata: Object) -> ObjectOwner:
@@ -154,8 +154,8 @@ class WorkerOwners:
     def _listed(self) -> dict[str, ObjectOwner]:
         chosen = f"{RELEASE}={self.release}"
         try:
-            found = self.cluster.listed(queries_path(self.namespace), labelSelector=chosen)
+            queries = self.cluster.listed(queries_path(self.namespace), labelSelector=chosen)
         except Absent:  # a cluster without the custom resource
             return {}
-        owners = (_owner(API_VERSION, KIND, item["metadata"]) for item in found["items"])
+        owners = (_owner(API_VERSION, KIND, item["metadata"]) for item in queries["items"])
         return {owner.uid: owner for owner in owners}

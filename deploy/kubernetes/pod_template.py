@@ -95,14 +95,14 @@ RETAINED = ("resourceClaims", "volumes")
 
 _FIELD = "podTemplate"
 _WORKER = ("spec", "containers", "worker")
-_FOUND_BY = "by it workers are found"
+_SELECTOR = "by it workers are found"
 _PLAN = "the plan and its schedule decide it"
 _SETTING = "a setting of its own decides it"
 _PROGRAM = "it is the worker's program"
 _OWNED: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("metadata", "labels", "circinus.io/*"), _FOUND_BY),
-    (("metadata", "labels", "app.kubernetes.io/*"), _FOUND_BY),
-    (("metadata", "annotations", "circinus.io/*"), _FOUND_BY),
+    (("metadata", "labels", "circinus.io/*"), _SELECTOR),
+    (("metadata", "labels", "app.kubernetes.io/*"), _SELECTOR),
+    (("metadata", "annotations", "circinus.io/*"), _SELECTOR),
     (("spec", "nodeSelector", "circinus.io/*"), _PLAN),
     (("spec", "nodeName"), _PLAN),
     (("spec", "restartPolicy"), "a Deployment allows but one"),
@@ -182,11 +182,11 @@ def _malformed(document: Mapping[str, Any]) -> Iterator[Violation]:
 
 def _not_theirs(document: Mapping[str, Any]) -> Iterator[Violation]:
     for path, value in _paths(document, ()):
-        told = next((why for owned, why in _OWNED if _is(path, value, owned)), "")
+        reason = next((why for owned, why in _OWNED if _is(path, value, owned)), "")
         if path[0] == "metadata" and path[1:2] not in ((), ("labels",), ("annotations",)):
-            told = "pods of a Deployment are named and kept by the cluster"
-        if told:
-            yield Violation.of(".".join((_FIELD, *path)), f"must be left out: {told}", value)
+            reason = "pods of a Deployment are named and kept by the cluster"
+        if reason:
+            yield Violation.of(".".join((_FIELD, *path)), f"must be left out: {reason}", value)
 
 
 def _is(path: tuple[str, ...], value: object, owned: tuple[str, ...]) -> bool:
@@ -209,25 +209,25 @@ def _paths(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 
 def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
-    found = dict(base)
+    merged = dict(base)
     for name, value in patch.items():
-        there = found.get(name)
+        there = merged.get(name)
         if value is None:
-            found.pop(name, None)
+            merged.pop(name, None)
         elif isinstance(value, Mapping):
-            found[name] = _merged(there if isinstance(there, Mapping) else {}, value)
+            merged[name] = _merged(there if isinstance(there, Mapping) else {}, value)
         elif isinstance(there, list) and name in MERGE_KEYS:
-            found[name] = _merged_lists(name, there, value)
+            merged[name] = _merged_lists(name, there, value)
         else:
-            found[name] = value
-    return found
+            merged[name] = value
+    return merged
 
 
 def _merged_lists(name: str, base: list[Object], patch: list[Object]) -> list[Object]:
     key = MERGE_KEYS[name]
-    found = {item[key]: item for item in base}
+    items = {item[key]: item for item in base}
     for item in patch:
-        merged = _merged(found.get(item[key], {}), item)
-        kept = item.keys() if name in RETAINED else merged.keys()
-        found[item[key]] = {field: merged[field] for field in merged if field in kept}
-    return list(found.values())
+        merged = _merged(items.get(item[key], {}), item)
+        retained = item.keys() if name in RETAINED else merged.keys()
+        items[item[key]] = {field: merged[field] for field in merged if field in retained}
+    return list(items.values())

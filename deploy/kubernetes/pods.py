@@ -223,9 +223,9 @@ def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
     if not group.limited:
         del resources["limits"]["cpu"]
     if spec.memory_bytes is not None:
-        asked = ceil(spec.memory_bytes * _HEADROOM / 2**20) + _SERVING_MIB
-        most = max(asked, min(2 * asked, shape.mebibytes(1.0)))
-        resources["requests"]["memory"] = f"{asked}Mi"
+        requested = ceil(spec.memory_bytes * _HEADROOM / 2**20) + _SERVING_MIB
+        most = max(requested, min(2 * requested, shape.mebibytes(1.0)))
+        resources["requests"]["memory"] = f"{requested}Mi"
         resources["limits"]["memory"] = f"{most}Mi"
     devices = device_resources(spec.tier, spec.share)
     both = {of: {**amounts, **devices.requests} for of, amounts in resources.items()}

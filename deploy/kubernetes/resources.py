@@ -104,8 +104,8 @@ def device_resources(tier: Tier, share: float) -> DeviceResources:
     checks.require(gpus is not None or not unlike, where, rule, share)
     if gpus is None:
         return DeviceResources({}, {})
-    given = ", ".join(f"{step * SHARE_STEP:g}" for step in gpus.steps)
-    rule = f"must be one that a machine's {gpus.in_words()} give: {given}"
+    shares = ", ".join(f"{step * SHARE_STEP:g}" for step in gpus.steps)
+    rule = f"must be one that a machine's {gpus.in_words()} give: {shares}"
     checks.require(gpus.grants(share), where, rule, share)
     if gpus.kind is GpuSharing.WHOLE:
         return DeviceResources({gpus.resource: f"{round(share * gpus.count)}"}, {})

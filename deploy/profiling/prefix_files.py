@@ -146,8 +146,8 @@ def _read(data: bytes, fingerprint: str, content: str) -> CacheEntry | None:
 
 
 def _digest(fingerprint: str, content: str, form: str, rest: bytes) -> bytes:
-    told = f"{fingerprint}/{content}/{form}".encode()
-    return blake2b(told + rest, digest_size=_DIGEST).digest()
+    key = f"{fingerprint}/{content}/{form}".encode()
+    return blake2b(key + rest, digest_size=_DIGEST).digest()
 
 
 def _remove(path: Path) -> None:

@@ -124,14 +124,14 @@ async def ramped(
     late: list[SentLate] = []
     while (rate := next_rate(plan, steps)) is not None:
         observer.begins(rate)
-        seen, late_s = await sender.send(rate, generator)
-        if late_s > _most_late_s(seen, settings.limits):
+        observation, late_s = await sender.send(rate, generator)
+        if late_s > _most_late_s(observation, settings.limits):
             late.append(SentLate(per_s=rate.per_s, late_s=late_s))
             observer.ended(late[-1])
             if sum(each.per_s == rate.per_s for each in late) >= _TRIES:
                 break
             continue
-        steps.append(judged(seen, settings.limits))
+        steps.append(judged(observation, settings.limits))
         observer.ended(steps[-1])
     return Ramped(
         steps=tuple(steps),
@@ -141,13 +141,13 @@ async def ramped(
     )
 
 
-def _most_late_s(seen: RampObservation, limits: BreakingLimits) -> float:
+def _most_late_s(observation: RampObservation, limits: BreakingLimits) -> float:
     """Return by how much requests may be sent late: a tenth of what the step is judged by."""
     if limits.latency_s is not None:
         return max(_MOST_LATE_S, _MOST_LATE * limits.latency_s)
-    answered = seen.response_s[np.isfinite(seen.response_s)]
+    answered = observation.response_s[np.isfinite(observation.response_s)]
     half_s = float(np.median(answered)) if len(answered) else 0.0
-    return max(_MOST_LATE_S, _MOST_LATE * half_s, _MOST_LATE_OF_STEP * seen.lasted_s)
+    return max(_MOST_LATE_S, _MOST_LATE * half_s, _MOST_LATE_OF_STEP * observation.lasted_s)
 
 
 @dataclass(slots=True)
@@ -180,14 +180,14 @@ class _Sender:
                 await asyncio.sleep(max(since + at_s - self.clock.now(), 0.0))
                 going.create_task(self._one(since, rows[i]))
         sent_s, response_s, busy_s = rows.T
-        seen = RampObservation(
+        observation = RampObservation(
             per_s=rate.per_s,
             lasted_s=rate.lasts_s,
             sent_s=sent_s,
             response_s=response_s,
             busy_s=None if np.isnan(busy_s).all() else busy_s,
         )
-        return seen, float(np.quantile(sent_s - due_s, _LATE))
+        return observation, float(np.quantile(sent_s - due_s, _LATE))
 
     async def _one(self, since: float, row: FloatArray) -> None:  # (3,)
         number, sent = self._next(), self.clock.now()

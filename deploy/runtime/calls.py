@@ -75,13 +75,13 @@ class Callee:
         most = most_of(operator, configuration, endpoints)
         for name, one in most.items():
             limits, where = endpoints[name].limits, f"endpoint {name}.limits"
-            for limit, asked in (
+            for limit, usage in (
                 ("requests_per_minute", one.calls),
                 ("tokens_per_minute", one.tokens),
             ):
                 bound = getattr(limits, limit)
-                rule = f"must be at least what one attempt of {operator.name} may use, {asked:g}"
-                fits = bound is None or asked <= bound
+                rule = f"must be at least what one attempt of {operator.name} may use, {usage:g}"
+                fits = bound is None or usage <= bound
                 checks.require(fits, f"{where}.{limit}", rule, bound)
         timeout_s = time_limit_s(operator, most, endpoints)
         return cls(operator=operator.name, most=most, timeout_s=timeout_s)

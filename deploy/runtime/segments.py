@@ -89,11 +89,11 @@ def _segment(
 ) -> Segment:
     names = [operator.name for operator in group]
     needed = {parent for operator in group for parent in operator.after}
-    asked = {p for op in graph.operators if op.name not in names for p in op.after}
+    consumed = {p for op in graph.operators if op.name not in names for p in op.after}
     return Segment(
         tier=placement[names[0]],
         operators=tuple(names),
         needs=tuple(op.name for op in graph.operators if op.name in needed.difference(names)),
         takes_input=any(not operator.after for operator in group),
-        wants=tuple(n for n in names if n in asked or n in graph.sinks),
+        wants=tuple(n for n in names if n in consumed or n in graph.sinks),
     )

@@ -24,7 +24,7 @@ from circinus.pipelines.model.operators import (
 )
 from circinus.pipelines.model.payload import Payload
 
-Given = TypeVar("Given")
+Inputs = TypeVar("Inputs")
 Number = TypeVar("Number", bound=np.generic)
 
 Knobs = Mapping[str, tuple[KnobValue, ...]]  # knob -> values
@@ -55,7 +55,7 @@ def chain(steps: Mapping[str, ChainStep], **versions: str) -> tuple[Operator, ..
 
 
 def step(
-    check: Callable[[Payload], Given], run: Callable[..., Any], /, **knobs: tuple[KnobValue, ...]
+    check: Callable[[Payload], Inputs], run: Callable[..., Any], /, **knobs: tuple[KnobValue, ...]
 ) -> ChainStep:
     """Return the step `run(check(inputs), **settings)`; dataclasses travel as dicts.
 

@@ -35,7 +35,7 @@ Row = TypeVar("Row")
 LARGEST_DATASET = 100_000  # more inputs than this are refused: profiling draws a few hundred
 
 INDEX_FILE = "expected.jsonl"
-_LONGEST_TOLD = 1000  # bytes of a line
+_LONGEST_QUOTE = 1000  # bytes of a line
 _BLANK = 1000  # lines that may be, besides as many as others
 _LONGEST_TEXT = 2**24  # bytes of a line, or of a file of JSON
 
@@ -73,7 +73,7 @@ def load_json_lines(path: Path, most: int = LARGEST_DATASET) -> Dataset:
 
 def read_json_lines(file: BinaryIO, name: str, most: int = LARGEST_DATASET) -> Dataset:
     """Return the examples of an open file."""
-    examples = _examples(_lines(file, most), name, "input", lambda given: given)
+    examples = _examples(_lines(file, most), name, "input", lambda value: value)
     return Dataset(name=name, examples=examples)
 
 
@@ -163,7 +163,7 @@ def _fields(line: bytes, source: str) -> dict[str, Payload]:
             [Violation(f.field, f"{rule}: {f.rule}", f.value) for f in error.violations]
         ) from error
     if not isinstance(fields, dict) or set(fields) != {source, "expected"}:
-        raise InvalidInput.of("example", rule, line[:_LONGEST_TOLD].decode(errors="replace"))
+        raise InvalidInput.of("example", rule, line[:_LONGEST_QUOTE].decode(errors="replace"))
     return fields
 
 

@@ -96,7 +96,7 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     try:  # as JSON: there a mapping may stand for a dataclass where no text stands for a number
         (top,) = _READER.validate_json(to_json([document], fallback=repr))
     except ValidationError as error:
-        each = (violation for found in error.errors() for violation in _violations(found))
+        each = (violation for detail in error.errors() for violation in _violations(detail))
         raise InvalidInput([*islice(chain(violations, each), MOST_VIOLATIONS)]) from error
     stated = cast("Mapping[str, Any]", document)
     twice = [

@@ -101,19 +101,19 @@ class _Check:
     def compare(self, item: Payload, at: Configuration) -> None:
         """Run the operators one after the other, both ways, then the whole."""
         chosen = by_id(at.as_dict())
-        given: dict[str, Payload] = {}
+        inputs: dict[str, Payload] = {}
         outputs: dict[str, Payload] = {}
         for name, operator in self._pipeline.by_name.items():
             if not set(operator.spec.after) <= set(outputs) or self._calls(name, at):
                 continue
             step = self._steps[name]
-            given[name] = inputs_of(self._pipeline.graph, name, item, outputs)
-            self._inputs[name].setdefault(content_hash(given[name]), given[name])
-            hand = partial(step.output, given[name], by_hand(step.configured(at.of(name))))
+            inputs[name] = inputs_of(self._pipeline.graph, name, item, outputs)
+            self._inputs[name].setdefault(content_hash(inputs[name]), inputs[name])
+            hand = partial(step.output, inputs[name], by_hand(step.configured(at.of(name))))
             whole = by_langchain(step.configured(chosen))
             try:
                 outputs[name] = self._agreed(
-                    name, hand, partial(step.output, given[name], whole), at
+                    name, hand, partial(step.output, inputs[name], whole), at
                 )
             except _Raised as raised:
                 if not self._any_calls(at):  # else the whole cannot be run for nothing
@@ -122,15 +122,15 @@ class _Check:
         is_whole = len(outputs) == len(self._pipeline.by_name)
         if self.random or not is_whole:  # the whole is not compared: what would make it differ is
             for name in self._sharing():
-                if name in given:
-                    self._refuse_writing(name, given[name], at)
+                if name in inputs:
+                    self._refuse_writing(name, inputs[name], at)
             return
         hand = partial(self._pipeline.run, item, at)
         try:
             self._agreed(f"{_WHOLE}{self._pipeline.name}", hand, self._by_chain(item, chosen), at)
         except InvalidInput:
             for name in self._pipeline.by_name:  # the likeliest cause, by name
-                self._refuse_writing(name, given[name], at)
+                self._refuse_writing(name, inputs[name], at)
             raise
 
     def _any_calls(self, at: Configuration) -> bool:
@@ -181,8 +181,8 @@ class _Check:
         stood = {tuple(at.of(name).items()) for at in configurations}
         tried = product(self._inputs[name].values(), stood)
         return any(
-            self._differs(name, given, [{**dict(at), knob.name: value} for value in knob.values])
-            for given, at in tried
+            self._differs(name, inputs, [{**dict(at), knob.name: value} for value in knob.values])
+            for inputs, at in tried
         )
 
     def _by_chain(self, item: Payload, chosen: Mapping[str, KnobValue]) -> _Make:

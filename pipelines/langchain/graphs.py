@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeAlias
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.code_digest import names_in
-from circinus.pipelines.langchain.steps import NAMES, TOLD, Call, Source, Step, Value
+from circinus.pipelines.langchain.steps import INHERITED, NAMES, Call, Source, Step, Value
 from circinus.pipelines.langchain.values import NotCarried, pack, unpack
 
 _Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over
@@ -68,9 +68,9 @@ def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Sou
             [operators.add(n, nodes.steps(n), source, nodes.body(n, first=first)) for n in level]
         )
         first = False
-    given = source.made
+    make = source.made
     return Source(
-        source.after, lambda outputs, item: pack(nodes.output(unpack(given(outputs, item))))
+        source.after, lambda outputs, item: pack(nodes.output(unpack(make(outputs, item))))
     )
 
 
@@ -80,7 +80,7 @@ class _Unreadable(Exception):
 
 def _side_by_side(sources: Sequence[Source]) -> Source:
     after = tuple(name for source in sources for name in source.after)
-    return Source(after, lambda outputs, given: [one.made(outputs, given) for one in sources])
+    return Source(after, lambda outputs, item: [one.made(outputs, item) for one in sources])
 
 
 def _refuse_what_cannot_run(graph: _Graph, label: str) -> None:
@@ -151,7 +151,7 @@ def _of_the_whole(graph: _Graph) -> Iterator[str]:
         "retries": graph.retry_policy,
         "a time limit": graph.step_timeout,
         "managed values": graph.builder.managed,
-        "a configuration": {k for k, v in (graph.config or {}).items() if v} - NAMES - TOLD,
+        "a configuration": {k for k, v in (graph.config or {}).items() if v} - NAMES - INHERITED,
         "an edge that waits for its start": any(
             _START in starts for starts, _ in graph.builder.waiting_edges
         ),

@@ -46,9 +46,9 @@ from circinus.pipelines.langchain.knobs import Knobs
 from circinus.pipelines.langchain.reporting import remarks_on, reported, uncached
 from circinus.pipelines.langchain.settings import graphs_with_context, is_graph, run_config
 from circinus.pipelines.langchain.steps import (
+    INHERITED,
     INPUT,
     NAMES,
-    TOLD,
     Call,
     ReadStep,
     Source,
@@ -127,7 +127,7 @@ def _of_payloads(score: Score | SetMetric) -> Score | SetMetric:
         return replace(score, read=unpack)
     plain: Callable[..., float] = score
     if positionals(score) > 2:
-        return lambda output, expected, given: plain(*map(unpack, (output, expected, given)))
+        return lambda output, expected, inputs: plain(*map(unpack, (output, expected, inputs)))
     return lambda output, expected: plain(unpack(output), unpack(expected))
 
 
@@ -227,12 +227,12 @@ class _Reader:
         if passed := _passed(step, source):
             return passed
         if is_graph(step):
-            with self._telling(cast("Any", step).config or RunnableConfig()):
+            with self._inheriting(cast("Any", step).config or RunnableConfig()):
                 return graphs.read(self, step, source, label or step.get_name())
         if isinstance(step, RunnableBinding):
             label = step.config.get("run_name") or label
-            if _only_tells(step):
-                with self._telling(step.config):
+            if _only_annotates(step):
+                with self._inheriting(step.config):
                     return self.walk(step.bound, source, label)
         return self.add(label or _name_of(step), (step,), source)
 
@@ -291,7 +291,7 @@ class _Reader:
         self.hosted += hosted
         self.read.append(read)
         self.operators.append(operator)
-        self._outputs[name] = Source((name,), lambda outputs, given: read.own(outputs[name]))
+        self._outputs[name] = Source((name,), lambda outputs, item: read.own(outputs[name]))
         return self._outputs[name]
 
     def _draws(self, name: str, steps: Sequence[Step]) -> bool:
@@ -308,9 +308,9 @@ class _Reader:
         return len(sinks) == 1 and source is self._outputs[sinks[0]]
 
     @contextmanager
-    def _telling(self, config: RunnableConfig) -> Iterator[None]:
+    def _inheriting(self, config: RunnableConfig) -> Iterator[None]:
         outer = self._tags
-        inner = {key: value for key, value in config.items() if key in TOLD and value}
+        inner = {key: value for key, value in config.items() if key in INHERITED and value}
         self._tags = merge_configs(outer, cast("RunnableConfig", inner))
         yield
         self._tags = outer
@@ -347,7 +347,7 @@ class _Reader:
             way.append(after[0])
         self._carriers.update(way)
         return Source(
-            (carrier,), lambda outputs, given: source.made({}, carried_by(outputs[carrier]))
+            (carrier,), lambda outputs, item: source.made({}, carried_by(outputs[carrier]))
         )
 
     def _free_name(self, label: str) -> str:
@@ -372,10 +372,10 @@ def _passed(step: Step, source: Source) -> Source | None:
     getter = getattr(step, "func", None) if type(step) is RunnableLambda else None
     if isinstance(getter, _GETTERS):
         return Source(
-            source.after, lambda outputs, given: pack(getter(unpack(source.made(outputs, given))))
+            source.after, lambda outputs, item: pack(getter(unpack(source.made(outputs, item))))
         )
     if type(step) is RunnablePick:
-        return Source(source.after, lambda outputs, given: _pick(step, source, outputs, given))
+        return Source(source.after, lambda outputs, item: _pick(step, source, outputs, item))
     return None
 
 
@@ -388,7 +388,7 @@ def _pick(
     return cast("Payload", step.invoke(value))
 
 
-def _only_tells(step: RunnableBinding[Any, Any]) -> bool:
+def _only_annotates(step: RunnableBinding[Any, Any]) -> bool:
     """Return whether a binding is a name, tags or metadata and nothing else."""
     plain = type(step) is RunnableBinding and not step.kwargs and not step.config_factories
-    return plain and not set(step.config) - NAMES - TOLD
+    return plain and not set(step.config) - NAMES - INHERITED

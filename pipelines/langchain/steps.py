@@ -36,7 +36,7 @@ from circinus.pipelines.user_code import wait_for
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
 NAMES = {"run_name", "callbacks"}  # of a configuration: say nothing of what is done
-TOLD = {"tags", "metadata"}  # what steps can read, and hand on to the steps inside
+INHERITED = {"tags", "metadata"}  # what steps can read, and hand on to the steps inside
 
 Value: TypeAlias = Any  # LangChain's steps hand on whatever they like
 Step: TypeAlias = Runnable[Value, Value]
@@ -98,7 +98,7 @@ def _function_of(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
         step, config = step.prepare(config)
     if hands_on(step):
         return lambda item: item
-    is_read = _tells(config) or config.get("configurable")  # a function may ask for it
+    is_read = _has_annotations(config) or config.get("configurable")  # a function may ask for it
     final, plain = step, None if is_read else _plain_function(step)
     if plain is None:
         return invoked(final, config)
@@ -122,8 +122,8 @@ def _plain_function(step: Step) -> Callable[[Any], Any] | None:
     return cast(Callable[[Any], Any], function)
 
 
-def _tells(config: RunnableConfig) -> bool:
-    return any(config.get(key) for key in TOLD)
+def _has_annotations(config: RunnableConfig) -> bool:
+    return any(config.get(key) for key in INHERITED)
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
@@ -190,7 +190,7 @@ class Source(NamedTuple):
     made: Callable[[Mapping[str, Payload], Payload], Payload]
 
 
-INPUT = Source((), lambda outputs, given: given)
+INPUT = Source((), lambda outputs, item: item)
 _OUTPUT, _INPUT = "output", "input"  # what an operator hands on that carries the input
 
 

@@ -65,28 +65,28 @@ _SPACES = Permission("", "namespaces", ("create",), "", of_cluster=True)
 
 def version(cluster: Cluster) -> Check:
     """Check that it answers and is new enough; Unavailable or ClusterRefused if it does not."""
-    found = cluster.listed("/version")
-    told = str(found.get("gitVersion") or f"{found.get('major')}.{found.get('minor')}")
+    info = cluster.listed("/version")
+    release = str(info.get("gitVersion") or f"{info.get('major')}.{info.get('minor')}")
     # Some clusters add a sign: `29+`.
-    numbers = re.match(r"(\d+)\.(\d+)", f"{found.get('major')}.{found.get('minor')}")
+    numbers = re.match(r"(\d+)\.(\d+)", f"{info.get('major')}.{info.get('minor')}")
     fits = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST
     host = cluster.client.configuration.host
     remedy = "" if fits else f"take a cluster of {OLDEST[0]}.{OLDEST[1]} or newer"
-    return Check("API server", "ok" if fits else "fail", f"{told} at {host}", remedy)
+    return Check("API server", "ok" if fits else "fail", f"{release} at {host}", remedy)
 
 
 def namespace(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check the namespace; installing may make it."""
     name = needs.namespace
-    found = cluster.get(f"/api/v1/namespaces/{name}")
-    if found is None:
+    live = cluster.get(f"/api/v1/namespaces/{name}")
+    if live is None:
         makes = not lacking(cluster, "", [_SPACES])
         remedy = f"kubectl create namespace {name}, or helm install --create-namespace"
         words = f"{name} is not there"
         if not makes:
             words += ", and this account may not make it"
         yield Check("namespace", "note" if makes else "fail", words, remedy)
-    elif found["metadata"].get("deletionTimestamp"):
+    elif live["metadata"].get("deletionTimestamp"):
         remedy = "wait until it is gone, or take another"
         yield Check("namespace", "fail", f"{name} is being deleted", remedy)
     else:
@@ -102,16 +102,16 @@ def rights(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
         counting = INSTALLER_OF_DISCOVERY if needs.discovers else ()
         defining = INSTALLER_OF_DEFINITION if needs.defines else ()
         ending = RETIREMENT if needs.operates else ()
-        asked = (*INSTALLER, *counting, *defining, *ending)
-        yield _right("install", cluster, needs, asked)
+        permissions = (*INSTALLER, *counting, *defining, *ending)
+        yield _right("install", cluster, needs, permissions)
     parts = (
         ("run plans as pods", DEPLOYER, needs.deploys),
         ("count nodes", DISCOVERY, needs.discovers),
         ("follow PipelineQuery objects", OPERATOR, needs.operates),
     )
-    found = [_right(doing, cluster, needs, rows) for doing, rows, needed in parts if needed]
-    whole = any(one.state == "ok" for one in found)
-    for one in found:
+    checks = [_right(doing, cluster, needs, rows) for doing, rows, needed in parts if needed]
+    whole = any(one.state == "ok" for one in checks)
+    for one in checks:
         others = one.state == "fail" and whole and not needs.installs
         yield replace(one, state="note") if others else one
 
@@ -122,7 +122,7 @@ def _right(
     name, missing = f"rights to {doing}", lacking(cluster, needs.namespace, permissions)
     if not missing:
         return Check(name, "ok", "this account has them")
-    told = "; ".join(
+    denied = "; ".join(
         f"{', '.join(one.verbs)} {one.resource}{f'.{one.group}' if one.group else ''}"
         f"{' of the cluster' if one.of_cluster else ''} ({one.purpose})"
         for one in missing
@@ -133,7 +133,7 @@ def _right(
         if needs.installs
         else "the chart's roles grant them (docs/kubernetes.md)"
     )
-    return Check(name, "fail", f"it may not {told}", remedy)
+    return Check(name, "fail", f"it may not {denied}", remedy)
 
 
 def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Check]:
@@ -142,17 +142,17 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
         return
     names, group = wanted["spec"]["names"], wanted["spec"]["group"]
     version = wanted["spec"]["versions"][0]["name"]
-    name, told = f"{names['kind']} ({group}/{version})", f"{names['plural']}.{group}"
+    name, resource = f"{names['kind']} ({group}/{version})", f"{names['plural']}.{group}"
     brings = needs.installs and needs.defines
     if cluster.get(f"/apis/{group}/{version}") is None:
-        words = f"{told} is not defined"
+        words = f"{resource} is not defined"
         if brings:
             yield Check(name, "note", words, "helm install does it")
         else:
             yield Check(name, "fail", words, f"let an administrator: {_DEFINE}")
         return
     try:
-        live = cluster.get(f"/apis/apiextensions.k8s.io/v1/{_DEFINITIONS}/{told}")
+        live = cluster.get(f"/apis/apiextensions.k8s.io/v1/{_DEFINITIONS}/{resource}")
     except Forbidden:
         yield Check(name, "ok", "is served; this account may not look at its fields")
         return
@@ -160,7 +160,7 @@ def definition(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterato
     if not fields:
         yield Check(name, "ok", "is that of this release")
         return
-    words = f"{told} is that of another release ({len(fields)} differences: {fields[0]})"
+    words = f"{resource} is that of another release ({len(fields)} differences: {fields[0]})"
     notes = (live or {})["metadata"].get("annotations") or {}
     if brings and notes.get(_RELEASED) == needs.namespace:
         yield Check(name, "note", words, "helm upgrade brings it up to date")

@@ -20,7 +20,7 @@ from circinus.deploy.kubernetes.names import (
 from circinus.deploy.kubernetes.pod_template import locked_down
 from circinus.pipelines import checks
 
-_KEPT_S = 3600
+_RETENTION_S = 3600
 _LONGEST_S = 1800
 _PULL_POLICIES = ("IfNotPresent", "Always", "Never")
 
@@ -62,7 +62,7 @@ def benchmark_job(settings: BenchmarkSettings) -> Object:
     spec = {
         "backoffLimit": 0,
         "activeDeadlineSeconds": _LONGEST_S,
-        "ttlSecondsAfterFinished": _KEPT_S,
+        "ttlSecondsAfterFinished": _RETENTION_S,
         "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
     }
     return {

@@ -47,7 +47,7 @@ def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Chec
             yield Check(name, "fail", str(error), "try again")
 
 
-_SHOWN = 5
+_MOST_LISTED = 5
 _DEVICES = ("nvidia.com/", "amd.com/", "gpu.intel.com/")
 _SIGNS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 """Labels of nodes that have a GPU, whether or not pods can ask for it."""
@@ -66,16 +66,16 @@ def checks_of(nodes: Sequence[Object], needs: ClusterNeeds) -> Iterator[Check]:
         labels = [node["metadata"].get("labels") or {} for node in nodes]
         stated = dict.fromkeys(sorted({each[TIER] for each in labels if each.get(TIER)}), 1)
         if not stated:
-            told = f"none of the {len(nodes)} nodes carries the label {TIER}"
-            yield Check("tiers", "fail" if needs.deploys else "note", told, f"{_LABEL}TIER")
+            detail = f"none of the {len(nodes)} nodes carries the label {TIER}"
+            yield Check("tiers", "fail" if needs.deploys else "note", detail, f"{_LABEL}TIER")
     of_pools: dict[str | None, list[Object]] = defaultdict(list)
     for node in nodes:
         of_pools[pool_of(node, stated)].append(node)
     for pool, count in stated.items():
         yield _pool(pool, count, of_pools[pool], needs)
     if others := of_pools[None]:
-        told = f"{len(others)} are of no tier: {_listed(map(_name, others))}"
-        yield Check("other nodes", "note", told, f"to use one: {_LABEL}TIER")
+        detail = f"{len(others)} are of no tier: {_listed(map(_name, others))}"
+        yield Check("other nodes", "note", detail, f"to use one: {_LABEL}TIER")
     yield _gpus(nodes)
 
 
@@ -84,22 +84,22 @@ def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) 
     why = {_name(node): why_no_machine(node, least, needs.tolerations) for node in nodes}
     good = [name for name, reason in why.items() if not reason]
     bad = [f"{name} {reason}" for name, reason in why.items() if reason]
-    told = f"{len(good)} of {len(why)} nodes count as machines"
+    detail = f"{len(good)} of {len(why)} nodes count as machines"
     if good:
-        told += f": {_listed(good)}"
+        detail += f": {_listed(good)}"
     if bad:
-        told += f"; {_listed(bad, '; ')}"
+        detail += f"; {_listed(bad, '; ')}"
     name = f"tier {pool}"
     if not good:
         state: State = "fail" if needs.deploys and stated > 0 else "note"
         tier, _, kind = pool.partition("/")
         label = f"{_LABEL}{tier}" + (f" circinus.io/machine-type={kind}" if kind else "")
-        tolerated = f"tolerate its taint with {TOLERATIONS}" if "taint" in told else "see to one"
-        return Check(name, state, told, f"{tolerated}, or: {label}" if bad else label)
+        tolerated = f"tolerate its taint with {TOLERATIONS}" if "taint" in detail else "see to one"
+        return Check(name, state, detail, f"{tolerated}, or: {label}" if bad else label)
     if len(good) < stated and not needs.discovers:
-        told += f"; the infrastructure says {stated}"
-        return Check(name, "note", told, "discovery.enabled=true counts those there are")
-    return Check(name, "ok", told)
+        detail += f"; the infrastructure says {stated}"
+        return Check(name, "note", detail, "discovery.enabled=true counts those there are")
+    return Check(name, "ok", detail)
 
 
 def _gpus(nodes: Iterable[Object]) -> Check:
@@ -113,11 +113,11 @@ def _gpus(nodes: Iterable[Object]) -> Check:
         labels = node["metadata"].get("labels") or {}
         if any(labels.get(sign) == "true" for sign in _SIGNS) and not any(devices.values()):
             without.append(_name(node))
-    told = ", ".join(f"{amount:f} {name}" for name, amount in sorted(offered.items()) if amount)
+    words = ", ".join(f"{amount:f} {name}" for name, amount in sorted(offered.items()) if amount)
     if without:
-        told = f"{told or 'none offered'}; {_listed(without)} has some that pods cannot ask for"
-        return Check("GPUs", "note", told, "install the vendor's device plug-in there")
-    return Check("GPUs", "ok", told or "none: plans use CPUs")
+        words = f"{words or 'none offered'}; {_listed(without)} has some that pods cannot ask for"
+        return Check("GPUs", "note", words, "install the vendor's device plug-in there")
+    return Check("GPUs", "ok", words or "none: plans use CPUs")
 
 
 def _name(node: Object) -> str:
@@ -126,8 +126,8 @@ def _name(node: Object) -> str:
 
 def _listed(names: Iterable[str], separator: str = ", ") -> str:
     every = sorted(names)
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return separator.join(every[:_SHOWN]) + more
+    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
+    return separator.join(every[:_MOST_LISTED]) + more
 
 
 _DNS = (
@@ -147,20 +147,20 @@ def dns(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     if not needs.operates:
         return
     places = {collection_of("EndpointSlice", namespace): label for namespace, label in _DNS}
-    found = [cluster.listed(path, labelSelector=label)["items"] for path, label in places.items()]
-    slices = [each for items in found for each in items]
+    lists = [cluster.listed(path, labelSelector=label)["items"] for path, label in places.items()]
+    slices = [each for items in lists for each in items]
     remedy = "" if needs.has_url else "if there is none, set operator.serviceUrl"
     if not slices:
         yield Check("cluster DNS", "note", "none is seen under the usual names", remedy)
         return
     ends = [end for each in slices for end in each.get("endpoints") or []]
     ready = sum((end.get("conditions") or {}).get("ready") is not False for end in ends)
-    told = f"{ready} of {len(ends)} of its pods are ready"
+    detail = f"{ready} of {len(ends)} of its pods are ready"
     if ready:
-        yield Check("cluster DNS", "ok", told)
+        yield Check("cluster DNS", "ok", detail)
     else:
         remedy = "kubectl -n kube-system describe pods -l k8s-app=kube-dns"
-        yield Check("cluster DNS", "note" if needs.has_url else "fail", told, remedy)
+        yield Check("cluster DNS", "note" if needs.has_url else "fail", detail, remedy)
 
 
 def storage(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
@@ -172,27 +172,27 @@ def storage(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
 def _claim(cluster: Cluster, needs: ClusterNeeds) -> Check:
     name = needs.existing_claim
     path = f"/api/v1/namespaces/{needs.namespace}/persistentvolumeclaims/{name}"
-    found = cluster.get(path)
-    if found is None:
+    claim = cluster.get(path)
+    if claim is None:
         words = f"there is no claim {name} in namespace {needs.namespace}"
         return Check("storage", "fail", words, "make it, or leave out existingClaim")
-    return Check("storage", "ok", f"claim {name}, {found['status'].get('phase', 'new')}")
+    return Check("storage", "ok", f"claim {name}, {claim['status'].get('phase', 'new')}")
 
 
 def _class(cluster: Cluster, needs: ClusterNeeds) -> Check:
     wanted = needs.storage_class
     if wanted == "-":
         return Check("storage", "ok", "a volume made by hand is asked for")
-    found = cluster.listed(_CLASSES)["items"]
-    names = [each["metadata"]["name"] for each in found]
+    classes = cluster.listed(_CLASSES)["items"]
+    names = [each["metadata"]["name"] for each in classes]
     default = [
         each["metadata"]["name"]
-        for each in found
+        for each in classes
         if (each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"
     ]
     if wanted in names or (default and not wanted):
         return Check("storage", "ok", f"storage class {wanted or default[0]}")
     what = f"no storage class {wanted}" if wanted else "no default storage class"
     remedy = "set persistence.storageClass or existingClaim, or persistence.enabled=false"
-    told = f"there is {what} (those there are: {', '.join(names) or 'none'})"
-    return Check("storage", "fail", told, remedy)
+    detail = f"there is {what} (those there are: {', '.join(names) or 'none'})"
+    return Check("storage", "fail", detail, remedy)

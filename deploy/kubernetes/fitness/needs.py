@@ -75,8 +75,8 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         name: str(_at(values, f"deployment.machine.{name}", default, int, float))
         for name, default in (("cpu", "1"), ("memory", "2Gi"))
     }
-    for name, asked in machine.items():
-        checks.require(quantity(asked) > 0, f"deployment.machine.{name}", "must be > 0", asked)
+    for name, amount in machine.items():
+        checks.require(quantity(amount) > 0, f"deployment.machine.{name}", "must be > 0", amount)
     planned_for = _infrastructure(values)
     return ClusterNeeds(
         namespace=namespace,
@@ -91,7 +91,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
             for name, pool in tier.pools.items()
         },
         least=machine,
-        own={name: told for name, told in pool_requirements(planned_for).items() if told},
+        own={name: amounts for name, amounts in pool_requirements(planned_for).items() if amounts},
         tolerations=PodTemplate(_at(values, "deployment.podTemplate", {})).tolerations,
         claims=_at(values, "persistence.enabled", _ON),
         storage_class=_at(values, "persistence.storageClass", ""),
@@ -102,17 +102,17 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
 
 def _at(values: Values, path: str, default: Any, *more: type) -> Any:  # noqa: ANN401 - of YAML
     """Return what is at a dotted path, of the default's kind or more; where nothing is, that."""
-    found: Any = values
+    value: Any = values
     for name in path.split("."):
-        if not isinstance(found, Mapping):
-            raise InvalidInput.of(path, "must be below a mapping", found)
-        found = found.get(name)
-        if found is None:
+        if not isinstance(value, Mapping):
+            raise InvalidInput.of(path, "must be below a mapping", value)
+        value = value.get(name)
+        if value is None:
             return default
     kinds = (type(default), *more)
     rule = f"must be {' or '.join(_WORDS[kind] for kind in kinds)}"
-    checks.require(type(found) in kinds, path, rule, found)  # a truth is no number here
-    return found
+    checks.require(type(value) in kinds, path, rule, value)  # a truth is no number here
+    return value
 
 
 def _infrastructure(values: Values) -> Infrastructure:

@@ -78,8 +78,8 @@ def route_permissions(
     why = "to see for what no machine is had"
     claims = Permission("karpenter.sh", "nodeclaims", _WATCH, why, of_cluster=True)
     refusals = Permission("", "events", _WATCH, why)
-    found = {route.namespace: (*needed, claims)}
-    return found | {OF_NO_NAMESPACE: (*found.get(OF_NO_NAMESPACE, ()), refusals)}
+    permissions = {route.namespace: (*needed, claims)}
+    return permissions | {OF_NO_NAMESPACE: (*permissions.get(OF_NO_NAMESPACE, ()), refusals)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,8 @@ class RouteWriter:
 
     def regime_of(self, document: Object) -> str | None:
         """Return the regime that an object in the cluster tells of; None: there is none."""
-        found = self.cluster.get(path_of_routed(document))
-        return None if found is None else (found["metadata"].get("annotations") or {}).get(REGIME)
+        live = self.cluster.get(path_of_routed(document))
+        return None if live is None else (live["metadata"].get("annotations") or {}).get(REGIME)
 
     def tell(self, stored: Object, message: str, *, warning: bool) -> None:
         """Publish an event: the regime of a stored object is another."""

@@ -150,8 +150,8 @@ def _failed(claim: Object) -> str:
     launched = _condition(claim, "Launched") or {}
     status, reason = launched.get("status"), launched.get("reason") or ""
     if status == "False" or (status == "Unknown" and re.search("Insufficient|Failed", reason)):
-        told = f"{reason or 'not launched'}: {launched.get('message', '')}".rstrip(": ")
-        return f"{claim['metadata']['name']}: {told}"
+        cause = f"{reason or 'not launched'}: {launched.get('message', '')}".rstrip(": ")
+        return f"{claim['metadata']['name']}: {cause}"
     return ""
 
 
@@ -169,8 +169,8 @@ def _is_claim_of(event: Object, pool: str) -> bool:
 def _time(thing: Object) -> str:
     """Return when an event was last told, or another object made: to be compared as text."""
     metadata = thing["metadata"]
-    told = thing.get("lastTimestamp") or thing.get("eventTime")
-    return str(told or metadata.get("creationTimestamp") or "")[:_SECONDS]
+    timestamp = thing.get("lastTimestamp") or thing.get("eventTime")
+    return str(timestamp or metadata.get("creationTimestamp") or "")[:_SECONDS]
 
 
 def _ends(pod: Object) -> bool:
@@ -179,9 +179,9 @@ def _ends(pod: Object) -> bool:
 
 
 def _unscheduled(pod: Object) -> Object | None:
-    found = _condition(pod, "PodScheduled") or {}
-    refused = (found.get("status"), found.get("reason")) == ("False", "Unschedulable")
-    return found if refused else None
+    condition = _condition(pod, "PodScheduled") or {}
+    refused = (condition.get("status"), condition.get("reason")) == ("False", "Unschedulable")
+    return condition if refused else None
 
 
 def _is_true(thing: Object, kind: str) -> bool:
@@ -189,8 +189,8 @@ def _is_true(thing: Object, kind: str) -> bool:
 
 
 def _condition(thing: Object, kind: str) -> Object | None:
-    found = (thing.get("status") or {}).get("conditions") or []
-    return next((each for each in found if each["type"] == kind), None)
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each["type"] == kind), None)
 
 
 def _labels(thing: Object) -> Mapping[str, str]:

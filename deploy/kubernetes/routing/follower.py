@@ -116,14 +116,14 @@ class RouteFollower:
     def collections(self) -> dict[str, tuple[str, str]]:
         """Return what is watched: path and selector of fields, by what it is called here."""
         namespace = self.route.namespace
-        found = {
+        sources = {
             "deployments": (collection_of("Deployment", namespace), ""),
             "pods": (collection_of("Pod", namespace), ""),
             **({"nodes": (NODES, "")} if self.with_nodes else {}),
         }
         if any(target.node_pool is not None for target in self.route.targets.values()):
-            found |= {"claims": (_CLAIMS, ""), "refusals": (_REFUSALS, _OF_REFUSALS)}
-        return found
+            sources |= {"claims": (_CLAIMS, ""), "refusals": (_REFUSALS, _OF_REFUSALS)}
+        return sources
 
     def once(self) -> RouteSteered:
         """Look once and write what is other than it should be; raises as `Cluster` does."""
@@ -169,9 +169,9 @@ class RouteFollower:
             except CircinusError as error:
                 name = self.route.route.name
                 _log.warning("route_not_written route=%s cause=%s", name, error)
-                asked_s = error.retry_after_s if isinstance(error, Unavailable) else 0.0
+                retry_after_s = error.retry_after_s if isinstance(error, Unavailable) else 0.0
                 failures += 1
-                pause_s = max(_PAUSES.pause_s(failures), asked_s)
+                pause_s = max(_PAUSES.pause_s(failures), retry_after_s)
                 due_s = self.clock.now() + min(pause_s, _PAUSES.longest_s)
 
     def wake(self) -> None:
@@ -201,7 +201,7 @@ class RouteFollower:
         documents = objects_of(self.route, direction, actions.counts)
         written, failure = self._write(documents, direction, held=self._held(verdicts))
         reaction_s = None if changed_s is None else self.clock.now() - changed_s
-        found = RouteSteered(
+        result = RouteSteered(
             direction=direction,
             traffic=actions.traffic,
             units=units,
@@ -209,13 +209,13 @@ class RouteFollower:
             reaction_s=reaction_s,
             unverified={} if verdicts is None else verdicts.words,
         )
-        if written or found.unverified != self._unverified:
-            self._unverified = found.unverified
-            self.on_steered(found)
+        if written or result.unverified != self._unverified:
+            self._unverified = result.unverified
+            self.on_steered(result)
         if failure is not None:
             raise failure
         due_s = min(actions.again_s - self._epoch_s, *(unit.again_s for unit in units.values()))
-        return found, due_s if verdicts is None else min(due_s, verdicts.again_s)
+        return result, due_s if verdicts is None else min(due_s, verdicts.again_s)
 
     def _units(self, objects: Mapping[str, Mapping[str, Object]]) -> dict[str, UnitState]:
         now = self.clock.now()

@@ -63,15 +63,15 @@ def whole_weights(weights: Mapping[str, float], total: int) -> dict[str, int]:
 
     They sum to `total`, each within one of its part; all are 0 if no weight is above 0.
     """
-    given = sum(weights.values())
-    if not given > 0:
+    weight_sum = sum(weights.values())
+    if not weight_sum > 0:
         return dict.fromkeys(weights, 0)
-    exact = {name: weight / given * total for name, weight in weights.items()}
-    found = {name: floor(part) for name, part in exact.items()}
-    by_remainder = sorted(exact, key=lambda name: (found[name] - exact[name], name))
-    for name in by_remainder[: total - sum(found.values())]:
-        found[name] += 1
-    return found
+    exact = {name: weight / weight_sum * total for name, weight in weights.items()}
+    rounded = {name: floor(part) for name, part in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: (rounded[name] - exact[name], name))
+    for name in by_remainder[: total - sum(rounded.values())]:
+        rounded[name] += 1
+    return rounded
 
 
 def labels_of_route(route: ClusterRoute, unit: str | None = None) -> dict[str, str]:
@@ -98,7 +98,7 @@ def front_of(route: ClusterRoute, direction: RouteDirection) -> Object:
 def _metadata(
     route: ClusterRoute, direction: RouteDirection, weights: Mapping[str, int], **more: str
 ) -> Object:
-    told = " ".join(f"{name}={weight}" for name, weight in weights.items())
+    summary = " ".join(f"{name}={weight}" for name, weight in weights.items())
     return {
         "name": route.route.name,
         "namespace": route.namespace,
@@ -107,7 +107,7 @@ def _metadata(
             REGIME: direction.regime.value,
             WHY: direction.why,
             SINCE: direction.since,
-            WEIGHTS: told,
+            WEIGHTS: summary,
             **more,
         },
     }
@@ -180,23 +180,23 @@ def floors_of(route: ClusterRoute, *wanted: Mapping[str, int]) -> dict[str, int]
 
     Of a unit that is too slow for the route there are none, and nothing scales it.
     """
-    found = {}
+    floors = {}
     for unit in route.route.quick:
-        asked = max(route.targets[unit.name].least, *(each.get(unit.name, 0) for each in wanted))
-        found[unit.name] = asked if unit.available is None else min(asked, unit.available)
-    return found
+        pods = max(route.targets[unit.name].least, *(each.get(unit.name, 0) for each in wanted))
+        floors[unit.name] = pods if unit.available is None else min(pods, unit.available)
+    return floors
 
 
 def scalers_of(route: ClusterRoute, floors: Mapping[str, int]) -> list[Object]:
     """Return the autoscalers, if Prometheus or a metric is named: KEDA's or Kubernetes' own."""
     units = [unit for unit in route.route.quick if unit.available != 0]
-    found = (_scaler(route, unit, floors.get(unit.name, 0)) for unit in units)
-    return [each for each in found if each is not None]
+    scalers = (_scaler(route, unit, floors.get(unit.name, 0)) for unit in units)
+    return [each for each in scalers if each is not None]
 
 
 def node_pools_of(route: ClusterRoute) -> list[Object]:
     """Return the pools of nodes that have a node class; those without one are the user's."""
-    return [found for unit in route.route.units if (found := _node_pool(route, unit)) is not None]
+    return [pool for unit in route.route.units if (pool := _node_pool(route, unit)) is not None]
 
 
 def most_pods(route: ClusterRoute, unit: DeploymentUnit, least: int) -> int:
@@ -255,7 +255,7 @@ def _scaled_object(
         deployment=target.deployment,
         namespace=route.namespace,
     )
-    told = {
+    trigger = {
         "serverAddress": source.address,
         "query": query,
         "threshold": f"{BUSY * unit.most_per_s:.6g}",
@@ -270,7 +270,7 @@ def _scaled_object(
             "minReplicaCount": least,
             "maxReplicaCount": most,
             "fallback": {"failureThreshold": _FAILED_POLLS, "replicas": most},
-            "triggers": [{"type": "prometheus", "metadata": told}],
+            "triggers": [{"type": "prometheus", "metadata": trigger}],
         },
     }
 

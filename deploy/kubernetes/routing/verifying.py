@@ -105,16 +105,16 @@ class UnitVerifier:
         check.thread.start()
 
     def _probe(self, name: str, check: _Check) -> None:
-        found = EndpointScore(score=None, failed="probes were broken off", is_away=True)
+        score = EndpointScore(score=None, failed="probes were broken off", is_away=True)
         try:
-            found = asyncio.run(endpoint_score(self.urls[name], self.probes))
+            score = asyncio.run(endpoint_score(self.urls[name], self.probes))
         finally:  # whatever became of it, nobody waits for it in vain
             with self._lock:
-                if found.is_away:
-                    check.words = f"its outputs are not verified yet: {found.failed}"
+                if score.is_away:
+                    check.words = f"its outputs are not verified yet: {score.failed}"
                     check.again_s = self.clock.now() + _AGAIN_S
                 else:
-                    check.score = found
+                    check.score = score
                 self._settle()
             self.on_change()
 

@@ -112,7 +112,7 @@ _FUNCTIONS: Mapping[str, tuple[Callable[[Payload], Any], Callable[..., Payload]]
 def _score(output: Payload, expected: Payload) -> float:
     """Return the share of the shown digits that were read, in [0, 1]."""
     pairs = zip(_reading("output", output), _reading("expected", expected), strict=True)
-    return sum(read == shown for read, shown in pairs) / DIGITS
+    return sum(read == digit for read, digit in pairs) / DIGITS
 
 
 def _reading(field: str, value: Payload) -> str:

@@ -99,7 +99,7 @@ Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Reranking: TypeAlias = Callable[[str, Sequence[str]], list[str]]
 """`reranked(question, passages)`, best first."""
 
-KEPT = 3  # passages that a reranker hands on: a reader that looks at fewer goes wrong less often
+RERANKED = 3  # passages that a reranker returns: a reader that looks at fewer errs less often
 STEM = 4  # letters that words must share from the start to be taken as forms of one
 NAME_WEIGHT = 2.0  # weight of a term that is a name; that of another is 1
 MEANING = 0.8  # likeness of words of nearly the same meaning
@@ -113,7 +113,7 @@ def _by_overlap(question: str, passages: Sequence[str]) -> list[str]:
     stems = [term[:STEM] for term in terms]
     texts = [{word[:STEM] for word in words_of(passage)} for passage in passages]
     scores = [float(weights @ [stem in text for stem in stems]) for text in texts]
-    return _best(passages, scores, KEPT)
+    return _best(passages, scores, RERANKED)
 
 
 def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
@@ -125,7 +125,7 @@ def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
         + sum(weights) * bool(spans_of(passage, kind, question))
         for passage in passages
     ]
-    return _best(passages, scores, KEPT)
+    return _best(passages, scores, RERANKED)
 
 
 def emphasis(terms: Sequence[str], question: str) -> Floats:  # (n_terms,)
@@ -164,8 +164,8 @@ PER_RANK = 0.97  # a passage's evidence counts this many times that of the passa
 def _first(question: str, passages: Sequence[str]) -> str:
     """Return the first candidate of the first passage that has one."""
     kind = expected_kind(question)
-    found = (span.text for passage in passages for span in spans_of(passage, kind, question))
-    return next(found, "")
+    candidates = (span.text for passage in passages for span in spans_of(passage, kind, question))
+    return next(candidates, "")
 
 
 def _window(question: str, passages: Sequence[str]) -> str:
@@ -176,10 +176,10 @@ def _window(question: str, passages: Sequence[str]) -> str:
     weights = np.array(weights_of(terms, texts))
     best, answer = -1.0, ""
     for sentence, text in zip(sentences, texts, strict=True):
-        found = spans_of(sentence, kind, question)
+        spans = spans_of(sentence, kind, question)
         weight = float(weights @ [term in text for term in terms])
-        if found and weight > best:
-            best, answer = weight, found[0].text
+        if spans and weight > best:
+            best, answer = weight, spans[0].text
     return answer
 
 

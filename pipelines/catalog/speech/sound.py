@@ -95,12 +95,12 @@ def as_samples(wave: FloatArray) -> Samples:  # (n,) -> (n,)
 
 def _samples(field: str, value: Payload, rate: int) -> Samples:
     rule = "an int16 array of one axis"
-    found = checked_array(field, value, np.int16, lambda its: len(its) == 1, rule)
+    samples = checked_array(field, value, np.int16, lambda its: len(its) == 1, rule)
     least, most = int(SHORTEST_S * rate), int(LONGEST_S * rate)
-    if not least <= len(found) <= most:
+    if not least <= len(samples) <= most:
         rule = f"must last {SHORTEST_S:g} to {LONGEST_S:g} s ({least} to {most} samples)"
-        raise InvalidInput.of(field, rule, described(found))
-    return found
+        raise InvalidInput.of(field, rule, described(samples))
+    return samples
 
 
 def sampled(recording: Samples, *, rate: int) -> Sound:

@@ -81,8 +81,8 @@ def checked_footage(value: Payload) -> Footage:
     parts = value if isinstance(value, dict) else {}
     field, scale = "footage.frames", parts.get("scale")
     stride, length = _stride_and_length("footage", parts)
-    given, rule = parts.get("frames"), "uint8 frames"
-    frames = checked_array(field, given, np.uint8, lambda its: len(its) == 3, rule)
+    pixels, rule = parts.get("frames"), "uint8 frames"
+    frames = checked_array(field, pixels, np.uint8, lambda its: len(its) == 3, rule)
     expected = -(-length // stride)
     sides = frames.shape[1:]
     if not (len(frames) == expected and min(sides) >= 4 and frames.nbytes <= LARGEST_CLIP):
