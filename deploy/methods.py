@@ -1,6 +1,6 @@
 """Methods: which parts plan, schedule and dispatch, as one value with a name.
 
-One rule: whoever plans or serves, in the product or in a study, starts from a value of this page;
+One rule: planning and serving, in the product or in a study, start from a value of this page;
 `deploy.planning`, `scheduler.policies.registry` and `scheduler.dispatch.policies` make the parts.
 """
 
@@ -20,7 +20,7 @@ class Method:
     """Everything that decides, from a query to the instance of a request."""
 
     name: str
-    planning: PlanningMethod = field(default_factory=PlanningMethod)  # of queries that do not say
+    planning: PlanningMethod = field(default_factory=PlanningMethod)  # of queries that name none
     scheduling: str = SCHEDULING_POLICIES[0]  # chooses the plans of live queries
     dispatch: str = DISPATCH_POLICIES[0]  # chooses the instance of a request
 

@@ -68,6 +68,6 @@ def unique(field: str, values: Sequence[object]) -> None:
     """Raise InvalidInput naming the first value that occurs twice."""
     known: set[object] = set()
     for value in values:
-        # True == 1 and 1.0 == 1: as knob values they would be one choice told twice.
+        # True == 1 and 1.0 == 1: as knob values they would be one choice stated twice.
         require(value not in known, field, "must not repeat", value)
         known.add(value)

@@ -52,7 +52,7 @@ class ProcessorClock(SystemClock):
 
 @dataclass(slots=True)
 class ManualClock:
-    """Time that moves only when told to: for replays and tests."""
+    """Time that moves only when it is set: for replays and tests."""
 
     seconds: float = 0.0
 

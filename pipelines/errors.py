@@ -18,9 +18,9 @@ MOST_VIOLATIONS = 50
 """More than this many are not listed: what comes in can be made of nothing but violations."""
 
 LONGEST_CAUSE = 2000
-"""Characters of what an operator says: it travels in headers, which are short."""
+"""Characters of an operator's message: it travels in headers, which are short."""
 
-_SAYS_SO = 50  # characters that say how much was left out, at most
+_SAYS_SO = 50  # characters that state how much was left out, at most
 _LONGEST_VALUE = 120
 _LONGEST_TEXT = 2**12  # that is written out before it is shortened
 
@@ -110,7 +110,7 @@ def _restored(kind: type[CircinusError], args: tuple[object, ...]) -> CircinusEr
 
 
 class Stopped(CircinusError):
-    """What ran was ended on the way, because whoever asked for it has given up."""
+    """What ran was ended on the way, because its caller has given up."""
 
     def __init__(self, reason: str, *, spent_s: float = 0.0, calls_s: float = 0.0) -> None:
         self.spent_s = spent_s  # what it had run for, `>= 0`

@@ -2,8 +2,8 @@
 
 Wide enough for whatever is meant, and narrow enough that nothing which is computed from such
 numbers overflows. A field names its range in its type, and that is the one place: schemas and
-whoever reads a file take it from there. Values that are worked out from others (a tier as it was
-observed, say) need only be finite and of the same sign, which `check_fields` sees to.
+readers of files take it from there. Values that are worked out from others (a tier as it was
+observed, say) need only be finite and of the same sign, which `check_fields` ensures.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def registered() -> Mapping[str, EntryPoint]:
 def load_pipeline(reference: str, *, allow_import: bool = False) -> Pipeline:
     """Return the pipeline of a name, or of `module:attribute` where imports are allowed.
 
-    Never allow them for a reference that came over a network. InvalidInput if nothing is
+    Never allow them for a reference received over a network. InvalidInput if nothing is
     registered under the name, or what it names cannot be imported, raises or is no pipeline.
     """
     if ":" in reference:
@@ -99,7 +99,7 @@ def _made(reference: str, load: Callable[[], object]) -> Pipeline:
             made = _read(reference, made)
     except CircinusError:
         raise
-    except (Exception, SystemExit) as error:  # the code of whoever wrote the pipeline: a border
+    except (Exception, SystemExit) as error:  # the code of the pipeline's author: a border
         rule = f"must be importable ({type(error).__name__}: {error})"
         raise InvalidInput.of("pipeline", rule, reference) from error
     if not isinstance(made, Pipeline):
@@ -110,7 +110,7 @@ def _made(reference: str, load: Callable[[], object]) -> Pipeline:
 
 def _read(reference: str, attribute: object) -> object:
     """Return the pipeline of a chain, read with what stands beside it; else the value."""
-    if "langchain_core" not in sys.modules:  # then it is no chain, and nobody need wait for that
+    if "langchain_core" not in sys.modules:  # then it is no chain, and need not be waited for
         return attribute
     from circinus.pipelines.langchain.named import is_chain, named_chain
 

@@ -25,7 +25,7 @@ def settled(value: Awaitable[T] | T) -> T:
 
 
 def wait_for(work: Awaitable[T]) -> T:
-    """Return what an awaitable gives; whatever it raises is raised."""
+    """Return the result of an awaitable; whatever it raises is raised."""
     return asyncio.run_coroutine_threadsafe(_awaited(work), _loop(os.getpid())).result()
 
 

@@ -1,6 +1,6 @@
 """What a second run of an operator on equal inputs shows: that it draws, or that it remembers.
 
-An operator that answers differently draws, though nobody declared it. Where its first run with new
+An operator that answers differently draws, though it is not declared. Where its first run with new
 settings is made twice to be warm, that costs nothing. Besides, the operators that run for one
 measurement in `_EVERY` run once more, until `MOST_COMPARED` such measurements were made; one that
 is paid by the call at most once.
@@ -38,11 +38,11 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class Comparisons:
-    """What is known of the operators of one version of a pipeline. Threads may share it."""
+    """Facts about the operators of one version of a pipeline. Threads may share it."""
 
     most: int = MOST_COMPARED  # measurements whose operators run once more
     alike: set[str] = field(default_factory=set)  # operators that answered alike
-    unlike: set[str] = field(default_factory=set)  # those that were seen to draw
+    unlike: set[str] = field(default_factory=set)  # those observed to draw
 
     def needs_another(self, operator: Operator, done: Completed) -> bool:
         """Return whether it has to run once more, after a run that is compared."""
@@ -67,7 +67,7 @@ class Comparisons:
 
 @dataclass(slots=True)
 class RememberedInputs:
-    """What is known of the operators of a pipeline. Threads may share it."""
+    """Facts about the operators of a pipeline. Threads may share it."""
 
     _quick_s: dict[str, float] = field(default_factory=dict)  # by fingerprint, of a known input
     _met: Counter[str] = field(default_factory=Counter)  # operator -> inputs it remembered
@@ -90,7 +90,7 @@ class RememberedInputs:
         return tuple(sorted(n for n, met in known if met >= max(_SURE, self._alike[n] + 1)))
 
     def concerns(self, name: str, place: Place, done: Completed) -> bool:
-        """Return whether it takes the content of its inputs to say what a run counts as."""
+        """Return whether it takes the content of its inputs to identify a run."""
         if name in self._plain or done.used.calls:
             return False
         with self._lock:

@@ -1,9 +1,9 @@
-"""In which order inputs are drawn, and what is known of them beforehand.
+"""In which order inputs are drawn, and what is known beforehand.
 
 Inputs that look alike tend to be scored alike. Drawing from every group of alike inputs in turn
 gives the same mean with less variance than drawing at random (Circinus 4.1, Theorem 1, appendix
 C). But a verdict by betting is proven for a random order, not for a round robin over strata. So
-by default the order is random, and the strata are told to the rule, which then predicts an input
+by default the order is random, and the strata are passed to the rule, which then predicts an input
 from alike ones: the same variance goes, the promise stays (see `docs/studies/profiling.md`).
 
 The one rule: the order is fixed before anything is measured, so all configurations see the same
@@ -91,7 +91,7 @@ def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArr
 
     K-means once over standardised features, then every input goes to the nearest centre that has
     room, those first that would lose most by going elsewhere. The paper asks for strata of equal
-    size (C.2) and does not say how to get them. InvalidInput if a feature is not finite or there
+    size (C.2) and does not state how to get them. InvalidInput if a feature is not finite or there
     are fewer inputs than strata.
     """
     # Slow to import: only where inputs have features.
@@ -137,7 +137,7 @@ def _standardised(features: FloatArray) -> FloatArray:
     # Divided by the largest value first: squares of huge features would overflow.
     peak = np.abs(features).max(axis=0)
     scaled = features / np.where(peak > 0, peak, 1.0)
-    varies = scaled.std(axis=0) > 1e-12  # a constant tells nothing, its rounding errors neither
+    varies = scaled.std(axis=0) > 1e-12  # a constant has no use, nor have its rounding errors
     if not varies.any():
         return np.zeros((len(features), 1))
     return np.asarray(StandardScaler().fit_transform(scaled[:, varies]))

@@ -1,7 +1,7 @@
 """Running one operator on one input, timed.
 
 The one rule: whatever an operator does wrong is a result with its cause, never an exception. An
-operator that writes into what it was given would change what other configurations see: arrays are
+operator that writes into its input would change the input of other configurations: arrays are
 read-only, so writing into them fails loudly; lists and dicts are handed out as copies.
 """
 
@@ -27,10 +27,10 @@ from circinus.profiler.prefix_cache import CacheEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed(CacheEntry):
-    """What a run gave; `seconds` is one call, loading and other first-call work left out."""
+    """The result of a run; `seconds` is one call, loading and other first-call work left out."""
 
     spent_s: float  # what was really run for it, warm-up included, `>= seconds`
-    # whether another run on the same inputs and settings gave another output; None: none was made
+    # whether another run on the same inputs and settings had another output; None: none was made
     varies: bool | None = None
     hosts: tuple[str, ...] = ()  # connected to without having declared it, see `connections`
     # of the run just before on the same inputs and settings; None: there was none
@@ -39,7 +39,7 @@ class Completed(CacheEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRun:
-    """A run that gave nothing."""
+    """A run without a result."""
 
     cause: str  # what happened, in words
     spent_s: float  # what was really run, `>= 0`
@@ -79,7 +79,7 @@ class InProcess:
     caller: EndpointCaller | None = (
         None  # runs operators that call endpoints; None: there are none
     )
-    # seconds so far in which this process computed, or was ready to; None: nobody tells
+    # seconds so far in which this process computed, or was ready to; None: not known
     busy_s: Callable[[], float] | None = None
     width: int = field(default=1, init=False)
     _warm: set[tuple[str, str, tuple[tuple[str, KnobValue], ...]]] = field(

@@ -1,4 +1,4 @@
-"""What was measured, kept so that nothing is ever measured twice.
+"""Measurements, stored so that nothing is ever measured twice.
 
 A planner looks after every input, so a profile must not cost more the more is known. The one
 rule: what was appended to columns is never written again, so profiles may share the memory.
@@ -50,7 +50,7 @@ class MeasuredInput(Paid):
     # what a judge scored, for people to label, or is scored with all others, encoded as a payload;
     # None: a metric scored it alone
     output: bytes | None = None
-    # operators that answered it differently when they ran once more, though nobody declared it
+    # operators that answered it differently when they ran once more, though it is not declared
     varied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class MeasuredInput(Paid):
 class Journal(Protocol):
     """Keeps the measurements of one query: one pipeline on one data set.
 
-    Whoever opens a journal sees to it that both are those it was written for. Not
+    The opener of a journal ensures that both are those it was written for. Not
     safe to share between threads.
     """
 
@@ -150,7 +150,7 @@ class Columns:
             self._failures.append(measured.failure)
 
     def correct(self, index: int, operator: int, seconds: float, waited_s: float) -> None:
-        """Replace what an operator took on an input; profiles handed out stay as they were."""
+        """Replace the seconds of an operator on an input; profiles handed out stay as is."""
         at = np.flatnonzero(self._inputs[: self.count] == index)
         if len(at):
             self._rows = self._rows.copy()

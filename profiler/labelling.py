@@ -1,7 +1,7 @@
-"""Labels by people for what a judge scored: which there are, which are wanted, what they say.
+"""Labels by people for what a judge scored: which there are, which are wanted, what follows.
 
 A label is of an output on an input, so configurations that give the same have it together. The one
-rule: labels are wanted in the order in which inputs are drawn, whatever judge and labels say. Only
+rule: labels are wanted in the order in which inputs are drawn, whatever their scores. Only
 then are they a random sample, and the intervals of `judged_accuracy` hold.
 
 A judge is cheap and may be wrong; a label is right and dear. The judge's mean over all inputs is
@@ -12,7 +12,7 @@ for labels: bets as of `profiler.stopping.Betting` on labels corrected by the ju
 
     z_i = y_i + lambda_i (h-bar - h_i),
 
-whose mean over the inputs without a label is that of y, whatever the judge says. Here it deviates
+whose mean over the inputs without a label is that of y, whatever the judge does. Here it deviates
 from PPI++, whose interval is a normal one for a number of labels fixed beforehand. The one rule:
 lambda_i and the bet on input i use nothing that was learnt from label i or later ones, and labels
 are of the first inputs in the random order that inputs are drawn in.
@@ -48,18 +48,18 @@ from circinus.pipelines.model.slo import SURE, Estimate
 from circinus.profiler.journal import Journal
 from circinus.profiler.stopping import wealth
 
-_FEWEST = 8  # labels wanted at once: people are not asked for one at a time
-_PILOT, _PILOT_PART = 16, 5  # labels that tell what the judge is like; at most a fifth of all
+_FEWEST = 8  # labels wanted at once: people do not score one at a time
+_PILOT, _PILOT_PART = 16, 5  # labels that measure the judge; at most a fifth of all
 _LOG_PRICE = 7.5
 """What (gap / deviation)^2 times the labels comes to where bets decide: about 2 log(2 / 0.05)."""
 _LEAST_GAP = 0.02  # between estimate and bound: closer ones are not known to be so close
 _TRUSTED = 5.0  # labels' weight of the judge being right, before there are labels
-_LEAST_SENSE = 0.2  # of its scores of good outputs over those of bad ones: less tells nothing
+_LEAST_SENSE = 0.2  # of its scores of good outputs over those of bad ones: less has no use
 
 
 _BELIEF, _WEIGHT = 1.0, 0.5
 """lambda before there are labels, and the sum of squares of h that it counts for: as of two labels
-of a fair coin. A judge that is no better than chance is found out after few labels."""
+of a fair coin. A judge that is no better than chance is detected after few labels."""
 _JUDGE_PART = 0.05
 """Of alpha, for H as long as the judge has not scored all inputs. It lengthens the way to
 1 / alpha by log(1 / 0.95), 1.4 % of what it takes at 95 %: about so many more labels."""
@@ -68,15 +68,15 @@ _HALVINGS = 24  # of [0, 1], to find an end of an interval: to 1e-7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedLabel:
-    """An output that people are asked to score."""
+    """An output for people to score."""
 
     label: str  # what it is called: equal for equal outputs on equal inputs
     input: int  # index in the data
-    configuration: Configuration  # one that gave it
+    configuration: Configuration  # one that returned it
     payload: Payload  # of the input
     output: Payload  # what to score
     expected: Payload  # what the output should have been
-    judge: float  # what the judge said, in [0, 1]
+    judge: float  # the judge's score, in [0, 1]
 
 
 Ask = Callable[[Sequence[WantedLabel]], Mapping[str, float]]
@@ -85,7 +85,7 @@ Ask = Callable[[Sequence[WantedLabel]], Mapping[str, float]]
 
 @dataclass(kw_only=True)
 class Labelling:
-    """What is known of a judge on one data set; a `planner.search.auditing.Audit`.
+    """The labels of a judge on one data set; a `planner.search.auditing.Audit`.
 
     An audit may use half of the labels that are left, so that one too close to call leaves some to
     others. InvalidInput if a label is not in [0, 1].
@@ -94,14 +94,14 @@ class Labelling:
     dataset: Dataset
     journal: Journal  # has the outputs that were judged
     labels: dict[str, float] = field(default_factory=dict)  # those there are, by name
-    budget: int = 0  # most labels, those given at first included, `>= 0`
-    ask: Ask | None = None  # has people score; None: they are told afterwards what is wanted
+    budget: int = 0  # most labels, the initial ones included, `>= 0`
+    ask: Ask | None = None  # has people score; None: what is wanted is reported afterwards
     wanted: dict[str, WantedLabel] = field(default_factory=dict, init=False)  # by name, in order
     _pairs: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
     _estimates: dict[Configuration, tuple[object, Estimate]] = field(
         default_factory=dict, init=False, repr=False
     )
-    # What was asked for last of each: its profile, which inputs count, of how many.
+    # The latest request for each: its profile, which inputs count, of how many.
     _latest: dict[Configuration, tuple[Profile, BoolArray, int]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -115,7 +115,7 @@ class Labelling:
 
     @property
     def left(self) -> int:
-        """How many more labels may be asked for."""
+        """How many more labels may be requested."""
         return max(self.budget - len(self.labels) - len(self.wanted), 0)
 
     def accuracy(
@@ -149,7 +149,7 @@ class Labelling:
     def bias(self, configuration: Configuration) -> Estimate:
         """Return the mean of label less judge over a configuration's outputs, see `judged.bias`.
 
-        Of one whose accuracy was asked for.
+        Of one whose accuracy was requested.
         """
         profile, included, population = self._latest[configuration]
         names, judge = self._judged(profile, included)
@@ -158,8 +158,8 @@ class Labelling:
     def corrected(self, scores: FloatArray) -> FloatArray:  # (n,) -> (n,)
         """Return what the judge's scores of a configuration are worth by all labels so far.
 
-        What it says of good and of bad outputs is alike for all configurations, not what its
-        scores mean: so their mean is that of outputs which it would score so. Each is drawn
+        Its scores of good and of bad outputs are alike for all configurations, what they mean is
+        not: so their mean is that of outputs which it would score so. Each is drawn
         towards 0 or 1 for it. Where there are few labels the judge is taken to be right.
         """
         if not self._pairs or not len(scores):
@@ -212,7 +212,7 @@ class Labelling:
         return max(ceil(_LOG_PRICE * variance / gap**2) - labelled, _FEWEST)
 
     def _request(self, chosen: Sequence[WantedLabel]) -> bool:
-        """Ask for labels, and say whether there are new ones."""
+        """Request labels, and return whether there are new ones."""
         if not chosen:
             return False
         if self.ask is None:
@@ -258,7 +258,7 @@ class Labelling:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JudgedScores:
-    """What judge and people say of one configuration's outputs, in the order inputs are drawn.
+    """Scores by judge and people of one configuration's outputs, in the order inputs are drawn.
 
     InvalidInput if scores are not in [0, 1], there are more labels than scores by the judge, or
     more of these than inputs.
@@ -279,7 +279,7 @@ class JudgedScores:
 
 
 def judged_accuracy(scores: JudgedScores, confidence: float = SURE) -> Estimate:
-    """Return the mean label over all inputs, as judge and labels tell it, with its interval.
+    """Return the mean label over all inputs, by judge and labels, with its interval.
 
     The interval holds at any number of labels and of scores by the judge at once; without labels
     nothing is known. `inputs` is n.
@@ -328,7 +328,7 @@ def intervals(
 ) -> tuple[FloatArray, FloatArray]:  # (B,), (B,)
     """Return the ends of anytime-valid intervals for theta, each side at alpha / 2.
 
-    An end is where the capital of whoever bets against it has been as high as 2 / alpha: the
+    An end is where the capital of a bet against it has been as high as 2 / alpha: the
     intervals of fewer labels hold as well, so that more labels never widen one.
     """
     alpha = (1 - confidence) / 2
@@ -358,7 +358,7 @@ def _with_judge(
 ) -> FloatArray:  # (B, m), (B, n) -> (B,)
     """Return the lower ends: z rises with H, and the capital too if bets do not know it.
 
-    So the least that H may be, by the judge's scores so far, says no more than H itself would.
+    So the least that H may be, by the judge's scores so far, claims no more than H itself would.
     """
     m = y.shape[1]
     if not m:

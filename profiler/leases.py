@@ -2,11 +2,11 @@
 
     what is counted of a limit = what holders have in hand or under way + what was used up
 
-A holder (a process, mostly) tells at each exchange what it still has and what has ended since, and
-asks for more. The one rule: what a call may use is counted from before it leaves until a window
-after it ended. A server counts a call somewhere between the two, so no window of the server ever
-holds more than the limit: when the call leaves that is the last of a window, all others in it are
-counted still.
+A holder (a process, mostly) reports at each exchange what it still has and what has ended since,
+and asks for more. The one rule: what a call may use is counted from before it leaves until a
+window after it ended. A server counts a call somewhere between the two, so no window of the server
+ever holds more than the limit: when the call leaves that is the last of a window, all others in it
+are counted still.
 
 An exchange is a pure function of records; memory and database only store them.
 """
@@ -78,7 +78,7 @@ class LeaseTimes:
     def use_s(self) -> float:
         """Seconds that what is in hand may lie unused before others may have it.
 
-        Short, so that nobody hoards; long against a round trip to a database.
+        Short, so that no holder hoards; long against a round trip to a database.
         """
         return self.window_s / 30
 
@@ -89,7 +89,7 @@ class LeaseTimes:
 
     @property
     def look_s(self) -> float:
-        """Seconds between requests where nobody knows when others give something back."""
+        """Seconds between requests where it is unknown when others give something back."""
         return self.window_s / 400
 
     @property
@@ -108,16 +108,16 @@ class EndedCalls(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseReport:
-    """What a holder tells of one endpoint, and asks for."""
+    """What a holder reports of one endpoint, and requests."""
 
     endpoint: str
     limits: RateLimits
     holder: str
     held: Allowance  # in hand and under way, without what has ended; the rest is given back
     ended: tuple[EndedCalls, ...] = ()  # since the last exchange that went well
-    needs: Allowance = NO_ALLOWANCE  # what its oldest waiting call lacks; none: nobody waits
+    needs: Allowance = NO_ALLOWANCE  # what its oldest waiting call lacks; none: no call waits
     wants: Allowance = NO_ALLOWANCE  # the most that it would have, `>= needs`
-    waited_s: float = 0.0  # by the oldest waiting call, `>= 0`: who waited longest is next
+    waited_s: float = 0.0  # by the oldest waiting call, `>= 0`: the longest waiting is next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class Leases(Protocol):
     def exchange(self, report: LeaseReport) -> LeaseReply:
         """Record the report of a holder and grant it what it may have, as one step for all.
 
-        Who waited longest is served first: nobody gets what an older one waits for. Repeating a
+        The longest waiting is served first: none gets what an older one waits for. Repeating a
         report is safe: at worst what has ended is counted twice. Unavailable if it cannot be
         reached; what was taken in is not known then.
         """
@@ -155,7 +155,7 @@ class LeaseRecord:
     counted: Allowance
     until: float  # the last moment at which a call of it may be counted by the server
     needs: Allowance = NO_ALLOWANCE  # what its oldest waiting call lacks
-    since: float = 0.0  # when that asked
+    since: float = 0.0  # when that request was made
 
     @property
     def key(self) -> tuple[str, int]:

@@ -1,11 +1,11 @@
 """The rate limiter of one endpoint for one holder: who may call next, of what was leased.
 
-Calls take their turns in the order in which they asked: a small one that could go does not pass a
+Calls take their turns in the order of their requests: a small one that could go does not pass a
 large one that cannot yet, or a stream of small ones would hold that up for ever. The one rule: a
-call goes by what is in hand and still good, and what it may use at most is taken from that before
+call uses what is in hand and still good, and what it may use at most is taken from that before
 it leaves; what it did not use is in hand again when it ended.
 
-Everything is told the time; nothing here waits, locks or asks anybody. See `profiler.leases` for
+Every method gets the time; nothing here waits, locks or calls others. See `profiler.leases` for
 how no window of the server holds more than the limit.
 """
 
@@ -27,7 +27,7 @@ from circinus.profiler.leases import (
 )
 
 _BLOCKS = 20
-"""A block leased ahead of use is this part of a limit: few round trips, and nobody hoards."""
+"""A block leased ahead of use is this part of a limit: few round trips, and no holder hoards."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +35,7 @@ class Ask:
     """One attempt that would call the endpoint, waiting or under way."""
 
     most: Allowance  # what it may use
-    at: float  # when it asked
+    at: float  # when it was requested
     goes: bool = False  # whether it may leave
 
 
@@ -43,7 +43,7 @@ class Ask:
 class Limiter:
     """Returns calls of one endpoint their turns; for one thread at a time.
 
-    Whoever owns it exchanges with the leases whenever `due` says so: `report`, then `took` with
+    Its owner exchanges with the leases whenever `due` is true: `report`, then `took` with
     the reply, or `failed`. In between it may be used.
     """
 
@@ -59,7 +59,7 @@ class Limiter:
     _known: bool = field(default=False, init=False)  # whether others count something of it
     _contended: bool = field(default=False, init=False)
     _good_until: float = field(default=-inf, init=False)  # what is in hand is its own
-    _fresh_until: float = field(default=-inf, init=False)  # and need not be asked for again
+    _fresh_until: float = field(default=-inf, init=False)  # and need not be requested again
     _look_at: float = field(default=-inf, init=False)  # when asking again is worth while
     _exchanged_at: float = field(default=-inf, init=False)
 
@@ -107,7 +107,7 @@ class Limiter:
         """Record what a call used that has ended."""
         spent = self._limited(Allowance(used.calls, used.tokens))
         self._under_way = self._under_way.minus(ask.most)
-        left = ask.most.minus(spent).most(NO_ALLOWANCE)  # it may have used more than it said
+        left = ask.most.minus(spent).most(NO_ALLOWANCE)  # it may have used more than it declared
         self._in_hand = self._in_hand.plus(left)
         if spent != NO_ALLOWANCE:
             self._ended.append((now, spent))
@@ -137,7 +137,7 @@ class Limiter:
     def report(self, now: float, *, last: bool = False) -> LeaseReport:
         """Begin an exchange; at the last one all that is in hand is given back.
 
-        What is in hand goes back where somebody here or elsewhere waits, and where nobody used it:
+        What is in hand goes back where a call here or elsewhere waits, and where it was not used:
         a holder that keeps some while it waits for more would hold up others that do the same.
         """
         stale = self._waiting or self._contended or now >= self._fresh_until or last
@@ -174,9 +174,9 @@ class Limiter:
         self._known = bool(self._ended) or bool(self._waiting) or left != NO_ALLOWANCE
 
     def failed(self, now: float) -> None:
-        """End an exchange that failed: nobody knows what became of it.
+        """End an exchange that failed: its outcome is unknown.
 
-        What it gave back may be others' by now. What had ended is told again.
+        What it gave back may be others' by now. What had ended is reported again.
         """
         if self._exchange is not None:
             self._ended = self._exchange.ended + self._ended
@@ -218,7 +218,7 @@ class Limiter:
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """What an exchange under way took along."""
+    """The content of an exchange under way."""
 
     at: float
     ended: list[tuple[float, Allowance]]

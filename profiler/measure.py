@@ -6,8 +6,8 @@ measurement is in the journal before anybody sees it.
 Measurements made at once cost together what they cost one after the other. Each takes a turn:
 before anything is run for it, what it shares with earlier turns is there, or known to fail, or
 those turns ended without it. In a DAG it so waits also for what an earlier turn runs before the
-shared operator: were it to run ahead, it would pay for what a failure there spares it. Nobody
-waits for a later turn, and turns begin in their order, so each of them ends.
+shared operator: were it to run ahead, it would pay for what a failure there spares it. No turn
+waits for a later one, and turns begin in their order, so each of them ends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Known:
-    """A configuration that was asked for."""
+    """A configuration that was requested."""
 
     columns: Columns  # what was handed out
     # what is in the journal beyond that
@@ -69,14 +69,14 @@ class _Missing(NamedTuple):
 class Profiler:
     """Measures configurations of a pipeline on a data set, see `Evaluator`.
 
-    A profile covers what was asked for, not all that the journal may hold, and `spent_s` counts a
-    journalled measurement when it is asked for. So a search that is started again sees, step by
+    A profile covers what was requested, not all that the journal may hold, and `spent_s` counts a
+    journalled measurement when it is requested. So a search that is started again sees, step by
     step, what it saw before, and continues the same budget. Only what failed is measured again:
     what was away then may be there now. InvalidInput if the order is empty, repeats an index or
     has one outside the data set.
 
-    An operator that is seen to answer differently draws from then on, as if it was declared:
-    `graph` says so, and there is more to measure.
+    An operator that is observed to answer differently draws from then on, as if it was declared:
+    `graph` has it so, and there is more to measure.
     """
 
     pipeline: Pipeline  # what to measure
@@ -86,12 +86,12 @@ class Profiler:
     # them, shape (population,). See `drawing`
     order: IntArray
     executor: Executor  # runs operators
-    journal: Journal  # keeps what was measured, of this pipeline on this data set
+    journal: Journal  # stores what was measured, of this pipeline on this data set
     cache: PrefixCache | None = None  # outputs to reuse; None: none
     caller: EndpointCaller | None = None  # runs a judge that calls endpoints; None: it calls none
-    # told how many seconds machines ran, those of journalled measurements included
+    # receives how many seconds machines ran, those of journalled measurements included
     ran: Callable[[float], object] = lambda seconds: None
-    comparisons: Comparisons = field(default_factory=Comparisons)  # what is known of operators
+    comparisons: Comparisons = field(default_factory=Comparisons)  # facts about operators
     spent_s: float = field(default=0.0, init=False)  # operator seconds, journalled ones included
     calls_s: float = field(default=0.0, init=False)  # of these, waited for endpoints
     calls_usd: float = field(default=0.0, init=False)  # US dollars that calls cost
@@ -112,20 +112,20 @@ class Profiler:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is to be told of the operators that were run."""
+        """Remarks on the operators that were run."""
         reached = (remark_on(operator, host) for operator, host in self._walk.reached)
         remember = (f"{name} {_REMEMBERS}" for name in self._walk.repeats.remembering)
         return (*reached, *remember)
 
     def measure(self, configuration: Configuration, inputs: int) -> Profile:
-        """Return the profile over the most inputs ever asked for (`Evaluator.measure`)."""
+        """Return the profile over the most inputs ever requested (`Evaluator.measure`)."""
         return self.measure_each([(configuration, inputs)])[0]
 
     def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
         """Return the profile of each, see `Evaluator.measure_each`.
 
-        What is measured is journalled in the order asked, inputs in theirs. When it is ended by an
-        exception, all that was measured until then is journalled and counts when asked again.
+        All measurements are journalled in the order requested, inputs in theirs. If an exception
+        ends it, all that was measured until then is journalled and counts when requested again.
         InvalidInput as `measure` does, or if a configuration comes twice; nothing is run.
         Unavailable if the executor cannot run anything now.
         """
@@ -183,7 +183,7 @@ class Profiler:
             known.prints.clear()
 
     def _checked(self, configuration: Configuration, inputs: int) -> tuple[_Known, list[Pair]]:
-        """Return what is known of a configuration, and what its profile lacks."""
+        """Return the record of a configuration, and what its profile lacks."""
         rule = f"must be in [1, {self._order.size}]"
         checks.require(1 <= inputs <= self._order.size, "inputs", rule, inputs)
         known = self._known.get(configuration) or self._recall(configuration)
@@ -207,7 +207,7 @@ class Profiler:
                     running.popleft()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
-                for known, task in running:  # after an exception: what was paid for is kept
+                for known, task in running:  # after an exception: what was paid for is stored
                     if not task.cancelled() and task.exception() is None:
                         self._record(known, task.result())
 
@@ -280,7 +280,7 @@ def _checked(order: IntArray, count: int) -> IntArray:
 
 
 class Turns:
-    """Returns turns, for one lot of measurements. Turns must be begun in the order given."""
+    """Returns turns, for one lot of measurements. Turns must be begun in the order of creation."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -296,7 +296,7 @@ class Turns:
 
 
 class Turn(AbstractContextManager["Turn"]):
-    """A turn, given by `Turns`. A context: when it ends, nobody waits for it any more."""
+    """A turn, made by `Turns`. A context: when it ends, no other waits for it any more."""
 
     def __init__(self, turns: Turns, number: int) -> None:
         self._turns = turns
@@ -336,7 +336,7 @@ class Turn(AbstractContextManager["Turn"]):
             )
 
     def settle(self, print_: str) -> None:
-        """Release whoever waits for this operator: its output is there or need not be."""
+        """Release what waits for this operator: its output is there or need not be."""
         with self._turns.changed:
             self._turns.open.pop((print_, self._content), None)
             self._turns.changed.notify_all()

@@ -29,7 +29,7 @@ _Key = tuple[str, str]
 
 _OUT_OF_DATE = 1_000  # lines of the queue that may be out of date before it is made anew
 _HEAP = 1.5
-"""Resident memory over what objects say: between entries of unlike sizes a heap has holes.
+"""Resident memory over the objects' own sizes: between entries of unlike sizes a heap has holes.
 Measured after most were replaced: 1.16 to 1.25, 1.45 with little memory."""
 _FRAME_BYTES = 768  # of an entry besides its output: key, table, numbers
 
@@ -64,10 +64,10 @@ def fingerprints(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry:
-    """What an operator gave for an input."""
+    """The output of an operator for an input."""
 
     output: Payload  # what it handed on; its arrays are read-only
-    seconds: float  # what it took when it was run
+    seconds: float  # its seconds when it was run
     waited_s: float = 0.0  # of these, in which it did not compute
     output_bytes: int  # its size, as links are charged for it
     used: Usage = NOTHING_USED  # of endpoints, by that run
@@ -92,9 +92,9 @@ class CacheStatistics:
     """What a cache did so far."""
 
     hits: int = 0  # entries handed out
-    misses: int = 0  # entries asked for in vain
-    stored_hits: int = 0  # those of the hits that came from the store
-    evictions: int = 0  # entries given up for want of room
+    misses: int = 0  # requests for entries that are not held
+    stored_hits: int = 0  # those of the hits from the store
+    evictions: int = 0  # entries evicted for want of room
     refused: int = 0  # entries too large to hold at all
     entries: int = 0  # entries held now
     held_bytes: int = 0  # memory held now
@@ -111,10 +111,10 @@ class _Held(NamedTuple):
 class PrefixCache:
     """Holds outputs in memory up to a limit; what is cheap to make again per byte goes first.
 
-    An entry is worth the seconds per byte that it saves, on top of what the last one given up was
-    worth: so one that is not asked for any more goes in the end, however dear (GreedyDual-Size,
+    An entry is worth the seconds per byte that it saves, on top of what the last one evicted was
+    worth: so one that is not requested any more goes in the end, however dear (GreedyDual-Size,
     Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997). Safe to share between
-    threads. A store is asked for what memory does not hold, and handed everything new.
+    threads. A store is read for what memory does not hold, and gets everything new.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class PrefixCache:
         # Cheapest first, then longest unused; out of date when the entry has another serial.
         self._queue: list[tuple[float, int, _Key]] = []
         self._serial = 0
-        self._evicted_worth = 0.0  # what the last entry given up was worth
+        self._evicted_worth = 0.0  # what the last evicted entry was worth
         self.statistics = CacheStatistics()
 
     def get(self, fingerprint: str, content: str) -> CacheEntry | None:

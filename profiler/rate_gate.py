@@ -1,6 +1,6 @@
 """A gate that keeps within rate limits, for threads and for one event loop, from one core.
 
-The one rule: whoever waits has nothing of the endpoints that come later in the alphabet, so two
+The one rule: a waiting call has nothing of the endpoints that come later in the alphabet, so two
 that need the same endpoints never wait for each other.
 
 Asking the leases may take a round trip to a database: it is done outside the lock, by one thread
@@ -35,12 +35,12 @@ class PendingAttempt:
 
     most: Mapping[str, Usage]
     ticket: str
-    ahead: list[str]  # limited endpoints that it has not asked for, the last one first
+    ahead: list[str]  # limited endpoints that it has not requested, the last one first
     asks: list[tuple[Limiter, Ask]] = field(default_factory=list)
 
     @property
     def waits(self) -> bool:
-        """Whether the endpoint asked for last is not had yet."""
+        """Whether the endpoint requested last is not had yet."""
         return bool(self.asks) and not self.asks[-1][1].goes
 
 
@@ -103,7 +103,7 @@ class RateAdmission:
             return min((each.wait_s(now) for each in every), default=inf)
 
     def exchange(self) -> bool:
-        """Exchange with the leases wherever that is due; say whether it was.
+        """Exchange with the leases wherever that is due; return whether it was.
 
         Unavailable if they cannot be reached; what is in hand may be used while it is good.
         """
@@ -169,9 +169,9 @@ class RateAdmission:
 class RateGate:
     """A `PermitGate` that waits until rate limits let an attempt leave, first come, first served.
 
-    While leases cannot be reached it waits, too. A context manager: inside, a thread tells the
-    leases that this holder lives, and at the end what is in hand is given back. It is asked
-    whether to `stop` ten times a second; `pause` waits for a change, or so many seconds at most.
+    While leases cannot be reached it waits, too. A context manager: inside, a thread reports to
+    the leases that this holder lives, and at the end what is in hand is given back. It
+    polls `stop` ten times a second; `pause` waits for a change, or so many seconds at most.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class RateGate:
         self._admission.close()
 
     def stop_when(self, over: Callable[[], bool]) -> None:
-        """Raise Stopped, in place of waiting for leave, once `over` says so."""
+        """Raise Stopped, in place of waiting for a permit, once `over` is true."""
         self._stop = over
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
@@ -219,7 +219,7 @@ class RateGate:
         self.beat()
 
     def beat(self) -> None:
-        """Exchange what is due; called now and then it tells that this holder lives."""
+        """Exchange what is due; called now and then it reports that this holder lives."""
         with suppress(Unavailable):  # it is tried again; meanwhile what is in hand is used up
             self._admission.exchange()
 
@@ -273,7 +273,7 @@ class AsyncRateGate:
         try:
             while self._admission.wait_s(pending) is not None:
                 if self._supply is not None and self._supply.done():
-                    await self._supply  # raises what ended it: nobody would ever go
+                    await self._supply  # raises what ended it: no call would ever go
                 self._wanted.set()
                 await self._changed.wait()
         except BaseException:

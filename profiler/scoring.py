@@ -28,7 +28,7 @@ together have one. No figure rests on it but how far draws of an input differ.""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """What an output was found to be worth."""
+    """The score of an output."""
 
     score: float = nan  # in [0, 1]; NaN: there is none
     cause: str = ""  # why there is none; empty: there is one

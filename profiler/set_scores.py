@@ -18,7 +18,7 @@ to 1,000 inputs, and in 79 to 95 % without (`tests/profiler/test_scoring.py`).
     w_i     what output i weighs: T with it right less T with it wrong
     m       number of outputs that T rests on, (sum w)^2 / sum w^2
 
-The one rule: no figure is made of the scores alone. What their mean says is the metric's.
+The one rule: no figure is made of the scores alone. What their mean means is the metric's.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from circinus.profiler.journal import Journal, MeasuredInput, Pair, profiles_of
 Recorded = tuple[Configuration, MeasuredInput]
 
 FEWEST = 4.0
-"""m below which a figure says nothing: of so few, an interval of a fraction is wider than half."""
+"""m below which a figure has no use: of so few, an interval of a fraction is wider than half."""
 _PARTS = 64  # unlike outputs up to which each is left out alone; of more, parts of the set are
-_ROUNDING = 1e-12  # of sums: a figure that equals the SLO must be seen to
+_ROUNDING = 1e-12  # of sums: a figure that equals the SLO must meet it
 _DEVIATIONS = 1.96  # of the interval of a fraction
 
 
@@ -62,7 +62,7 @@ class SetScores:
     def of(self, profile: Profile, counts: BoolArray, *, whole: bool) -> FloatArray | None:
         """Return the scores of the measurements of a profile that count, at least one.
 
-        None: so few say nothing yet. OperatorFailed if the metric fails.
+        None: so few are uninformative. OperatorFailed if the metric fails.
         """
         recalled = self.journal.recall(profile.configuration)
         outputs = {one.pair: one.output for one in recalled if one.output is not None}
@@ -109,7 +109,7 @@ class SetScores:
                 yield configuration, replace(one, score=score)
 
     def _name(self, index: int) -> str:
-        """Return what is equal for inputs that a metric cannot tell apart but by their output."""
+        """Return what is equal for inputs that a metric cannot distinguish but by their output."""
         if index not in self._names:
             example = self.dataset.examples[index]
             own = f" {index}" if self.metric.takes_input else ""
@@ -144,7 +144,7 @@ class Outputs:
     inputs: Sequence[Payload]
     expected: Sequence[Payload]
     outputs: Sequence[bytes]  # encoded
-    alike: Sequence[str]  # equal for inputs that the metric cannot tell apart
+    alike: Sequence[str]  # equal for inputs that the metric cannot distinguish
 
     def values(self) -> list[Payload]:
         """Return the outputs, decoded."""
@@ -153,7 +153,7 @@ class Outputs:
 
 
 def part_scores(made: Outputs, inputs: IntArray, *, whole: bool) -> FloatArray | None:
-    """Return what each output adds to the metric, shape (n,); None: too few say nothing yet."""
+    """Return what each output adds to the metric, shape (n,); None: too few for one yet."""
     values, n = made.values(), len(made.outputs)
     total = made.metric.of(values, made.expected, made.inputs, whole=whole)
     if total is None:

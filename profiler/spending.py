@@ -1,6 +1,6 @@
 """Money for calls: reserved before one is made, settled after it, never more than there is.
 
-The one rule: what is reserved and not settled counts as paid, at its largest cost. So whoever
+The one rule: what is reserved and not settled counts as paid, at its largest cost. So whatever
 dies between the two, and however often, the dollars charged stay below the cap, as long as calls
 keep to the bounds of their endpoints.
 
@@ -53,7 +53,7 @@ NOTHING_SPENT = Spent()
 class Ledger(Protocol):
     """Keeps what calling endpoints cost one query, over all processes that ever call for it.
 
-    Safe to share between threads and processes. A largest cost that is infinite is kept as none:
+    Safe to share between threads and processes. A largest cost that is infinite is stored as none:
     it can be reserved only where nothing is capped.
     """
 
@@ -161,7 +161,7 @@ class SpendingGate:
         self._over: Callable[[], bool] = lambda: False
 
     def stop_when(self, over: Callable[[], bool]) -> None:
-        """Raise Stopped, in place of giving leave, once `over` says so."""
+        """Raise Stopped, in place of granting a permit, once `over` is true."""
         self._over = over
 
     def ran(self, seconds: float) -> None:

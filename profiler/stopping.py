@@ -1,10 +1,10 @@
 """When enough inputs of a configuration were measured (Circinus 4.1, appendix A.4).
 
-A rule sees the scores so far and says whether the mean over all inputs is decided to be on one
+A rule takes the scores so far and decides whether the mean over all inputs is on one
 side of the accuracy SLO. A failed measurement is NaN, is no part of the mean, and keeps its place
 in the order, as rules may rest on which input it was.
 
-Betting may be looked at after every input, and still errs as seldom as promised. Somebody bets,
+Betting may be looked at after every input, and still errs as seldom as promised. A gambler bets,
 input by input, that the mean is better than the bound. If it is not, no way of
 betting makes money on average, so the capital reaches 1 / alpha with a chance of at most alpha,
 however often one looks (Ville 1939). The bets are those of Waudby-Smith and Ramdas, "Estimating
@@ -62,17 +62,17 @@ class TTest:
     """The paper's rule: a two-sided t-test of "mean score = A" after each input.
 
     As published it looks after every draw at a test made for one look, so over large data sets
-    it errs more often than 1 - confidence says. `betting.Betting` is valid at any time and the
+    it errs more often than 1 - confidence states. `betting.Betting` is valid at any time and the
     default; this one stays for comparison.
 
     Deviations, none of which decides where the t-test would decide otherwise:
 
     - At n = N the mean is known, and the verdict exact.
     - Scores are in [0, 1]: once no score of the inputs still unseen could change the verdict, it
-      is given.
+      is reached.
     - Constant scores have no variance, and a t-test would stop at once. Instead the fraction of
       inputs that score unlike them is bounded by 1 - (alpha / 2)^(1 / n), the exact limit of
-      Clopper and Pearson (1934) when none was seen, and these are taken to score as badly (or as
+      Clopper and Pearson (1934) when there was none, and these are taken to score as badly (or as
       well) as can be.
     """
 
@@ -98,9 +98,9 @@ class TTest:
         return first_verdict(self.path(good[None], np.array([bound]), population)[0, -1:])
 
     def path(self, scores: FloatArray, bounds: FloatArray, population: int) -> Signs:  # (B, n)
-        """Return what the t-test says after each input of many profiles, without failures.
+        """Return the verdict of the t-test after each input of many profiles, without failures.
 
-        Without what is `certain`; before `minimum` scores nothing is said.
+        Without what is `certain`; before `minimum` scores nothing is decided.
         """
         n = np.arange(1, scores.shape[1] + 1)
         mean = np.cumsum(scores, axis=1) / n
@@ -135,7 +135,7 @@ def certain(scores: FloatArray, bound: float, population: int) -> Verdict:
     count = population - (len(scores) - len(good))
     if count == 0:
         return Verdict.UNDECIDED
-    total = math.fsum(good.tolist())  # exact: equality with the bound must be seen
+    total = math.fsum(good.tolist())  # exact: equality with the bound must count
     if total / count >= bound:
         return Verdict.ABOVE
     highest = (total + count - len(good)) / count
@@ -153,7 +153,7 @@ def certain_path(scores: FloatArray, bounds: FloatArray, population: int) -> Sig
 
 
 def first_verdict(signs: Signs) -> Verdict:
-    """Return the verdict that came first, signs of shape (n,)."""
+    """Return the first verdict, signs of shape (n,)."""
     decided = np.flatnonzero(signs)
     if not decided.size:
         return Verdict.UNDECIDED
@@ -170,12 +170,12 @@ class Betting:
 
     The two sides are bet on separately, each for 1 / alpha: only one of them can be wrong. A
     failed measurement counts as a score equal to the bound, which leaves it open on which side
-    the mean of the others is. A verdict once given stays, whatever is measured after it.
+    the mean of the others is. A verdict once reached stays, whatever is measured after it.
     """
 
     confidence: float = 0.99  # 1 - alpha, in (0, 1): least chance that no verdict is ever wrong
     # group of alike inputs of every input in the order drawn, shape (N,), fixed before anything
-    # was measured; None: nothing is known of the inputs
+    # was measured; None: no groups are known
     groups: IntArray | None = None
 
     def __post_init__(self) -> None:
@@ -212,7 +212,7 @@ class Betting:
         population: int,
         groups: IntArray | None = None,  # (B, N)
     ) -> Signs:  # (B, n)
-        """Return what the capital says after each input of many profiles, without failures."""
+        """Return the verdict by capital after each input of many profiles, without failures."""
         price = 1 / (1 - self.confidence)
         signs = np.zeros(scores.shape, dtype=np.int8)
         width = len(_SIZES) + (0 if groups is None else 4 * (int(groups.max()) + 1))

@@ -1,7 +1,7 @@
-"""One input through the pipeline, running only what nobody ran before.
+"""One input through the pipeline, running only what was not run before.
 
 The one rule: the seconds of an operator with a lineage on an input are those of its first run,
-whoever asks and whatever was evicted since. So configurations differ by what they do, not by
+for every caller and whatever was evicted since. So configurations differ by what they do, not by
 the jitter of the machine.
 """
 
@@ -64,7 +64,7 @@ class Walk:
         executor: Executor,
         cache: PrefixCache | None = None,
         caller: EndpointCaller | None = None,
-        comparisons: Comparisons | None = None,  # what is known of operators; None: nothing
+        comparisons: Comparisons | None = None,  # facts about operators; None: none
     ) -> None:
         self._pipeline = pipeline
         self._scoring = Scoring(pipeline, caller)
@@ -93,9 +93,9 @@ class Walk:
     ) -> MeasuredInput:
         """Return the measurement of a configuration with such fingerprints, whatever operators do.
 
-        `settled` is told each fingerprint whose output is there or need not be, as soon as it is
+        `settled` receives each fingerprint whose output is there or need not be, as soon as it is
         known; not the one that fails, nor those after it. Where it `compares`, operators that were
-        not seen to draw are run once more. Unavailable if the executor cannot run anything now.
+        not known to draw are run once more. Unavailable if the executor cannot run anything now.
         """
         for print_ in prints if self._failures else ():
             known = self._failures.get((print_, prepared.index))
@@ -254,7 +254,7 @@ def _failure(prepared: PreparedInput, operator: str, cause: str) -> Failure:
 
 
 def failed(failure: Failure, operators: int, paid: Paid = _NOTHING) -> MeasuredInput:
-    """Return the measurement of an input that gave no score: NaN in everything measured."""
+    """Return the measurement of an input without a score: NaN in everything measured."""
     return MeasuredInput(
         input=failure.input,
         draw=failure.draw,

@@ -43,7 +43,7 @@ class ComposeSettings:
     """What all services of a file have in common."""
 
     image: str = WORKER_IMAGE  # of all of them, with the pipeline in it
-    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that do not tell
+    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that state none
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ def _worker(
         "mem_reservation": f"{max(shape.mebibytes(spec.share), 1)}m",
         # What a worker needs in memory does not grow with its share of the time.
         "mem_limit": f"{max(shape.mebibytes(1.0), 1)}m",
-        # Cheap, as it runs on the worker's share. That it serves is asked by whoever calls it.
+        # Cheap, as it runs on the worker's share. Callers check that it serves.
         "healthcheck": _health(
             f"import socket as s; s.socket(s.AF_UNIX).connect({socket!r})", interval="30s"
         ),

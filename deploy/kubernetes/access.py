@@ -79,7 +79,7 @@ SEEING_ALL = (
         of_cluster=True,
     ),
 )
-"""What an operator of some namespaces may have, to tell objects elsewhere that it sees them."""
+"""Rights of an operator of some namespaces, to mark objects of others as not followed."""
 
 RETIREMENT = (
     Permission(

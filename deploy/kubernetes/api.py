@@ -48,7 +48,7 @@ VERSIONS = {
 
 
 class ClusterRefused(CircinusError):
-    """The API server understood and said no; `words` are its own, and may be none."""
+    """The API server understood and refused; `words` are its own, and may be empty."""
 
     def __init__(self, doing: str, reason: str, words: str) -> None:
         self.words = words
@@ -64,7 +64,7 @@ class Absent(ClusterRefused):
 
 
 class Clash(ClusterRefused):
-    """Somebody else changed the object first, or made one of the same name."""
+    """Another client changed the object first, or made one of the same name."""
 
 
 class Expired(ClusterRefused):
@@ -99,7 +99,7 @@ def connect(kubeconfig: Path | None = None) -> kubernetes.client.ApiClient:
     None: by the pod's service account, else by what `KUBECONFIG` names, else by `~/.kube/config`.
     """
     chosen = kubernetes.client.Configuration()
-    chosen.retries = False  # whoever calls says what may be tried again
+    chosen.retries = False  # the caller decides what may be tried again
     try:
         if kubeconfig is None and _NAMESPACE_FILE.exists():
             kubernetes.config.load_incluster_config(client_configuration=chosen)  # type: ignore[no-untyped-call]
@@ -164,7 +164,7 @@ class Cluster:
         return {**chunk, "items": items}
 
     def create(self, path: str, body: Mapping[str, Any]) -> Object:
-        """Create an object in a collection; give it as it was stored."""
+        """Create an object in a collection; return it as it was stored."""
         return self._call("POST", path, body=body)
 
     def replace(self, path: str, body: Mapping[str, Any]) -> Object:
@@ -213,7 +213,7 @@ class Cluster:
             raw = self._response("GET", path, parameters, more_s=for_s).response
             return raw
 
-        # With a time-out it asks once: whoever watches decides how to go on.
+        # With a time-out it makes one request: the watcher decides how to go on.
         events = kubernetes.watch.Watch().stream(opened, timeout_seconds=for_s)  # type: ignore[no-untyped-call]
         with _translated_errors(f"watch {path}"), closing(events):
             yield from filter(None, events)

@@ -1,4 +1,4 @@
-"""Fills in the Secrets of a release that nobody else gives: its token, and workers' certificates.
+"""Fills in the Secrets of a release that users leave out: its token, and workers' certificates.
 
 The chart has them without data, so that what it renders never changes by itself. Only what is
 missing, broken or nearly over is made, so it may run any number of times, and at once. A release
@@ -33,7 +33,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError, InvalidInput
 
-_AUTHORITY_DAYS = 3650  # what trusts it is not told of another one in time
+_AUTHORITY_DAYS = 3650  # what trusts it does not learn of another one in time
 _EARLIER = timedelta(minutes=5)  # clocks of nodes differ
 
 
@@ -150,7 +150,7 @@ Data = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialNames:
-    """Secrets that are there and are to be filled in; None: nobody needs that one."""
+    """Secrets that are there and are to be filled in; None: that one is not needed."""
 
     token: str | None = None  # key `token`
     authority: str | None = None  # that signs the others; `tls.crt`, `tls.key`
@@ -169,7 +169,7 @@ class CredentialNames:
 
 
 def fill_in(cluster: Cluster, namespace: str, names: CredentialNames) -> tuple[str, ...]:
-    """Make what is missing, workers before the service that calls them; give the Secrets written.
+    """Make what is missing, workers before the service that calls them; return Secrets written.
 
     InvalidInput if a Secret is not there, NotMade if certificates cannot be made; else as
     `Cluster`.

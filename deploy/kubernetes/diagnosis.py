@@ -23,7 +23,7 @@ def _remedy(error: ClusterRefused) -> str:
         return "`--force` takes the fields over"
     if "being terminated" in words or (isinstance(error, Absent) and "namespaces" in error.words):
         return "create the namespace first"
-    # A denial of admission may have any status; of RBAC it says that a user cannot do something.
+    # A denial of admission may have any status; of RBAC it states that a user cannot do something.
     if isinstance(error, Forbidden) and "denied" not in words:
         return "the account needs a role for it"
     return ""
@@ -70,7 +70,7 @@ _LONGEST = 1024  # characters of a message, as the cluster has it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventReporter:
-    """Who tells."""
+    """The source of an event."""
 
     component: str  # the program
     instance: str  # which process of it

@@ -1,6 +1,6 @@
-"""Instances that somebody else makes of pods: found by which of their addresses are ready.
+"""Instances in pods that another process makes: discovered by which addresses are ready.
 
-What applies, replaces and deletes pods is the service. Whoever follows needs no right but to watch
+The service applies, replaces and deletes pods. A follower needs no right but to watch
 EndpointSlices, and goes on while the service is away.
 """
 

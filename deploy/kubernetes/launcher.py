@@ -1,6 +1,6 @@
 """Instances as pods of a cluster, with the dispatcher and the policies of local ones.
 
-The cluster starts, restarts and moves pods; we say what should be there and listen to which
+The cluster starts, restarts and moves pods; we declare what should be there and watch which
 workers are ready. An instance ends when its address is gone; the next start finds the pod that the
 cluster made in its place. After a restart of the service it finds the pods that are running.
 """
@@ -99,7 +99,7 @@ class ReadyWorkers:
     ) -> frozenset[str]:
         """Wait until a service's other pods than one's own, at an address, are not those known.
 
-        Give an address of each: a pod may have several, of unlike networks.
+        Return an address of each: a pod may have several, of unlike networks.
         """
         while True:
             ready = sorted(self.of(service), reverse=True)
@@ -154,7 +154,7 @@ class PodInstance(RunningInstance):
     ready: ReadyWorkers
 
     async def beside(self, known: frozenset[str]) -> frozenset[str]:
-        """Return the addresses of the other pods of its Deployment, which somebody scaled."""
+        """Return the addresses of the other pods of its Deployment, which was scaled."""
         return await self.ready.beside(self.service, self.pod, self.address, known)
 
     async def ended(self) -> str:
@@ -177,7 +177,7 @@ class ClusterInstance(PodInstance):
         return cause
 
     async def stop(self) -> None:
-        """Remove its objects. One that ended keeps its Deployment: a new pod comes of it."""
+        """Remove its objects. An ended instance keeps its Deployment, which makes a new pod."""
         if not self._gone and not self.launcher.leaving:
             await self.launcher.give_up(self.service, self.number)
 
@@ -192,7 +192,7 @@ class ClusterLauncher:
     start_timeout_s: float = 180.0  # how long a worker may take until it is healthy
     callers: Launcher | None = None  # starts what calls endpoints; None: such are refused
     release: str = DEFAULT_RELEASE  # whose the pods are; what others made is not touched
-    # who owns the workers of a query; None: nobody. Blocks, and raises as `Cluster` does
+    # who owns the workers of a query; None: none. Blocks, and raises as `Cluster` does
     owner_of: Callable[[str], ObjectOwner | None] = lambda _: None
     ready: ReadyWorkers = field(init=False)
     leaving: bool = field(default=False, init=False)  # what runs stays, for the service's next run
@@ -271,7 +271,7 @@ class ClusterLauncher:
         wanted: Collection[tuple[str, str]],
         serving: Mapping[tuple[str, str], Collection[str]],
     ) -> tuple[str, ...]:
-        """Delete the instances of all but the wanted (query, plan); give their names.
+        """Delete the instances of all but the wanted (query, plan); return their names.
 
         Of one that serves those stay that are named there: others were of an earlier run.
         """
@@ -303,7 +303,7 @@ class ClusterLauncher:
         await self._deleted("Deployment", service)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_S):
-                # Only while there is its Service does the cluster say when its pod ends.
+                # The cluster reports the end of its pod only while there is its Service.
                 while self.ready.of(service):
                     await self.ready.change()
         await self._deleted("Service", service)
@@ -342,7 +342,7 @@ class ClusterOrchestrator(Orchestrator):
         await super().apply(desired)
         if self.launcher.leaving:
             return
-        # By now another call may have said what is desired, and begun to start it.
+        # By now another call may have set what is desired, and begun to start it.
         latest = self._desired or {}
         wanted = {(query_id, deployment.plan.id) for query_id, deployment in latest.items()}
         # A plan that did not start leaves the one before serving.
@@ -354,7 +354,7 @@ class ClusterOrchestrator(Orchestrator):
         await self.followers.left()  # what an earlier run left, too, they may send requests to
         try:
             pruned = await self.launcher.prune(wanted, serving)
-        except CircinusError as error:  # what is too much harms nobody until the next time
+        except CircinusError as error:  # a surplus does no harm until the next time
             _log.warning("prune_failed cause=%s", error)
             return
         if pruned:

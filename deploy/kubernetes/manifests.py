@@ -185,7 +185,7 @@ def _plan_document(scheduled: ScheduledPlan) -> Object:
 
 
 def _around(scheduled: ScheduledPlan, tier: str) -> tuple[Object, Object, Object]:
-    """Return what a tier's workers share: who may call them, how they are found, and drained."""
+    """Return the objects that a tier's workers share: for access, discovery and draining."""
     labels = _of_tier(scheduled, tier)
     return (
         _object(scheduled, "NetworkPolicy", labels, tier, spec=_ingress(scheduled, tier)),

@@ -61,7 +61,7 @@ def recommended(query_id: str, version: str) -> dict[str, str]:
 def object_name(query_id: str, use: str, *more: str) -> str:
     """Return a name that is valid for every kind (at most 45 of `[a-z0-9-]`, a letter first).
 
-    It begins with what tells people what it is: the query, and the tier or other use. Unlike parts
+    It begins with readable parts: the query, and the tier or other use. Unlike parts
     have unlike names but for collisions of 40-bit hashes among objects of one query and use. A
     Deployment's leaves room for what the cluster adds to it for its pods.
     """

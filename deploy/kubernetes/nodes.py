@@ -32,7 +32,7 @@ def machines_of(
     tolerations: Sequence[Object] = (),
     own: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, int]:
-    """Return how many nodes of each tier give `least`: resource -> quantity, such as `cpu: 500m`.
+    """Return how many nodes of each tier have `least`: resource -> quantity, such as `cpu: 500m`.
 
     A tier may be a type of one, `TIER/TYPE`: of that are the nodes with the labels of both.
     `tolerations` are those of the pods that would run there; `own`: what a node of a tier or type
@@ -125,7 +125,7 @@ def untolerated(taints: Iterable[Object], tolerations: Iterable[Object]) -> tupl
 
 
 def _is_tolerated(taint: Object, tolerations: list[Object]) -> bool:
-    # Of several that match, Kubernetes goes by the first.
+    # Of several that match, Kubernetes uses the first.
     first = next((each for each in tolerations if _matches(each, taint)), None)
     if first is None:
         return False

@@ -2,7 +2,7 @@
 
 A release is what `helm install` made, or a service that was started by hand and given a name. What
 it makes bears that name, by which it finds and prunes it, and has an owner: the cluster itself
-deletes it when the owner is gone, also if nobody of the release is left to do so.
+deletes it when the owner is gone, even if nothing of the release is left to do so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from circinus.pipelines.errors import InvalidInput
 RELEASE = "circinus.io/release"
 """Label of what a release makes, and of the PipelineQuery objects that it follows: its name.
 
-Not `app.kubernetes.io/instance`, which says the same to people: tools that deliver objects from a
+Not `app.kubernetes.io/instance`, which means the same to people: tools that deliver objects from a
 repository set that to a name of their own."""
 DEFAULT_RELEASE = "circinus"
 
@@ -128,7 +128,7 @@ def _owner(api_version: str, kind: str, metadata: Object) -> ObjectOwner:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WorkerOwners:
-    """Who owns the workers of a query: its PipelineQuery, where it came of one, else the service.
+    """Finds the owner of a query's workers: its PipelineQuery if it has one, else the service.
 
     The operator submits a query under a key that begins with the uid of its object. An owner must
     be in the namespace of what it owns, or the cluster deletes that at once: so it is looked for
@@ -139,7 +139,7 @@ class WorkerOwners:
     namespace: str  # of the workers
     release: str  # whose objects count
     key_of: Callable[[str], str | None]  # the idempotency key of a query; None: it has none
-    service: ObjectOwner | None  # of queries without an object; None: nobody owns their workers
+    service: ObjectOwner | None  # of queries without an object; None: their workers have no owner
     _known: Mapping[str, ObjectOwner] = field(default_factory=dict, init=False)  # by uid
 
     def of(self, query_id: str) -> ObjectOwner | None:

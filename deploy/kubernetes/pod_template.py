@@ -125,7 +125,7 @@ _OWNED: tuple[tuple[tuple[str, ...], str], ...] = (
         for path in (TLS_FOLDER, SCRATCH, ENVIRONMENT)
     ),
 )
-"""What a template has no say in, and why."""
+"""What a template must not set, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ WORKERS = {names.MANAGED_BY: FIELD_MANAGER, names.COMPONENT: "worker"}
 PORT_NAME = "worker"
 PORT, HEALTH_PORT = 50051, 50052
 
-# Takes no more requests for 3 s before it is told to end, as callers hear of that a moment later;
+# Takes no more requests for 3 s before it must end, as callers learn of that a moment later;
 # then the calls in hand may finish, which takes 10 s at most.
 _LEAVE_S, _GRACE_S = 3, 15
 # A pod on its limit from the start: what takes 6 s alone takes 120 s on a share of 0.05.
@@ -38,7 +38,7 @@ _HEADROOM, _SERVING_MIB = 1.25, 64
 
 
 class Pinning(StrEnum):
-    """How far a worker is bound to what the schedule says."""
+    """How far a worker is bound to the schedule."""
 
     MACHINE = "machine"  # to the node labelled as the scheduled one; if dedicated, to the tier
     TIER = "tier"  # to any node of the tier
@@ -51,8 +51,8 @@ class RenderSettings:
     namespace: str = "default"  # where they run
     image: str = WORKER_IMAGE  # of their container, with a tag or digest
     pull_policy: str = "IfNotPresent"  # of the image
-    pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this says
-    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that do not tell
+    pinning: Pinning = Pinning.MACHINE  # the launcher's are bound to tiers, whatever this is
+    machine: MachineShape = field(default_factory=MachineShape)  # of tiers that state none
     standby: int = 0  # warm replicas per tier, on any node, beyond what was scheduled, `>= 0`
     tls_secret: str = "circinus-workers-tls"  # with `tls.crt`, `tls.key`, `ca.crt` of workers
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
@@ -73,7 +73,7 @@ class WorkerGroup:
     spec: InstanceSpec  # of each of them
     own: Mapping[str, str]  # labels of these pods alone
     machine: int | None = None  # that they are bound to; None: to the tier
-    # None: left to whoever scales it, so that applying again sets nothing back; one to begin with
+    # None: left to what scales it, so that applying again sets nothing back; one to begin with
     replicas: int | None = 1
     # Whether a CPU limit keeps each to its share; else it does so itself, and starts free of it
     limited: bool = True
@@ -105,7 +105,7 @@ def deployment_spec(group: WorkerGroup, settings: RenderSettings) -> Object:
 
 
 def service_spec(selector: Mapping[str, str]) -> Object:
-    """Return what a Service of workers is; the dispatcher chooses the pod, nobody in between."""
+    """Return the spec of a Service of workers; the dispatcher alone chooses the pod."""
     ports = [{"name": PORT_NAME, "port": PORT, "targetPort": PORT, "protocol": "TCP"}]
     return {"clusterIP": "None", "selector": dict(selector), "ports": ports}
 
@@ -216,7 +216,7 @@ def _container(group: WorkerGroup, settings: RenderSettings) -> Object:
 
 
 def _granted(group: WorkerGroup, settings: RenderSettings) -> Object:
-    """Return the fields of a container that say what it may use; errors as `device_resources`."""
+    """Return the fields of a container for what it may use; errors as `device_resources`."""
     spec = group.spec
     shape = settings.machine.of(spec.tier)
     resources = shape.resources(spec.share)

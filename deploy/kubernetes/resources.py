@@ -37,7 +37,7 @@ class MachineShape:
         checks.require(quantity(self.memory) > 0, "memory", "must be > 0", self.memory)
 
     def of(self, tier: Tier) -> MachineShape:
-        """Return that of a tier's machines: what the infrastructure tells, else as it is here."""
+        """Return the shape of a tier's machines: what the infrastructure states, else this."""
         cpu, memory = self.cpu, self.memory
         if tier.cores is not None:
             cpu = f"{max(1, int(_exact(tier.cores) * 1000))}m"
@@ -86,7 +86,7 @@ def _exact(figure: float) -> Decimal:
 
 
 class DeviceResources(NamedTuple):
-    """What a worker's container is given because of its GPUs; nothing where it uses none."""
+    """What a worker's container gets because of its GPUs; nothing where it uses none."""
 
     requests: Mapping[str, str]  # resource -> how many, as requests and as limits
     env: Mapping[str, str]  # variables of the container
@@ -96,7 +96,7 @@ def device_resources(tier: Tier, share: float) -> DeviceResources:
     """Return what a worker with a share of one machine of a tier asks for.
 
     The tier as the machine's type makes it. InvalidInput if its GPUs do not give that share, or if
-    it has types with unlike GPUs, so that nobody knows which.
+    it has types with unlike GPUs, so that it is not known which.
     """
     gpus, where = tier.gpus, f"share on {tier.name}"
     unlike = {each.name: each.gpus.in_words() for each in tier.types if each.gpus is not None}

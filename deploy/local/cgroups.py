@@ -1,7 +1,7 @@
 """CPU quotas of the Linux kernel, version 1 (`cpu` controller) and version 2 (`cpu.max`).
 
 A cgroup is a folder under the one this process is in; its name carries who made it, so
-that what a dead process left behind is found and removed.
+that leftovers of a dead process can be removed.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class WorkerLogs:
         return log
 
     def close(self, log: Path) -> None:
-        """Record that nobody writes to a log any more."""
+        """Record that no process writes to a log any more."""
         self._open.discard(log)
 
     async def bound(self, log: Path) -> None:
@@ -186,7 +186,7 @@ class LocalLauncher:
     # most of a worker beyond the loaded pipeline; None: any
     memory_bytes: int | None = 2 * 2**30
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer
-    # Of the workers' sockets: only its user may enter it, and nobody else uses it, it is emptied;
+    # Of the workers' sockets: only its user may enter it, no other program uses it, it is emptied;
     # None: a temporary one
     sockets: Path | None = None
     _serials: Iterator[int] = field(default_factory=count, init=False)

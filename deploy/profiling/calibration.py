@@ -18,16 +18,16 @@ serving take turns, so that what else the machine does meets both.
 quartile over the repetitions: what else the machine does with the same sample can only add
 seconds. On a quiet machine q is near the median, and the sums predict the mean latency right.
 
-How far that is off where settings differ from those measured is told, too (`Calibration.within`):
+How far that is off for settings other than those measured is reported (`Calibration.within`):
 each configuration is predicted by the factors of the others, and the logarithms of what is off are
-taken to be normal, of a deviation that as many of them tell as there are configurations, C: with d
+taken to be normal, of a deviation estimated from C of them, one for each configuration: with d
 the root of the mean of their squares, `within = exp(t(0.975, C - 1) d sqrt(1 + 1 / C))`.
 
 What a call takes besides is measured as plans are charged for it:
 
 - A quota holds all that the process does: `Tier.call_s` is its CPU time that was not its
-  operators', over the calls. It is not measured where operators take batches: theirs is not told
-  apart.
+  operators', over the calls. It is not measured where operators take batches: theirs is not
+  separable.
 - A worker that keeps to its share by waiting, as pods do, waits for its operators alone. Then
   `call_s` and `call_s_per_byte` are 0, and `Tier.call_delay_s` is what the caller waits longer
   than the operators took (q over the calls), whatever the share: the way there and back,
@@ -127,7 +127,7 @@ async def calibrated(
     """Return the tier with its calibration; the classes of other pipelines keep theirs.
 
     The speed factor of the tier itself becomes that of all operators together, unless its speed
-    is emulated: then it says how much is waited, and stays. The launcher starts the tier's worker,
+    is emulated: then it states how long to wait, and stays. The launcher starts the tier's worker,
     or knows where one is, on a machine of the type if the tier has types; the clock times the
     profiling, and knows the date. Raises LaunchFailed as the launcher does, and OperatorFailed if
     an operator fails on an input.
@@ -147,7 +147,7 @@ async def calibrated(
     )
     async with opened(launcher, spec) as (instance, client):
         await _serve(workload, client, 0, _Calls(clock), warm_up=True)
-        instance.limit()  # models are loaded: at a tenth of a core that took most of the time
+        instance.limit()  # models are loaded: at a tenth of a core that is most of the time
         with ProcessPool(workload.reference, clock) as pool:
             for _ in range(settings.repetitions):
                 seconds, waits = await _profile(workload, pool, settings.pause_s)
@@ -203,7 +203,7 @@ async def all_calibrated(
         measured = await calibrated(computer, workload, launcher, clock, settings)
         pools |= {name: _on_this_computer(pools[name], measured, workload) for name in here}
     for name in [name for name in pools if name not in here]:
-        # A worker of a type goes by its tier, as its instances do.
+        # A worker of a type has the name of its tier, as its instances do.
         known = {pools[name].name: launcher.addresses[name]} if name in launcher.addresses else {}
         its = replace(launcher, addresses=known)
         pools[name] = await calibrated(
@@ -243,7 +243,7 @@ def _on_this_computer(tier: Tier, computer: Tier, workload: Workload) -> Tier:
 def _charged(tier: Tier, call_s: float, workload: Workload) -> Tier:
     """Return the tier whose calls take so long on the reference machine, bytes included.
 
-    As it is where operators take batches: what they take is not told apart from calls.
+    As it is where operators take batches: what they take is not separable from calls.
     """
     if any(operator.run_batch for operator in workload.pipeline.operators):
         return tier

@@ -1,17 +1,17 @@
 """Calls of operators in worker processes: a worker asks the process that started it for a permit.
 
-Limits and money are shared by all that call, so they live with whoever started the workers. The
+Limits and money are shared by all that call, so they live with the parent of the workers. The
 messages go through the pipe of requests and answers, between those two:
 
     worker    {ask: "admit", operator, most: {endpoint: a Usage}}
     parent    {ticket} or {stopped: why}
     worker    {ask: "settle", used: {endpoint: a Usage}}
-    worker    {ask: "stopped"}        in place of an answer: leave was not given
+    worker    {ask: "stopped"}        in place of an answer: no permit was granted
 
 Anything else is no message: KeyError.
 
 The one rule: every permit is settled, with the most that it may have used where the worker
-ends before it tells.
+ends before it reports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SLACK_S = 5.0  # a worker gives up a call by itself first: then it is no worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallingSide:
-    """What operators may call, and who gives permits."""
+    """What operators may call, and who grants permits."""
 
     endpoints: Mapping[str, Endpoint]  # by name
     gate: PermitGate
@@ -71,7 +71,7 @@ class AskingGate:
     receive: Callable[[], bytes]
 
     def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
-        """See `PermitGate`; Stopped whatever the reason is: whoever started it knows that."""
+        """See `PermitGate`; Stopped whatever the reason is: the parent knows that."""
         self.send(encode({"ask": "admit", "operator": operator, "most": _listed(most)}))
         reply = cast("dict[str, str]", decode(self.receive()))
         if "stopped" in reply:
@@ -104,7 +104,7 @@ class Answered:
         self.limit_s = self.timeout_s
 
     def answer(self, message: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
-        """Answer one message; raises what the gate raised, once the worker has heard of it."""
+        """Answer one message; raises what the gate raised, once the worker was notified."""
         if message["ask"] == "admit":
             self._admit(message, send)
         elif message["ask"] == "settle":
@@ -116,7 +116,7 @@ class Answered:
             raise KeyError(message["ask"])
 
     def lost(self) -> Usage:
-        """Settle what was under way when the worker ended; give what the whole run used."""
+        """Settle what was under way when the worker ended; return the usage of the whole run."""
         if self._open is not None:
             self._settle({name: most.finite for name, most in self._open.most.items()})
         return self.used

@@ -77,7 +77,7 @@ class Channel:
         """Return the next message of the open request; without a time-out wait for it.
 
         TimeoutError if it is not there in time; what is there of it stays. EOFError or OSError if
-        the other side is gone, also where a copy of it keeps its end open: `ended` tells. Garbled
+        the other side is gone, also where a copy of it keeps its end open: see `ended`. Garbled
         if it is no such message.
         """
         number, data = self._next(timeout_s, ended)

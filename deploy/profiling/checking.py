@@ -1,7 +1,7 @@
 """Looking at a pipeline before it is planned, in a process of its own with a time limit.
 
-A pipeline is its author's code: it may hang, print or take its process down, and whoever plans
-must not. What the check refuses is InvalidInput; that it could not be made is told as a remark.
+A pipeline is its author's code: it may hang, print or take its process down, and the planner
+must not. What the check refuses is InvalidInput; a check that could not be made is a remark.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def tried(
 ) -> tuple[str, ...]:
     """Return the same, having run the first example as well; InvalidInput if it fails.
 
-    A pipeline that has to be prepared first, or calls endpoints, is not run: a remark says so.
+    A pipeline that has to be prepared first, or calls endpoints, is not run: a remark reports it.
     """
     first = ConfigurationSpace(pipeline.graph).configuration(0)
     paid = [one.name for one in pipeline.operators if one.spec.called(first.of(one.name))]
@@ -98,7 +98,7 @@ def serve(channel: Channel, request: dict[str, Any]) -> None:
     """Answer a request of `checked` or `tried`, see `warm`."""
     try:
         pipeline = load_pipeline(request["reference"], allow_import=True)
-    except InvalidInput as error:  # whoever asks has loaded it: the pipeline is not at fault
+    except InvalidInput as error:  # the caller has loaded it: the pipeline is not at fault
         remark = f"not checked: a fresh process cannot load it ({error})"
         channel.send(encode({"remarks": [remark], "draws": []}))
     else:

@@ -1,8 +1,8 @@
 """Examples that requests name: made once, in a process of their own, into files without a name.
 
-Making them runs a pipeline author's code, which may be slow, large or hang. Who wants an example
-waits for no other set, and not for the rest of its own. A set that nobody waits for is made on for
-a while, as whoever gave up may come again, but makes way for others.
+Making them runs a pipeline author's code, which may be slow, large or hang. A reader of an example
+waits for no other set, and not for the rest of its own. A set without readers is made on for
+a while, as a client that gave up may return, but makes way for others.
 
     request   the fields of an `ExampleSet`, `limit_bytes`, and the descriptor of the `file`
     answers   {example: [length, hash of its input]} once one is in the file; then {whole: true},
@@ -47,8 +47,8 @@ from circinus.pipelines.registry import load_pipeline
 from circinus.pipelines.user_code import copies_ended
 
 _PLACES = 4  # processes
-_LINE = 32  # sets that are made or wait for a place, beyond which nobody more is let wait
-_IDLE_S = 10.0  # that a set is made on when nobody waits for it
+_LINE = 32  # sets that are made or wait for a place, beyond which no more may wait
+_IDLE_S = 10.0  # that a set is made on without a reader
 _FULL_S = 2.0  # after which a client may ask again
 _YIELDS = 10
 _BESIDE_BYTES = 256 * 2**20  # of memory, beyond what one set may have
@@ -106,7 +106,7 @@ class _Made:
         return from_bytes(os.pread(self.file, end - start, start))
 
     def notify(self) -> None:
-        """Wake whoever waits for a change."""
+        """Wake all that wait for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -114,14 +114,14 @@ class _Made:
 class ExampleFiles:
     """An `ExampleSource` by processes and files. Used within one event loop.
 
-    A set has at most so many bytes, and so have all that are kept, of which there are `most` then:
+    A set has at most so many bytes, and so have all stored sets, of which there are `most` then:
     each holds a descriptor, however small it is.
     """
 
     def __init__(self, folder: Path, limit_bytes: int, most: int = 64) -> None:
         self._folder, self._limit, self._most = folder, limit_bytes, most
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sets: OrderedDict[ExampleSet, _Made] = OrderedDict()  # the latest asked for last
+        self._sets: OrderedDict[ExampleSet, _Made] = OrderedDict()  # the most recently used last
         # Each waits for one process, which ends with it.
         self._places = ThreadPoolExecutor(_PLACES, "examples")
 
@@ -230,7 +230,7 @@ class ExampleFiles:
                 held -= made.ends[-1]
 
     def _leave(self, wanted: ExampleSet) -> None:
-        """Make a set no further if nobody waits for it; what there is of it stays."""
+        """Make a set no further if no reader waits for it; what there is of it stays."""
         made = self._sets.get(wanted)
         if made is not None and made.task is not None and not made.waiting:
             made.task.cancel()
@@ -265,8 +265,8 @@ def _made_apart(
 ) -> None:
     """Make a set into a file, given by its descriptor; record length and hash of each example.
 
-    InvalidInput as the pipeline says, or if they have more bytes than allowed; OperatorFailed if
-    making them fails; Stopped once `cancelled` says so.
+    InvalidInput as the pipeline does, or if they have more bytes than allowed; OperatorFailed if
+    making them fails; Stopped once `cancelled` is true.
     """
     request = {**asdict(wanted), "limit_bytes": limit_bytes, "file": file}
     try:
@@ -336,7 +336,7 @@ def _main(descriptor: str) -> None:
             return {"cause": words_of(error)}
         return {"whole": True}
 
-    with suppress(OSError):  # whoever asked is gone
+    with suppress(OSError):  # the caller is gone
         answering(channel, make)
 
 

@@ -70,7 +70,7 @@ class Child:
         """Return the next answer; without a time-out wait for it.
 
         InvalidInput if the answer is that, see `answering`. TimeoutError if there is none in time,
-        Stopped once `cancelled` says so, ChildFailed if the child ended or sent something else.
+        Stopped once `cancelled` is true, ChildFailed if the child ended or sent something else.
         """
         looks: Iterable[None] = repeat(None)
         if timeout_s is not None:
@@ -164,7 +164,7 @@ def first_request(descriptor: str) -> tuple[Channel, dict[str, Any]]:
 
 
 def opening_request(channel: Channel) -> dict[str, Any]:
-    """Return the first request of whoever started this process; SystemExit if that is gone."""
+    """Return the first request of the parent process; SystemExit if that is gone."""
     try:
         return cast("dict[str, Any]", decode(channel.requested()))
     except (EOFError, OSError) as error:

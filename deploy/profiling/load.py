@@ -1,7 +1,7 @@
 """How busy the machine is while operators are profiled on it.
 
 An operator that waits for a core looks slow, and its plan with it. What other programs take is
-told; what operators take from each other is kept small: at most as many run at once as there are
+reported; what operators take from each other stays small: at most as many run at once as there are
 cores, and calls of endpoints only as many as leave processors idle.
 """
 
@@ -15,8 +15,8 @@ import psutil
 
 from circinus.pipelines.clock import Clock
 
-_SLOWER = 1.2  # times, from which it is told: intervals hold less
-_SHORTEST_S = 1.0  # of profiling that says anything: processors' times are counted in hundredths
+_SLOWER = 1.2  # times, from which it is reported: intervals hold less
+_SHORTEST_S = 1.0  # of profiling that can be judged: processors' times are counted in hundredths
 _LOOK_S = 0.5  # between two looks at how busy processors are
 _IDLE = 0.5
 """Part of the processors that is idle while one more call is let in. At half, work that waits for
@@ -81,7 +81,7 @@ class OtherLoad:
         self._start_s, self._others_s = clock.now(), _others_s()
 
     def remarks(self, at_once: int) -> tuple[str, ...]:
-        """Tell if others slowed down operators, so many at once; else nothing."""
+        """Return a remark if other programs slowed down operators, so many at once; else none."""
         passed_s = self._clock.now() - self._start_s
         cores = psutil.cpu_count() or 1
         busy = (_others_s() - self._others_s) / max(passed_s, _SHORTEST_S)

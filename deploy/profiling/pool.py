@@ -81,7 +81,7 @@ class ProfilingWorker(Protocol):
     """Runs operators of a loaded pipeline, one at a time, for one thread at a time."""
 
     def run(self, run: WorkerRun, timeout_s: float) -> Completed | FailedRun:
-        """Return what a run gives; InvalidInput if the inputs are no payload.
+        """Return the result of a run; InvalidInput if the inputs are no payload.
 
         Raises Stopped, Unaffordable for one, if it calls endpoints and gets no leave to.
         Raises Died if the worker ends, or the run takes longer than `timeout_s`.
@@ -172,7 +172,7 @@ class WorkerPool(ABC):
         """Return a worker that has loaded the pipeline, or raise Died."""
 
     def stop_when(self, over: Callable[[], bool]) -> None:
-        """End what runs, which raises Stopped, soon after `over` says so; asked by a thread."""
+        """End what runs, which raises Stopped, soon after `over` is true; a thread polls it."""
         self._over = over
         Thread(target=self._watch, name="pool-watch", daemon=True).start()
 
@@ -272,7 +272,7 @@ class WorkerPool(ABC):
     def _made(
         self, worker: ProfilingWorker, run: WorkerRun, longest_s: float
     ) -> Completed | FailedRun:
-        """Return what a run gives; one that is a warm-up is made again, and paid for twice."""
+        """Return the result of a run; one that is a warm-up is made again, and paid for twice."""
         done = worker.run(run, longest_s)
         if not run.is_warm_up or isinstance(done, FailedRun):
             return done

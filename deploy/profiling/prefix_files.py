@@ -1,8 +1,8 @@
 """Outputs of operators in files, shared by queries, processes and restarts.
 
 A file is written under another name, then renamed: it is whole or not there. It begins with a
-hash of its key and of all that follows: one that is torn, changed or in the wrong place is seen,
-removed, and its output made again. The one rule: nothing read here is believed unchecked.
+hash of its key and of all that follows: one that is torn, changed or in the wrong place is
+detected, removed, and its output made again. The one rule: nothing read is believed unchecked.
 
     16 bytes  blake2b of fingerprint, content, the form of the file and the rest of it
     8 bytes   seconds, as a double
@@ -48,13 +48,13 @@ class PrefixFiles:
 
     The least recently used files go when the folder is over its limit, in bytes on disk. It is
     looked at each time this object has written a twentieth of the limit, so P processes are over
-    it by at most P twentieths for a while. What is read no faster than made again is not kept.
+    it by at most P twentieths for a while. What is read no faster than made again is not stored.
     """
 
     folder: Path
     limit_bytes: int = DEFAULT_LIMIT_BYTES  # `>= 0`
     corrupt: int = field(default=0, init=False)
-    """Files that were not what they said, and were removed."""
+    """Files that failed their check, and were removed."""
     _written: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class PrefixFiles:
         return entry
 
     def put(self, fingerprint: str, content: str, entry: CacheEntry) -> None:
-        """Keep an entry, see `EntryStore`. A full or broken disk keeps nothing."""
+        """Store an entry, see `EntryStore`. A full or broken disk stores nothing."""
         body = encode(entry.output)
         called = entry.used.calls > 0  # never make a call twice
         worthwhile = called or entry.seconds >= _LEAST_S + len(body) / _BYTES_PER_S

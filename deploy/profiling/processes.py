@@ -153,7 +153,7 @@ class _Process:
     """A `ProfilingWorker` in a child."""
 
     child: Child
-    gate: PermitGate  # gives leave to call
+    gate: PermitGate  # grants permits to call
     clock: Clock
     record_peak: Callable[[WorkerRun, int], None]  # of the memory that a run took
 
@@ -275,7 +275,7 @@ class Answering:
             done = self._run(operator, request["inputs"], settings)
         except Stopped:
             return encode({"ask": "stopped"})
-        except KeyboardInterrupt:  # the operator's: nobody interrupts a worker, it is ended
+        except KeyboardInterrupt:  # the operator's: a worker is never interrupted, it is ended
             done = FailedRun(cause="KeyboardInterrupt", spent_s=self._clock.now() - start_s)
         answer = {field.name: getattr(done, field.name) for field in fields(done)}
         peak = max(peak_bytes(), self._loading_bytes)
@@ -302,7 +302,7 @@ def _answer_all(channel: Channel, load: Callable[[], Answering]) -> None:
         channel.send(_READY)
         while True:
             channel.send(answering.answer(channel.requested()))
-    except (EOFError, ConnectionError):  # the profiler is gone: nobody to answer
+    except (EOFError, ConnectionError):  # the profiler is gone: there is no caller to answer
         return
     except OSError:
         sys.exit(_CLOSED)

@@ -1,4 +1,4 @@
-"""Ends worker processes when whoever started them is gone, however it went.
+"""Ends worker processes when their parent is gone, however it ended.
 
 A worker that hangs in an operator sees nothing, and what was killed tidies nothing up. So a small
 process of its own holds a pipe from the starter, which ends with it, and a list of what to kill.
@@ -40,7 +40,7 @@ class Reaper:
         self._write(f"-{pid}\n")
 
     def forget(self) -> None:
-        """Let go of the pipe, in a forked copy of this process: it is not who started them."""
+        """Close the pipe, in a forked copy of this process: it did not start them."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 

@@ -149,7 +149,7 @@ class _Loop:
         self._thread.start()
 
     def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return what the coroutine gives."""
+        """Return the result of a coroutine."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:

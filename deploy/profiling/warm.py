@@ -1,7 +1,7 @@
 """Starts processes that run a user's code as copies of one that has imported ours.
 
-    control    `_START`, with the descriptors of a new process: its channel, where its end is told,
-               its output, its errors
+    control    `_START`, with the descriptors of a new process: its channel, where its end is
+               reported, its output, its errors
     end        the process id when it has started, then the exit code, minus a signal's number
     channel    first {module, path, environment, folder, ...}: `module.serve` gets what is left
 
@@ -58,7 +58,7 @@ class _Exit:
     _lock: Lock = field(default_factory=Lock)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Return the exit code, minus a signal's number; None: it runs, or nobody knows."""
+        """Return the exit code, minus a signal's number; None: it runs, or that is not known."""
         with self._lock:
             if self._end.fileno() >= 0:
                 with suppress(TimeoutError):
@@ -176,11 +176,11 @@ class WarmStarter:
                 self._process.wait()
         self._control = self._process = None
         for child in self._exits:
-            child.is_known()  # nobody sends it any more
+            child.is_known()  # it has no sender any more
         self._exits.clear()
 
     def _forget(self) -> None:
-        """Let go of the process in a copy of this one, which did not start it."""
+        """Release the process in a copy of this one, which did not start it."""
         self._lock = Lock()
         if self._control is not None:
             self._control.close()
@@ -209,7 +209,7 @@ def run_copy(
 
 
 def main(descriptor: int, modules: Sequence[str]) -> None:
-    """Import the modules, then start copies of this process until whoever asks is gone."""
+    """Import the modules, then start copies of this process until the requester is gone."""
     asker = os.getppid()
     for module in modules:
         importlib.import_module(module)
@@ -246,7 +246,7 @@ class _Copied:
             kill_group(pid)
 
     def _start(self) -> bool:
-        """Start what is asked for; False: nobody asks any more."""
+        """Start the requested process; False: the requester is gone."""
         data, descriptors, *_ = socket.recv_fds(self._control, len(_START), 4)
         if not data:
             return False
@@ -296,7 +296,7 @@ def _run(channel: Channel) -> None:
 
 
 def _number(end: socket.socket, timeout_s: float | None) -> int | None:
-    """Receive a number; None: nobody sends any more. TimeoutError if it is not there in time."""
+    """Receive a number; None: the sender is gone. TimeoutError if it is not there in time."""
     end.settimeout(timeout_s)
     try:
         data = end.recv(_NUMBER.size)

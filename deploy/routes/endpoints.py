@@ -1,4 +1,4 @@
-"""Endpoints over HTTP that somebody else runs: a body goes there, an answer comes back."""
+"""Endpoints over HTTP that others run: a request body goes there, a response returns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EndpointFailed(CircinusError):
 
 
 class EndpointAway(EndpointFailed):
-    """It was not reached, or says that it, or what is behind it, is not there now."""
+    """It was not reached, or reports that it, or its upstream, is unavailable now."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class HttpEndpoint:
     idle: list[httpcore.AsyncHTTPConnection] = field(default_factory=list)
 
     async def answer(self, body: bytes | None) -> bytes:
-        """Return what it answers to a body, JSON, by POST; None: it is asked by GET.
+        """Return its response to a JSON body by POST; None: to a GET request.
 
         Raises EndpointFailed, EndpointAway where it may answer later.
         """

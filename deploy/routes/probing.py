@@ -2,9 +2,9 @@
 
 After adaptive orchestration, 4.5.1: outputs are verified against known inputs. Its 5.2 shows by a
 pair of pictures that quality is the same across hardware; here it is a score. Probes are examples
-of the pipeline, the same for all units, and its metric scores what comes of them. Outputs need not
+of the pipeline, the same for all units, and its metric scores their outputs. Outputs need not
 be equal, and may differ from run to run: their mean score may be below the reference's by a
-tolerance at most. Units that somebody else runs are probed over HTTP.
+tolerance at most. Units that others run are probed over HTTP.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProbeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitProof:
-    """What the probes said of a unit."""
+    """The result of probing a unit."""
 
     reference: str  # the unit whose score counts
     score: float | None  # mean over the probes; None: one failed
@@ -61,7 +61,7 @@ class UnitProof:
 
     @property
     def words(self) -> str:
-        """What was found, for people."""
+        """The result, for people."""
         if self.score is None:
             return f"a probe failed: {self.failed}"
         return f"score {self.score:.3f}, that of {self.reference} is {self.reference_score:.3f}"
@@ -128,7 +128,7 @@ class Prober:
     async def prove(self, unit: str, run: Callable[[Payload], Awaitable[Payload]]) -> UnitProof:
         """Run the probes on a unit, and verify it; the first one is the reference.
 
-        Raises what `run` raises, but for OperatorFailed. Nothing is found out then.
+        Raises what `run` raises, but for OperatorFailed. There is no result then.
         """
         score, failed = None, ""
         try:
@@ -168,7 +168,7 @@ def equal(output: Payload, expected: Payload) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointProbes:
-    """What units are asked, and what their answers are worth."""
+    """The probes for units, and how their answers are scored."""
 
     examples: Sequence[Example]  # of JSON, at least one
     tolerance: float  # see `ProbeSettings`
@@ -190,7 +190,7 @@ class EndpointScore:
 
 
 async def endpoint_score(url: str, probes: EndpointProbes) -> EndpointScore:
-    """Return the mean score of an endpoint, asked one probe after the other, until one fails.
+    """Return the mean score of an endpoint, over one probe after the other, until one fails.
 
     The metric runs in another thread. InvalidInput unless the URL is of HTTP or HTTPS.
     """
@@ -212,7 +212,7 @@ async def endpoint_score(url: str, probes: EndpointProbes) -> EndpointScore:
 
 
 async def endpoint_proofs(urls: Mapping[str, str], probes: EndpointProbes) -> dict[str, UnitProof]:
-    """Return unit -> what the probes say of it, of units by URL, asked all at the same time.
+    """Return unit -> result of its probes, of units by URL, all probed at the same time.
 
     The reference is the first, in their order, of which no probe failed.
     """

@@ -2,7 +2,7 @@
 
 Requests are sent when they are due, at random, whatever became of those before them (an open
 loop): a sender that waits for answers slows down with what it measures, and sees no queue. Where
-this process itself is late, a step says nothing of what it sends to, and is not counted.
+this process itself is late, a step measures nothing of its target, and is not counted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RampTarget(Protocol):
     async def __call__(self, number: int) -> float:
         """Return when the number-th request, from 0, is answered; many are made at once.
 
-        Give the seconds that it kept the unit busy for; nan: not known. A CircinusError if it
+        Return the seconds that the unit was busy with it; nan: not known. A CircinusError if it
         failed. It ends by itself, in some time.
         """
 
@@ -88,7 +88,7 @@ class RampSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramped:
-    """What a ramp found."""
+    """The result of a ramp."""
 
     steps: tuple[RampStep, ...]  # as they were made
     late: tuple[SentLate, ...]  # those that are not counted
@@ -97,13 +97,13 @@ class Ramped:
 
 
 class RampObserver(Protocol):
-    """Is told as a ramp goes on."""
+    """Receives the progress of a ramp."""
 
     def begins(self, rate: NextRate) -> None:
-        """Take in what is tried now."""
+        """Receive the rate that is tried now."""
 
     def ended(self, step: RampStep | SentLate) -> None:
-        """Take in what came of it."""
+        """Receive its result."""
 
 
 async def ramped(
@@ -170,7 +170,7 @@ class _Sender:
     async def send(
         self, rate: NextRate, generator: np.random.Generator
     ) -> tuple[RampObservation, float]:
-        """Return what came of a step, and by how much 95 % of it was sent late at most."""
+        """Return the observation of a step, and how late 95 % of it was sent at most."""
         count = max(int(generator.poisson(rate.per_s * rate.lasts_s)), 1)
         due_s = np.sort(generator.uniform(0.0, rate.lasts_s, count))  # (n,)
         rows = np.full((count, 3), nan)  # sent, took and busy seconds
@@ -236,7 +236,7 @@ class _Worker:
 async def endpoint_target(
     url: str, body: bytes | None = None, *, timeout_s: float = ANSWER_S
 ) -> AsyncIterator[RampTarget]:
-    """Return an endpoint that a body, JSON, is sent to by POST; None: it is asked by GET.
+    """Return an endpoint that gets a JSON body by POST; None: a GET request.
 
     InvalidInput unless the URL is of HTTP or HTTPS.
     """

@@ -1,8 +1,8 @@
-"""An endpoint over deployment units that run here: workers and traffic as its controller says.
+"""An endpoint over deployment units that run here: workers and traffic as its controller decides.
 
 Every unit has an orchestrator of its own, which starts its workers, and starts again what ends.
 How many of a unit can be had is what its provider states, less those that ended or did not start.
-What cost mode wants stays wanted where it cannot be had, or nobody would see that it can again.
+What cost mode wants stays wanted where it cannot be had, or its return would go unnoticed.
 New workers serve before old ones end, and a unit takes traffic once its outputs are verified
 (`probing`). A request goes to another unit if all workers of its own are gone.
 """

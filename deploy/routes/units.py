@@ -41,7 +41,7 @@ class RoutedUnit:
     orchestrator: Orchestrator
     pipeline: Pipeline
     wanted: int = 0  # workers that should run
-    running: int = 0  # as it was seen last, with what follows
+    running: int = 0  # as last observed, with what follows
     ended: int = 0  # that should run, and ended
     failed: str = ""  # why workers did not start; empty: they did
     proof: UnitProof | None = None
@@ -63,7 +63,7 @@ class RoutedUnit:
 
     @property
     def refused(self) -> bool:
-        """Whether its outputs were found not to agree."""
+        """Whether verification refused its outputs."""
         return self.proof is not None and not self.proof.agrees
 
     @property
@@ -86,7 +86,7 @@ class RoutedUnit:
         return f"{self.ended} ended, and are started again" if self.ended else ""
 
     def observation(self, *, fewest: int) -> UnitObservation:
-        """Return what is known of it; `fewest` workers run whatever is wanted."""
+        """Return its state; `fewest` workers run whatever is wanted."""
         return UnitObservation(
             ready=self.running,
             available=self.available,

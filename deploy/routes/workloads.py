@@ -21,7 +21,7 @@ from circinus.pipelines.model.slo import Estimate
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.routing.units import DeploymentUnit
 
-_UNKNOWN = 0.5  # confidence of what nobody measured
+_UNKNOWN = 0.5  # confidence of what was not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Calls to endpoints of one deployed plan: leave before each attempt, a bill after it.
 
-A worker makes one attempt; here the next one is made, when the worker says that it is due and
-there is leave. The one rule: an attempt that has begun is paid, so nobody's leaving ends it, and
-what it used is taken in whatever becomes of its request.
+A worker makes one attempt; here the next one is made, when the worker reports that it is due and
+there is a permit. The one rule: an attempt that has begun is paid, so no caller that leaves ends
+it, and its usage is recorded whatever becomes of its request.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Endpoint, Usage
 from circinus.pipelines.model.operators import Operator
 
-_MARGIN_S = 10.0  # that a worker has beyond an attempt's time, to say that it is over
+_MARGIN_S = 10.0  # that a worker has beyond an attempt's time, to report that it is over
 
 
 class CallGate(Protocol):
     """Permits to call, within rate limits. Used within one event loop, which it never blocks.
 
-    It gives leave in the order in which it was asked.
+    It grants permits in the order of requests.
     """
 
     async def admit(self, operator: str, most: Mapping[str, Usage]) -> Permit:
@@ -42,7 +42,7 @@ class CallGate(Protocol):
         """
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """Take in what an attempt used, by endpoint; waits for nothing."""
+        """Record what an attempt used, by endpoint; does not block."""
 
 
 class UnlimitedCalls:
@@ -131,7 +131,7 @@ class Calls:
         )
 
     async def make(self, queue: TierQueue, call: AttemptedCall) -> CallResult:
-        """Make a call, with as many attempts as its operator's `retries` say.
+        """Make a call, with as many attempts as its operator's `retries` allow.
 
         CallFailed if all of them failed; TooManyRequests if it, or leave for its next attempt,
         cannot be had in time; other errors as `TierQueue.serve`.
@@ -225,7 +225,7 @@ class _Turn:
 
 
 def _used_by(done: asyncio.Task[RunReply]) -> dict[str, dict[str, Usage]] | None:
-    """Return the usage of an attempt; None: nobody knows."""
+    """Return the usage of an attempt; None: not known."""
     error = done.exception()
     if error is None:
         return from_wire(done.result().used)

@@ -29,7 +29,7 @@ from circinus.pipelines.errors import Unavailable
 
 _DRAIN_S = 5.0  # how long requests in hand may go on when a plan is replaced
 _SLOT_S = 10.0  # after which an instance that is still starting lets others start beside it
-_MEMORY_S = 10.0  # between two times that what was learnt is kept
+_MEMORY_S = 10.0  # between two times that what was learnt is stored
 _log = logging.getLogger(__name__)
 
 Shield = Callable[[Coroutine[None, None, None]], Awaitable[None]]
@@ -112,7 +112,7 @@ class RunningDeployment:
         return self.dispatcher.plan.id
 
     async def start(self, specs: Iterable[InstanceSpec]) -> None:
-        """Start all instances; whoever fails, or is cancelled, leaves nothing running."""
+        """Start all instances; a start that fails, or is cancelled, leaves nothing running."""
         if self.memory is not None:
             with contextlib.suppress(Unavailable):  # then it learns anew
                 recalled = await asyncio.to_thread(self.memory.recall, self.plan_id)
@@ -197,7 +197,7 @@ class RunningDeployment:
             await self._store_once()
 
     async def _store_once(self) -> None:
-        """Store what was learnt and what calls came to; if that fails, the next time is soon."""
+        """Store what was learnt and the usage of calls; if that fails, the next time is soon."""
         if self.memory is not None:
             learnt = self.dispatcher.learnt()
             storing = asyncio.to_thread(self.memory.keep, self.plan_id, learnt)

@@ -152,7 +152,7 @@ class Dispatcher:
     def ingest(self, arrivals: Iterable[ArrivalSample], services: Iterable[ServiceSample]) -> None:
         """Learn from requests that another dispatcher sent to the same instances.
 
-        They came by this one's clock, and in order.
+        They arrived by this one's clock, and in order.
         """
         self.telemetry.ingest(arrivals)
         for tier, kind, size, name, seconds in services:
@@ -168,7 +168,7 @@ class Dispatcher:
     ) -> None:
         """Raise TooManyRequests if a request would be turned away the moment that it is made.
 
-        But not where `unless` holds, which is asked only then: nothing is counted of it yet. It
+        But not where `unless` holds, which is called only then: nothing is counted of it yet. It
         costs less than reading the request. Some are turned away later all the same.
         """
         if self.deadline_s is None:
@@ -200,7 +200,7 @@ class Dispatcher:
     async def request(self, input: Payload, terms: RequestTerms) -> RequestResult:
         """Return the output for an input; OperatorFailed if an operator or `request_size` raised.
 
-        InvalidInput if the input is no payload or one of them says what is wrong with it,
+        InvalidInput if the input is no payload or one of them refuses it,
         TooManyRequests if too many wait, or it cannot be in time and others can, DeadlineExceeded
         after `terms.timeout_s`, InstanceLost as `PlanRunner.run`.
         """

@@ -4,13 +4,13 @@
 | --- | --- | --- |
 | B, G | rows of alike requests (kind, size in quarters of an octave); groups of alike types | |
 | q | share of each row among the requests of late | (B,) |
-| T | seconds that a request of each row had left when it came, their median | (B,) |
-| L | seconds of each row on each group, as the policy is told them; infinite beyond T | (B, G) |
+| T | seconds that a request of each row had left on arrival, their median | (B,) |
+| L | seconds of each row on each group, as the policy gets them; infinite beyond T | (B, G) |
 | N | places of each group | (G,) |
 
 Types that take the largest request alike long are one group, the fastest is the base type. A
 group's coefficient is that of Kairos (definition 1), its price the dual of the throughput bound
-over q, L and N. Rows that no group serves in time are left out: they say nothing of the price of
+over q, L and N. Rows that no group serves in time are left out: they do not bear on the price of
 time.
 
 One rule: working it out takes milliseconds, so it is done at most once a second, and only if what
@@ -87,7 +87,7 @@ class LearntPrices:
     _prices: Mapping[str, DualPrice] = field(default_factory=dict)
 
     def note(self, request: Request, time_left_s: float) -> None:
-        """Note a request that came, and the seconds until its deadline."""
+        """Record an arrival, and the seconds until its deadline."""
         self._requests.append((request, time_left_s))
 
     def is_due(self, now: float) -> bool:

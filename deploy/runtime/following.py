@@ -1,4 +1,4 @@
-"""Several who send requests to the same instances: one orchestrator makes them, others follow.
+"""Several senders of requests to the same instances: one orchestrator makes them, others follow.
 
 Who follows has a dispatcher of its own for each plan, and starts and ends nothing.
 """
@@ -22,17 +22,17 @@ _LOOK_S = 0.5  # between two looks at an instance that is known and does not ans
 
 
 class Followers(Protocol):
-    """Others who send requests to the instances of an orchestrator."""
+    """Other senders of requests to the instances of an orchestrator."""
 
     async def left(self) -> None:
         """Return when they know what serves now, and have nothing in hand of what does not.
 
-        Or when they had time enough for it: who is silent holds nobody up for long.
+        Or when they had time enough for it: a silent one delays no other for long.
         """
 
 
 class NoFollowers:
-    """Nobody follows."""
+    """No process follows."""
 
     async def left(self) -> None:
         """See `Followers`."""

@@ -24,7 +24,7 @@ from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.tiers import Tier
 
 CALLS_AT_ONCE = 32
-"""Calls that a worker makes at a time of an endpoint that says of no limit to them."""
+"""Calls that a worker makes at a time of an endpoint that states no limit to them."""
 _MOST_AT_ONCE = 256  # whatever the limits: each is a thread of the worker
 
 _HEALTH_S = 5.0
@@ -46,7 +46,7 @@ class DesiredDeployment:
     sample: Payload | None = None  # run once before serving; None: the first request waits
     deadline_s: float | None = None  # within which its requests are in time; None: whenever
     # of the machine of each item of the plan's demand, in its order; None: its tier has no types,
-    # or a pool. Empty: nobody said where items sit, and each is as its whole tier is
+    # or a pool. Empty: it is not known where items sit, and each is as its whole tier is
     machine_types: tuple[str | None, ...] = ()
     extras: tuple[ExtraReplica, ...] = ()  # on tiers of the plan, while there is room
     pool: tuple[ExtraReplica, ...] = ()  # on tiers of the plan, in place of its demand's items
@@ -61,7 +61,7 @@ class DesiredDeployment:
 
 
 class InstanceKey(NamedTuple):
-    """Which instance: equal keys run the same thing, as plan's id and type say all of it."""
+    """Which instance: equal keys run the same thing, as plan's id and type determine all of it."""
 
     query_id: str
     plan_id: str
@@ -144,7 +144,7 @@ def instances_of(
     """Return the instances of a plan; InvalidInput if it does not fit.
 
     There is one for each item of its demand, or of the pool on its tier, and one for each extra
-    replica, all as large as the demand says of the tier. An instance runs its operators one at a
+    replica, all as large as the demand of the tier. An instance runs its operators one at a
     time on the item's whole share. That is never slower than running each on its part of it: w
     operators that could run at once share w times the share of one. On each remote tier of the
     plan there is one more, which has no share of a machine and calls.
@@ -213,7 +213,7 @@ def _check_placement(plan: Plan, graph: PipelineGraph, infrastructure: Infrastru
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RunningInstance:
-    """An instance in one event loop; by itself, one that somebody else started and will end."""
+    """An instance in one event loop; by itself, one that another process started and will end."""
 
     address: str  # where it listens
     pid: int | None = None  # its process; None when it is none of this computer's
@@ -235,7 +235,7 @@ class RunningInstance:
     async def beside(self, known: frozenset[str]) -> frozenset[str]:
         """Wait until the workers that serve beside it, as it does, are others than the known ones.
 
-        Give the addresses of those there are then: who made them ends them.
+        Return the addresses of those there are then: their maker ends them.
         """
         await asyncio.Event().wait()
         return known
@@ -244,7 +244,7 @@ class RunningInstance:
         """Make it keep to its share, once it is warmed up; OSError if it no longer can."""
 
     async def ended(self) -> str:
-        """Wait until it ended, however that came, and say how."""
+        """Wait until it ended, for any cause, and return the cause in words."""
         await asyncio.Event().wait()
         return ""
 

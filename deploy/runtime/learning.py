@@ -21,7 +21,7 @@ from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatenc
 _log = logging.getLogger(__name__)
 
 Learnt = Mapping[str, Mapping[str, Mapping[str, object]]]
-"""Tier -> kind of request and instance -> what `LearntLatency.dump` gave: JSON values."""
+"""Tier -> kind of request and instance -> result of `LearntLatency.dump`: JSON values."""
 
 Request = tuple[str, float]
 """Kind and size: larger requests of a kind take longer."""
@@ -87,7 +87,7 @@ class TierLatencies:
         return any(_key(kind, name) in self._known for kind in kinds)
 
     def observe(self, request: Request, name: str, seconds: float) -> None:
-        """Learn from what a request took there."""
+        """Learn from the seconds of a request there."""
         kind, size = request
         key = _key(kind, name)
         if key not in self._known:
@@ -133,7 +133,7 @@ class ObservedWorkload:
     plan_id: str
     sizes: FloatArray  # (B,), of each class, rising: the mean of those in it
     classes: IntArray  # (N,), of each request, the oldest first
-    rate_per_s: float | None  # of arrivals, refused ones too; None: too few came
+    rate_per_s: float | None  # of arrivals, refused ones too; None: too few arrived
     # tier -> type of its machines -> what was learnt; types that served nothing are left out
     seconds: Mapping[str, Mapping[str, TypeSeconds]]
     # tier -> mean seconds that answers spent elsewhere, but for waiting; empty: nothing was

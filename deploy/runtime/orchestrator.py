@@ -6,7 +6,7 @@ nothing about the one that serves. Where the plan stays, and instances of it hav
 these alone are replaced, in the same way.
 
 Every query has a transition of its own: one that takes minutes to start delays no other, nor does
-one that cannot. What is desired last counts: a start that nobody wants any more is given up.
+one that cannot. What is desired last counts: a start that is no longer desired is abandoned.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Orchestrator:
     queue_limit: int = 64  # most that wait for one tier, `>= 1`. More would wait for seconds
     memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
     gate: CallGate = field(default_factory=UnlimitedCalls)  # of calls to endpoints
-    bills: BillMemory | None = None  # keeps what they came to; None: nothing does
+    bills: BillMemory | None = None  # stores their usage; None: nothing does
     followers: Followers = field(default_factory=NoFollowers)  # who send requests, too
     emulated: Infrastructure = field(init=False)  # whose emulated links are waited for
     _starts: InstanceStarts = field(init=False)
@@ -71,7 +71,7 @@ class Orchestrator:
     _pending: dict[str, str] = field(default_factory=dict, init=False)  # plan that is started
     _failed: dict[str, tuple[str, str]] = field(default_factory=dict, init=False)  # plan, reason
     _withheld: set[str] = field(default_factory=set, init=False)  # queries about to end
-    # what should serve, by query; None: nobody said yet
+    # what should serve, by query; None: not set yet
     _desired: Mapping[str, DesiredDeployment] | None = field(default=None, init=False)
     _transitions: dict[str, _Transition] = field(default_factory=dict, init=False)
     # of queries: a new transition waits until the one before is put in order
@@ -89,7 +89,7 @@ class Orchestrator:
 
         A plan that does not start, or does not fit its pipeline or the infrastructure, is reported
         by `status`, holds up no other, and is tried again by the next call. Calls may overlap: the
-        latest says what is desired, and what has begun and is still desired goes on. A call that
+        latest sets what is desired, and what has begun and is still desired goes on. A call that
         is cancelled stops nothing: only another call does.
         """
         self._desired = dict(desired)
@@ -151,7 +151,7 @@ class Orchestrator:
         return {q: d.served() for q, d in self._serving.items() if q not in self._withheld}
 
     def awaited(self) -> frozenset[str] | None:
-        """Return the queries that should be served, and are not (yet); None: nobody said which."""
+        """Return the queries that should be served, and are not (yet); None: not set."""
         return None if self._desired is None else frozenset(self._desired.keys() - self._serving)
 
     def status(self, query_id: str) -> DeploymentStatus:

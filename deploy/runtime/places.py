@@ -1,6 +1,6 @@
 """The instances of one tier that requests go to, as places: each takes one request at a time.
 
-An instance has as many places as its answers say that it takes requests at once; to the policy a
+An instance has as many places as its answers state that it takes requests at once; to the policy a
 place is an instance. A place whose caller gave up is out until its instance answers again; so are
 all places of an instance that was lost.
 """
@@ -30,11 +30,11 @@ PlaceKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """What is known of an instance beforehand."""
+    """What is configured of an instance beforehand."""
 
     name: str | None = None  # those of a name take alike long and learn together; None: alone
     price: DualPrice = ALIKE  # until unlike types are learnt
-    places: int = 1  # requests that it takes at once, `>= 1`, more if its answers say so
+    places: int = 1  # requests that it takes at once, `>= 1`, more if its answers state so
 
 
 @dataclass(slots=True, eq=False)

@@ -181,14 +181,14 @@ class QueueFigures:
     busy: tuple[str, ...] = ()  # addresses of instances that are at work or out
     idle: int = 0  # number of requests that could start now
     answered: int = 0  # requests
-    late: int = 0  # those of them that took longer than their deadline
+    late: int = 0  # those of them that missed their deadline
     late_s: float = 0.0  # by how much, together
     late_max_s: float = 0.0  # by how much the worst of them
     turned_away: int = 0  # requests refused or given up
     lost: int = 0  # times that an instance went away with a request
     waited_s: float = 0.0  # for an instance's turn
     predicted_s: float = 0.0  # of the calls, as predicted when they started: a quantile
-    observed_s: float = 0.0  # what these calls took
+    observed_s: float = 0.0  # seconds of these calls
     drifts: int = 0  # times that latencies had changed for good and were learnt anew
     observed_over_predicted: float = 1.0  # mean of calls, over the quantile; 1 before the first
     endpoints: Usage = NOTHING_USED  # what was used of those on a remote tier
@@ -258,14 +258,14 @@ class DeploymentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBill:
-    """What the requests to a plan came to."""
+    """The answers to a plan's requests, and their usage."""
 
     plan_id: str
     answered: int = 0  # requests
     failed: int = 0  # those that got an error, refused ones left out
     # operator -> endpoint -> what was used of it, by answered requests and others
     used: Mapping[str, Mapping[str, Usage]] = field(default_factory=dict)
-    # attempts of which nobody knows what they used: in `used` with the most that they may have
+    # attempts of unknown usage: in `used` with the most that they may have
     unsure: int = 0
 
     @property
@@ -298,11 +298,11 @@ def used_together(
 
 
 class BillMemory(Protocol):
-    """Keeps what serving came to. Safe to share between threads.
+    """Stores the bills of serving. Safe to share between threads.
 
     Calls may take long: they are made off the event loop. Unavailable if they cannot be answered
     now, which the memory itself logs.
     """
 
     def keep(self, run: str, query_id: str, bill: ServedBill) -> None:
-        """Replace what is kept of a run of a query's plan: from its start until it was ended."""
+        """Replace the bill of a run of a query's plan, from its start until its end."""

@@ -1,12 +1,12 @@
 """Which operators run together in one call.
 
 A segment is a group of operators of one tier that one instance runs in a single call. Grouping
-saves calls but must never make anybody wait: a group gets its inputs when its first operator could
+saves calls but must never delay an operator: a group gets its inputs when its first operator could
 start, and hands on its outputs when its last one is done. So an operator joins a group only if
 
 - it is ready when the group is (all its parents are inside, or it waits for exactly
   what the group waits for), and
-- nobody on another tier waits for an operator that is already in the group.
+- no operator on another tier waits for one that is already in the group.
 
 On a remote tier every operator is a segment of its own: it has leave for one call, another attempt
 pays for no other operator anew, and those that do not wait for each other call at once.

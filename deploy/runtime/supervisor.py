@@ -65,9 +65,9 @@ class InstanceStatus:
 class WarmUp:
     """A first run before requests come, so that what operators load on first use is there.
 
-    Free of share and emulated speed: loading a model at a tenth of the speed helps nobody. What
-    each segment got is kept, for restarts. A sample that fails is no reason not to serve: other
-    inputs may do, so it is logged. Nothing is called to be warm, as calls cost money; so what
+    Free of share and emulated speed: loading a model at a tenth of the speed has no use. The
+    inputs of each segment are stored, for restarts. A sample that fails is logged and does not
+    prevent serving: other inputs may do. No endpoint is called to be warm, as calls cost; so what
     needs the answer of a call is not warmed up.
     """
 
@@ -115,14 +115,14 @@ class InstanceSupervisor:
         self._peers = Peers(self.queue, kind, self._warm, self._note_beside)
 
     async def launch(self) -> tuple[str, WorkerClient]:
-        """Start the instance, free of its share; give its tier and a client, or LaunchFailed."""
+        """Start the instance, free of its share; return its tier and a client, or LaunchFailed."""
         running = await self.launcher.start(self.spec)
         self.status = replace(self.status, running=running)
         self._client = running.client()
         return self.spec.tier.name, self._client
 
     def serve(self) -> None:
-        """Limit it to its share (LaunchFailed if it cannot be), give it requests, keep it up."""
+        """Limit it to its share (LaunchFailed if it cannot be), send it requests, keep it up."""
         self._admit()
         self._watch = asyncio.get_running_loop().create_task(self._keep_running())
 
@@ -236,7 +236,7 @@ class Peers:
     queue: TierQueue
     type: InstanceType
     warm_up: Callable[[WorkerClient], Awaitable[None]]  # before it gets requests
-    changed: Callable[[tuple[str, ...]], None]  # is told the addresses of those that serve
+    changed: Callable[[tuple[str, ...]], None]  # receives the addresses of those that serve
     _ways: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)  # by address
     _leaving: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     _serving: set[str] = field(default_factory=set, init=False)

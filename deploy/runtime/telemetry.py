@@ -1,4 +1,4 @@
-"""Counts what becomes of a dispatcher's requests, for its report and for who learns from them.
+"""Counts what becomes of a dispatcher's requests, for its report and for learners.
 
 Latencies are counted in buckets of times, each a fiftieth wider than the one before: a request
 costs a few additions, however many there are. Who reports costs little: the sums of each span
@@ -29,12 +29,12 @@ from circinus.scheduler.pool.monitor import TrafficChange, TrafficMonitor
 RATE_SPAN_S = 10.0
 """Of the rate of arrivals: short enough to follow it, long enough to count."""
 MOST_SAMPLES = 2_000
-"""Samples that are kept until they are reported, every second: of more the latest are."""
+"""Samples that are held until they are reported, every second: of more the latest are."""
 _SLOT_S = 10.0  # how finely the past is forgotten
 
 
 class ArrivalSample(NamedTuple):
-    """A request that came."""
+    """An arrival of a request."""
 
     at: float  # seconds, by a clock; in a replica's report: how many seconds ago
     size: float  # as its pipeline has it, in any unit
@@ -42,7 +42,7 @@ class ArrivalSample(NamedTuple):
 
 
 class ServiceSample(NamedTuple):
-    """What an instance took for a request."""
+    """The seconds of a request on an instance."""
 
     tier: str
     kind: str  # see `TierLatencies`, as size and name
@@ -64,18 +64,18 @@ class TraceBuffer:
     service_count: int = 0
 
     def add_arrival(self, sample: ArrivalSample) -> None:
-        """Add a request that came."""
+        """Add an arrival."""
         self.arrivals.append(sample)
         self.arrival_count += 1
 
     def add_service(self, sample: ServiceSample) -> None:
-        """Add what an instance took."""
+        """Add a sample of an instance."""
         self.services.append(sample)
         self.service_count += 1
 
 
 def latest(samples: Collection[_Sample], count: int) -> Iterator[_Sample]:
-    """Return the last so many samples, `>= 0`: all, if there were more than are kept."""
+    """Return the last so many samples, `>= 0`: all, if there were more than are held."""
     return islice(samples, max(len(samples) - count, 0), None)
 
 
@@ -116,11 +116,11 @@ class Traffic:
     since: float  # seconds of the clock that later moments are of
     _spans: tuple[_Span, ...] = field(default_factory=lambda: (*map(_Span, SPANS_S),), init=False)
     _slot: tuple[float, _Counts] = field(default_factory=lambda: (-inf, _Counts()), init=False)
-    # [second, how many came in it], the newest last
+    # [second, arrivals in it], the newest last
     _arrivals: deque[list[int]] = field(default_factory=deque, init=False)
 
     def arrived(self, at: float) -> None:
-        """Count a request that came, whatever becomes of it."""
+        """Count an arrival, whatever its outcome."""
         second = int(at)
         if not self._arrivals or self._arrivals[-1][0] < second:
             self._arrivals.append([second, 0])
@@ -128,7 +128,7 @@ class Traffic:
         self._forget_arrivals(at)
 
     def arrivals_per_s(self, now: float) -> float:
-        """Return how many requests a second came within the last `RATE_SPAN_S`."""
+        """Return the arrivals per second within the last `RATE_SPAN_S`."""
         self._forget_arrivals(now)
         return sum(count for _, count in self._arrivals) / RATE_SPAN_S
 
@@ -196,14 +196,14 @@ class Telemetry:
     _last_change: TrafficChange | None = field(default=None, init=False)
 
     def add_arrival(self, sample: ArrivalSample) -> None:
-        """Take in a request of this dispatcher that came, once its size is known."""
+        """Record an arrival at this dispatcher, once its size is known."""
         self.trace.add_arrival(sample)
         self._observe(sample)
 
     def ingest(self, arrivals: Iterable[ArrivalSample]) -> None:
         """Learn of requests to other dispatchers, by this one's clock and in order.
 
-        One that came before others that are known is taken to have come with them.
+        One that arrived before others that are known is taken to have arrived with them.
         """
         for sample in arrivals:
             self._observe(sample)

@@ -3,7 +3,7 @@
 The queue is bounded: what would only wait for its deadline is turned away at once. So is what
 cannot be in time any more, if the policy `sheds`; if not, late requests beyond one for each
 instance: after an overload they would take the time of those that can still be in time. The policy
-says which request goes where; the dual prices of unlike instances' time are worked out for it
+decides which request goes where; the dual prices of unlike instances' time are worked out for it
 between two answers.
 """
 
@@ -154,9 +154,9 @@ class TierQueue:
     ) -> None:
         """Raise TooManyRequests if `serve` would at once, as things stand, unless that holds.
 
-        So it does for what is late already, which `serve` may let an idle instance have: whoever
-        waited for a busy service should not keep it busy, and what is late later on has been paid
-        for, and shows that something is wrong.
+        So it does for what is late already, which `serve` may let an idle instance have: a request
+        that waited for a busy service should not keep it busy, and what is late later on has been
+        paid for, and shows that something is wrong.
         """
         arrival = _Arrival((kind, 1.0), self.clock.now(), time_left_s)
         if len(self._waiting) >= self.limit and not self._late(arrival.arrived):
@@ -182,7 +182,7 @@ class TierQueue:
         )
 
     async def close(self) -> None:
-        """Turn away whoever waits and stop looking after instances."""
+        """Turn away all that wait and stop looking after instances."""
         for waiter in self._waiting:
             if not waiter.turn.done():
                 error = Unavailable("the deployment was stopped", retry_after_s=1.0)
@@ -221,8 +221,8 @@ class TierQueue:
 
         It will not if no instance were done with it in time, were it the next; nor, where all are
         alike, if the work before it takes too long. Where they are not, that is a lower bound:
-        work is taken to be spread evenly, at its seconds on the fastest. What is foreseen turns
-        nobody away from an idle instance that nobody waits for: only a request can tell whether it
+        work is taken to be spread evenly, at its seconds on the fastest. A prediction turns
+        no request away from an idle instance without a queue: only a request can show whether it
         still holds.
         """
         now, places = arrival.arrived, self._places

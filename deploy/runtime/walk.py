@@ -28,13 +28,13 @@ from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload, decode, encoded, encoded_together
 
-_STALE_S = 1.0  # what was learnt so long ago turns nobody away: only a request can tell
+_STALE_S = 1.0  # what was learnt so long ago turns no request away: only one can test it
 _NEWEST = 0.1  # weight of the newest request in what is still to do after a segment
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestResult:
-    """An answer and how long it took.
+    """An answer and its seconds.
 
     `latency_s = path_operator_s + waiting_s + transfer_s + overhead_s`, all of the path that
     the request waited for; with parallel branches `operator_s` can add up to more.
@@ -222,7 +222,7 @@ class PlanRunner:
                 time_left_s=self.due_in_s(walk.due, segment),
                 size=walk.size,
             )
-        except DeadlineExceeded as error:  # told by the worker, just before we would notice
+        except DeadlineExceeded as error:  # reported by the worker, just before we would notice
             raise DeadlineExceeded(walk.timeout_s, walk.doing) from error
         walk.operator_s.update(reply.seconds)
         return CallResult(reply, sum(reply.seconds.values()), waited_s)

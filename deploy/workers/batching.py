@@ -1,13 +1,13 @@
 """Gathers calls of one operator into batches. Knows no gRPC.
 
 One batch of an operator runs at a time, and calls that come meanwhile gather behind it. A call
-that comes alone runs at once; where calls were together lately, the first of a batch waits for
+that comes alone runs at once; where recent calls were together, the first of a batch waits for
 more:
 
     until = min(newest call + quiet s, began to wait + most s, earliest deadline - s)
 
 with s the seconds of a full batch, learnt here. So a batch starts when calls stop coming, when it
-waited long enough, when somebody would be late, or when it is full.
+waited long enough, when a call would be late, or when it is full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Patience:
 
     # without another call, `>= 0`. 0.1: answers come back as requests within milliseconds, or not
     quiet: float = 0.1
-    most: float = 1.0  # altogether, `>= 0`. 1: whoever waits longer had better run alone
+    most: float = 1.0  # altogether, `>= 0`. 1: a call that waits longer had better run alone
 
     def wait_s(self, line: BatchLine, now: float, concurrency: int) -> float:
         """Return the seconds that the calls of a line should go on waiting; `<= 0` starts them."""
@@ -66,7 +66,7 @@ class GatheredCall:
 
 @dataclass(slots=True, eq=False)
 class BatchSeconds:
-    """What batches took, by their size. The worker's own: it has nothing of the scheduler's."""
+    """Seconds of batches, by their size. The worker's own: it has nothing of the scheduler's."""
 
     _mean: dict[int, float] = field(default_factory=dict)
 
@@ -113,7 +113,7 @@ class Batches:
     def run(
         self, operator: Operator, input: Payload, configuration: Configuration, due: float = inf
     ) -> tuple[Payload, float]:
-        """Return the output for an input, and the seconds that its batch took.
+        """Return the output for an input, and the seconds of its batch.
 
         OperatorFailed as `run_operator`: what is wrong with one input fails no other call.
         """
@@ -139,7 +139,7 @@ class Batches:
     def _next(
         self, line: BatchLine, call: GatheredCall, concurrency: int
     ) -> Sequence[GatheredCall]:
-        """Wait until a call is done, and give nothing; or until it is the first of a batch."""
+        """Wait until a call is done, and return no calls; or until it is the first of a batch."""
         with line.changed:
             while not call.done:
                 if line.running or line.waiting[0] is not call:

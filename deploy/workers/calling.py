@@ -1,7 +1,7 @@
 """Single attempts of operators that call endpoints. Knows no gRPC.
 
-A worker makes one attempt in each call that it serves: whoever sent it has leave for one, and is
-learns when the next is due. So rate limits are in one place, with whoever sends.
+A worker makes one attempt in each call that it serves: its sender has a permit for one, and
+learns when the next is due. So rate limits are in one place, with the sender.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def from_wire(used: Mapping[str, OperatorUsage]) -> dict[str, dict[str, Usage]]:
 
 
 class Attempt(NamedTuple):
-    """What an attempt gave."""
+    """The outcome of an attempt."""
 
     output: Payload
     seconds: float

@@ -1,4 +1,4 @@
-"""Calls a worker. One table maps what gRPC says to the project's errors."""
+"""Calls a worker. One table maps gRPC's status codes to the project's errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Health(Enum):
     SERVING = auto()
     STOPPING = auto()  # it takes no calls any more, or not yet
     SILENT = auto()  # nothing, within the time that it had
-    GONE = auto()  # nobody listens at its address
+    GONE = auto()  # nothing listens at its address
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +88,7 @@ class WorkerClient:
         waits that stand for share and speed. Without a configuration the knobs are the worker's
         own. Of an operator that calls endpoints it is the `attempt`-th call, from 1.
 
-        DeadlineExceeded if it took longer, InstanceLost if the worker is gone, OperatorFailed if
+        DeadlineExceeded if it takes longer, InstanceLost if the worker is gone, OperatorFailed if
         an operator raised or an output is too large to be sent, CallFailed if endpoints were
         called before that, InvalidInput if the worker refuses the call or the input is too large.
         """
@@ -116,7 +116,7 @@ class WorkerClient:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Nobody cancelled the caller: the channel was closed under the call.
+            # The caller was not cancelled: the channel was closed under the call.
             raise InstanceLost(self.address, _CLOSED) from None
         except grpc.aio.UsageError as error:  # it was closed before the call
             raise InstanceLost(self.address, _CLOSED) from error
@@ -159,7 +159,7 @@ class WorkerClient:
         return await self.health(timeout_s=timeout_s) is Health.SERVING
 
     async def health(self, *, timeout_s: float) -> Health | str:
-        """Return the state of the worker; text gives the reason why it has to be replaced."""
+        """Return the state of the worker; text is the reason why it has to be replaced."""
         await self._newest()
         try:
             call = self._health.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)

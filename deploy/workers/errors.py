@@ -1,6 +1,6 @@
 """What can go wrong between dispatcher and workers, beyond the project's errors.
 
-Those that are `Unavailable` say nothing of the request itself.
+Those that are `Unavailable` do not concern the request itself.
 """
 
 from __future__ import annotations

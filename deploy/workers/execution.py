@@ -24,11 +24,11 @@ INPUT = "$input"
 
 
 class CallEnded(Exception):
-    """The caller is gone, or its deadline passed: nobody waits for the rest."""
+    """The caller is gone, or its deadline passed: no caller waits for the rest."""
 
 
 Pause = Callable[[float], None]
-"""Returns after so many seconds, at once if `<= 0`; raises CallEnded as soon as nobody waits."""
+"""Returns after so many seconds, at once if `<= 0`; raises CallEnded once no caller waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Execution:
         batches may wait for more calls. Operators that call endpoints are tried once, which is
         their `attempt`-th, from 1. InvalidInput if an operator is not served or an input is
         missing, OperatorFailed if one raises or gives no payload, CallFailed if it called, or one
-        before it did, CallEnded if nobody waits.
+        before it did, CallEnded if no caller waits.
         """
         self._check(operators, inputs, wants)
         known = dict(inputs)

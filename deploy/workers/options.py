@@ -36,7 +36,7 @@ class WorkerOptions:
     pace: Pace = field(default_factory=Pace)  # share and speed that it keeps to
     bind: str  # `unix:PATH`, or with TLS `host:port`; port 0 takes a free one
     tls: TlsFiles | None = None  # needed for a port
-    health: str | None = None  # `host:port` that tells it without TLS; None: only `bind` does
+    health: str | None = None  # `host:port` that serves it without TLS; None: only `bind` does
     memory_bytes: int | None = None  # most memory beyond the loaded pipeline, `> 0`; None: any
     message_bytes: int = LARGEST_MESSAGE  # of the largest call or answer, `> 0`
     endpoints: tuple[Endpoint, ...] = ()  # that its operators may call

@@ -21,7 +21,7 @@ from circinus.pipelines.clock import SystemClock
 _PR_SET_TIMERSLACK = 29
 _LEAST_NS = 1
 _CPU_CLOCK = 2  # of the clocks that the kernel keeps of a process: `CPUCLOCK_SCHED`
-_FACTS = local()  # of a thread: its process and the file that tells of it
+_FACTS = local()  # of a thread: its process and the file that describes it
 
 
 OUT_OF_MEMORY = 12
@@ -82,7 +82,7 @@ def processor_seconds() -> ProcessorSeconds:
 def busy_s() -> float:
     """Return the seconds so far in which this process computed, or was ready to.
 
-    Where the kernel does not tell of the latter, all that passes is such.
+    Where the kernel does not report the latter, all that passes is such.
     """
     used = processor_seconds()
     return SystemClock().now() if used.lost_s is None else used.cpu_s + used.lost_s

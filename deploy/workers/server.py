@@ -111,7 +111,7 @@ class CallWatch:
     def running(
         self, request: RunRequest, due: float, context: grpc.ServicerContext
     ) -> Iterator[None]:
-        """Watch a call whose answer is due then; one without operators says nothing."""
+        """Watch a call whose answer is due then; one without operators is ignored."""
         if not request.operators:
             yield
             return
@@ -127,7 +127,7 @@ class CallWatch:
         try:
             yield
             with self._lock:
-                # A first run loads what later ones have: how long it took is no measure for them.
+                # A first run loads what later ones have: its seconds are no measure for them.
                 call_s = 0.0 if request.warm_up else self.clock.now() - call.began
                 self._longest_s = max(call_s, self._longest_s or 0.0)
         finally:
@@ -154,7 +154,7 @@ class CallWatch:
 
 
 class WatchedHealth(health.HealthServicer):
-    """Health that also says when calls hang, and which."""
+    """Health that also reports which calls hang."""
 
     def __init__(self, watch: CallWatch) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ def _listen(server: grpc.Server, option: str, address: str, tls: TlsFiles | None
 
 
 class OperatorService(worker_pb2_grpc.WorkerServicer):
-    """Serves an execution over gRPC; it gives up when its operators keep their memory."""
+    """Serves an execution over gRPC; it exits when its operators keep their memory."""
 
     def __init__(
         self, execution: Execution, options: WorkerOptions, give_up: Callable[[], None]

@@ -56,7 +56,7 @@ class ProcessorSeconds(NamedTuple):
 
     thread_s: float = 0.0  # computed by the thread that ran it
     others_s: float = 0.0  # computed by other threads, and by programs that it called
-    # in which that thread was ready and had no processor; None: the kernel does not tell
+    # in which that thread was ready and had no processor; None: the kernel does not report it
     lost_s: float | None = None
 
     @property
@@ -73,9 +73,9 @@ class ProcessorSeconds(NamedTuple):
         return ProcessorSeconds(thread_s, max(others_s, 0.0), lost_s)
 
     def waited_s(self, elapsed_s: float, quota: float = 1.0) -> float:
-        """Return w of so many seconds, `>= 0`; 0 where the kernel does not tell.
+        """Return w of so many seconds, `>= 0`; 0 where the kernel does not report it.
 
-        Under a quota others may have had no processor meanwhile, of which nobody tells.
+        Under a quota others may have had no processor meanwhile, which is not reported.
         """
         if self.lost_s is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""Who may talk to a worker: its own user over a Unix socket, else only who shows a certificate.
+"""Who may talk to a worker: its own user over a Unix socket, else only holders of a certificate.
 
 A port of loopback is open to every user of the computer, and who calls a worker runs operators. So
 without TLS there is no port, and a socket is its user's alone.
@@ -19,20 +19,20 @@ from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 
 SERVER_NAME = "circinus-worker"
-"""On the certificates of workers that are called by addresses which nobody knows beforehand."""
+"""On the certificates of workers that are called by addresses that are not known beforehand."""
 
 OPERATOR_KEY = "circinus-operator"
 """Trailing metadata that names the operator that failed."""
 CALL_KEY = "circinus-call-bin"
-"""What is known of a call to endpoints that failed: a `FailedCall`."""
+"""Trailing metadata of a call to endpoints that failed: a `FailedCall`."""
 FAULTS_KEY = "circinus-faults-bin"
 """What is wrong with the pipeline's input: an encoded list of [field, rule, value]."""
 CAUSE_KEY = "circinus-cause"
 """Why a worker has to be replaced, in an answer about its health; left out: it need not be."""
 
 LARGEST_MESSAGE = 64 * 2**20
-"""Bytes of a call or an answer, unless the operator of the service says otherwise."""
-_BESIDE = 2**16  # bytes that gRPC may count besides: who is over the limit is told by us
+"""Bytes of a call or an answer, unless the operator of the service sets another limit."""
+_BESIDE = 2**16  # bytes that gRPC may count besides: we report who is over the limit
 
 _log = logging.getLogger(__name__)
 _UNIX = "unix:"
@@ -113,7 +113,7 @@ def too_large(what: str, largest: int, size: int) -> str:
 
 
 def message_options(largest: int) -> list[tuple[str, str | int]]:
-    """Return what tells gRPC the largest message in bytes."""
+    """Return the gRPC options for the largest message in bytes."""
     ways = ("grpc.max_send_message_length", "grpc.max_receive_message_length")
     return [(way, largest + _BESIDE) for way in ways]
 
@@ -136,7 +136,7 @@ def _for_server(tls: TlsFiles) -> grpc.ServerCertificateConfiguration:
 
 
 def _changed(tls: TlsFiles) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-    """Return what is asked before every handshake: what to use from now on; None: as before."""
+    """Return what gRPC calls before every handshake: what to use from now on; None: as before."""
     known = tls.version()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:

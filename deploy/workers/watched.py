@@ -38,7 +38,7 @@ def end_with(parent: int) -> None:
 def die_with(parent: int) -> None:
     """Let the kernel kill this process when the thread that started it ends.
 
-    SystemExit if `parent` is not its parent any more. On Linux alone; elsewhere nothing is asked.
+    SystemExit if `parent` is not its parent any more. The kernel's signal is Linux' alone.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -49,12 +49,12 @@ def die_with(parent: int) -> None:
 def _end_with_input() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
-    os._exit(0)  # nobody is left to hear of a clean end
+    os._exit(0)  # no process is left to notice a clean end
 
 
 def _main(parent: str, *command: str) -> None:
     end_with(int(parent))
-    sys.path[0] = os.getcwd()  # as `python -m` has it: nobody imports this folder's names
+    sys.path[0] = os.getcwd()  # as `python -m` has it: no module imports this folder's names
     sys.argv[:] = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
 

@@ -4,5 +4,5 @@ Each is registered under the entry point group `circinus.pipelines`, exactly as 
 another package would be; nothing in the project treats them differently. Every operator is a real
 algorithm, and every example has exact ground truth and is drawn from the generator handed in, so
 that a seed names a workload. How hard the examples are is a design choice: it spreads the
-accuracies of the configurations, which say nothing about the world.
+accuracies of the configurations, which mean nothing for the world.
 """

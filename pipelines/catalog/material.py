@@ -1,6 +1,6 @@
 """What examples are made of (sentences, photographs, voices), shared out; OpenCV, set up.
 
-Whoever plans on some examples and reports on others must not meet the same sentence twice. So
+Planning on some examples and reporting on others must not meet the same sentence twice. So
 material that is finite is cut into parts, and a seed draws from one of them.
 """
 

@@ -1,6 +1,6 @@
 """External programs that operators call: the only home of `subprocess` among the algorithms.
 
-The one rule: a program ends within its time-out, by itself or killed, and says why it failed.
+The one rule: a program ends within its time-out, by itself or killed, and reports why it failed.
 """
 
 from __future__ import annotations

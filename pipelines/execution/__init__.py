@@ -1,1 +1,1 @@
-"""Pipelines that run: functions, metrics, calls of endpoints, and what is known of their code."""
+"""Pipelines that run: functions, metrics, calls of endpoints, and facts about their code."""

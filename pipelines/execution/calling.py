@@ -1,8 +1,8 @@
 """Operators that call endpoints: a permit before each attempt, settled with what it used.
 
-Whoever runs such an operator asks a gate first, which waits for rate limits and reserves the most
+The runner of such an operator asks a gate first, which waits for rate limits and reserves the most
 that the attempt may cost. The one rule: no attempt without a permit, and every permit is settled,
-with what was used, or with the most that may have been where nobody knows. Operators report usage
+with what was used, or if that is unknown, with the most that it may be. Operators report usage
 by `report_usage`; LangChain's chat models do so by themselves.
 """
 
@@ -43,10 +43,10 @@ _ROUNDING = 1 + 1e-9  # of sums
 
 
 class UsageReport(NamedTuple):
-    """One call that was made, as told by what made it."""
+    """One call that was made, as its caller reports it."""
 
     endpoint: str
-    used: Usage | None  # None: nobody knows, so it counts as the most that a call may use
+    used: Usage | None  # None: not known, so it counts as the most that a call may use
     usd: float | None  # as charged; None: by the endpoint's price
 
 
@@ -65,7 +65,7 @@ def report_usage(
     """Report what calling an endpoint used, from within an operator; also a failed call.
 
     Cached tokens are some of the input tokens. Dollars that are left out are worked out from the
-    endpoint's price. Where nobody runs the operator for Circinus, nothing happens.
+    endpoint's price. Where Circinus does not run the operator, nothing happens.
     InvalidInput if a figure is negative or not finite, or more is cached than read.
     """
     figures = {
@@ -90,8 +90,8 @@ def report_usage(
 def report_lost(endpoint: str) -> None:
     """Report a call whose answer was lost on the way.
 
-    It counts as the most that it may have used, if that is bounded. Where nobody runs the
-    operator for Circinus, nothing happens.
+    It counts as the most that it may have used, if that is bounded. Where Circinus does not run
+    the operator, nothing happens.
     """
     reports = _reports.get()
     if reports is not None:
@@ -134,7 +134,7 @@ class PermitGate(Protocol):
         """
 
     def settle(self, permit: Permit, used: Mapping[str, Usage]) -> None:
-        """Take in what an attempt used, by endpoint, its dollars included."""
+        """Record what an attempt used, by endpoint, its dollars included."""
 
 
 class OpenGate:
@@ -150,7 +150,7 @@ class OpenGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """What an operator gave that called endpoints, all attempts together."""
+    """The result of an operator that calls endpoints, all attempts together."""
 
     output: Payload = None
     failure: OperatorFailed | None = None  # why there is no output; None: there is one
@@ -166,7 +166,7 @@ class EndpointCaller:
     gate: PermitGate
     clock: Clock
     rng: np.random.Generator  # spreads the waits of many callers
-    longest_s: float = inf  # that an attempt may take, whatever operators and endpoints say, `> 0`
+    longest_s: float = inf  # that an attempt may take, whatever operators and endpoints set, `> 0`
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, operator: Operator, inputs: Payload, configuration: Configuration) -> Called:
@@ -230,7 +230,7 @@ class EndpointCaller:
         by_endpoint: dict[str, Usage] = {}
         for report in tried.reports or silent:
             if (endpoint := self.endpoints.get(report.endpoint)) is None:
-                continue  # nobody knows its price
+                continue  # its price is unknown
             before = by_endpoint.get(report.endpoint)
             one = _used(report, endpoint, seconds if before is None else 0.0)
             by_endpoint[report.endpoint] = one if before is None else before.plus(one)
@@ -240,7 +240,7 @@ class EndpointCaller:
 
 
 def _used(report: UsageReport, endpoint: Endpoint, seconds: float) -> Usage:
-    """Return what one report comes to, at the endpoint's price where it tells no dollars."""
+    """Return what one report comes to, at the endpoint's price where it states no dollars."""
     if report.used is None:
         return endpoint.largest.finite
     usd = endpoint.price.usd(report.used, seconds) if report.usd is None else report.usd
@@ -298,7 +298,7 @@ def _finite(most: Mapping[str, Usage]) -> dict[str, Usage]:
 
 
 class _Tried(NamedTuple):
-    """What one attempt gave."""
+    """The outcome of one attempt."""
 
     output: Payload
     failure: OperatorFailed | None
@@ -313,7 +313,7 @@ def _unplannable(tried: _Tried, operator: Operator, why: str) -> _Tried:
 def _attempted(
     operator: Operator, inputs: Payload, configuration: Configuration, timeout_s: float
 ) -> _Tried:
-    """Make one attempt, in a thread of its own that nobody waits for once the time is over."""
+    """Make one attempt, in a thread of its own that is abandoned once the time is over."""
     done: queue.SimpleQueue[_Tried] = queue.SimpleQueue()
 
     def attempt() -> None:
@@ -347,7 +347,7 @@ class GateChain:
         permits: list[Permit] = []
         try:
             for gate in self.gates:
-                permits.append(gate.admit(operator, most))  # noqa: PERF401 - kept if one refuses
+                permits.append(gate.admit(operator, most))  # noqa: PERF401 - needed if one refuses
         except BaseException:
             self._settle(permits, {})
             raise
@@ -368,14 +368,14 @@ class GateChain:
         for gate, permit in reversed(list(zip(self.gates, permits, strict=False))):
             try:
                 gate.settle(permit, used)
-            except Exception as error:  # noqa: BLE001 - raised once the others have heard of it
+            except Exception as error:  # noqa: BLE001 - raised once the others were notified
                 first = first or error
         if first is not None:
             raise first
 
 
 def all_of(gates: Sequence[PermitGate]) -> PermitGate:
-    """Return a gate that permits what all gates permit, asked in their order.
+    """Return a gate that permits what all gates permit, called in their order.
 
     The ones that wait long go first: later permits are not held meanwhile, so money comes after
     rate limits.

@@ -39,7 +39,7 @@ _Contents = tuple[str | bytes, Iterable[object]]
 def code_digest(*values: object) -> str:
     """Return the digest of functions and of whatever holds some: the same in every process.
 
-    Of installed packages, and of Circinus, names stand for functions; versions tell of those.
+    Of installed packages, and of Circinus, names stand for functions; versions identify those.
     """
     digest, known, waiting = blake2b(digest_size=8), dict[int, object](), [*reversed(values)]
     numbers = dict[int, int]()
@@ -51,7 +51,7 @@ def code_digest(*values: object) -> str:
             text = f"again {numbers[id(value)]}"
         else:
             numbers[id(value)] = len(known)
-            known[id(value)] = value  # kept: an id stays one value's
+            known[id(value)] = value  # retained: an id stays one value's
             text, inside = _looked_into(value)
             text = text if isinstance(text, bytes) else f"{text} {len(inside)}"
             waiting.extend(reversed(inside))
@@ -78,7 +78,7 @@ def _contents(value: object) -> _Contents:
         if value.dtype.kind == "O":
             return f"objects {value.shape}", value.ravel().tolist()
         return f"{value.dtype} {value.shape} ".encode() + value.tobytes(), ()
-    if isinstance(value, re.Pattern):  # whose text is cut short when it is shown
+    if isinstance(value, re.Pattern):  # whose text is cut short when it is printed
         return "pattern", (value.pattern, value.flags)
     if isinstance(value, CodeType):
         return value.co_code, (value.co_names, value.co_varnames, value.co_consts)
@@ -175,7 +175,7 @@ def content_of(cell: CellType) -> object:
 def names_in(code: CodeType) -> tuple[list[str], list[str]]:
     """Return the globals that a function loads and all that it names, functions inside included.
 
-    In an order that is the same in every process: knobs are found in it.
+    In an order that is the same in every process: knobs are read off it.
     """
     inner = [names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     loads = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}

@@ -1,16 +1,16 @@
 """Where operators connect to without having declared it.
 
-An operator that calls a hosted model and does not say so would be planned as free. One audit hook
-of the interpreter hears of every host name that is looked up and of every socket that is
+An operator that calls a hosted model undeclared would be planned as free. One audit hook
+of the interpreter sees every host name that is looked up and every socket that is
 connected, whichever library does it, before the first byte leaves. The one rule: an operator that
-declares neither calls nor `network` reaches no model that somebody may have to pay for.
+declares neither calls nor `network` reaches no model that may cost money.
 
 | where it connects to | |
 | --- | --- |
 | a provider that genai-prices lists, or the base URL of a model | refused, which ends planning |
 | anything else | noted where it is measured, logged where it serves |
 
-The interpreter hears nothing of programs that an operator starts, of sockets of libraries in C
+The hook sees nothing of programs that an operator starts, of sockets of libraries in C
 (gRPC, libcurl), and of connections that were open before.
 """
 
@@ -99,14 +99,14 @@ class Watch:
 
 
 class Address(NamedTuple):
-    """Where somebody connects to."""
+    """Where an operator connects to."""
 
     host: str  # a name in small letters, or a number; `localhost` for all of the loopback
     port: int | None  # None: not known
 
     @classmethod
     def of(cls, host: str | bytes, port: object) -> Address:
-        """Return it for a host and a port as sockets are given them."""
+        """Return it for a host and a port as sockets take them."""
         text = host.decode("idna") if isinstance(host, bytes) else host
         name = text.partition("%")[0].rstrip(".").lower()
         number = str(_PORTS.get(str(port), port))
@@ -155,9 +155,9 @@ _operators_alone = threading.Event()
 
 @contextmanager
 def measured() -> Iterator[Mapping[str, None]]:
-    """Note inside where operators connect to that they did not declare, instead of logging it.
+    """Record inside where operators connect undeclared, instead of logging it.
 
-    Whoever measures tells it with the figures.
+    The caller reports it with the figures.
     """
     noted: dict[str, None] = {}
     token = _noted.set(noted)
@@ -173,7 +173,7 @@ def is_measured() -> bool:
 
 
 def remark_on(operator: str, host: str) -> str:
-    """Return what is to be told of an operator that connects to a host undeclared."""
+    """Return the remark on an operator that connects to a host undeclared."""
     return (
         f"{operator} connects to {host} and declares neither calls nor network=True: what that "
         "costs is not in the figures"

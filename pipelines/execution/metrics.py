@@ -35,7 +35,7 @@ JudgeFunction = Callable[[Payload, Payload, Payload], float]
 class Judge:
     """What scores a pipeline's outputs in place of people, as `Pipeline.score`.
 
-    One that calls endpoints says which, and reports what it used as operators do, by
+    One that calls endpoints declares which, and reports what it used as operators do, by
     `report_usage`. It is scored by labels: see `profiler.labelling`.
     """
 
@@ -55,7 +55,7 @@ class Judge:
         object.__setattr__(self, "operator", operator)
 
     def __call__(self, output: Payload, expected: Payload, input: Payload = None) -> float:
-        """Return what it says of an output, as a metric would; what it raises is raised."""
+        """Return its score of an output, as a metric would; what it raises is raised."""
         return self.judge(input, output, expected)
 
     @staticmethod
@@ -86,8 +86,8 @@ def as_is(value: Payload) -> Payload:
 class SetMetric:
     """A metric over the whole set, as `Pipeline.score`: `function(outputs, expected)` in [0, 1].
 
-    Both are lists in one order. A function of three arguments is given the inputs as well, and one
-    that says `y_true` first, as those of scikit-learn do, what was expected before the outputs. A
+    Both are lists in one order. A function of three arguments gets the inputs as well, and one
+    that takes `y_true` first, as those of scikit-learn do, what was expected before the outputs. A
     text names a function: `sklearn.metrics.f1_score`, or `module:function`.
     """
 
@@ -116,7 +116,7 @@ class SetMetric:
 
     @property
     def takes_input(self) -> bool:
-        """Whether the function is given the inputs as well."""
+        """Whether the function gets the inputs as well."""
         return positionals(self.call) > 2
 
     @property
@@ -154,7 +154,7 @@ class SetMetric:
 
 
 class OutOfRange(OperatorFailed):
-    """A metric gave a figure that is no score."""
+    """A metric returned a figure that is no score."""
 
     def __init__(self, figure: float) -> None:
         self.figure = figure
@@ -222,7 +222,7 @@ def imported(module: str, path: str, where: str, name: str) -> Callable[..., flo
     """Return a function of a module; InvalidInput about `where` if there is none of that name."""
     try:
         function: object = attrgetter(path)(import_module(module))
-    except (Exception, SystemExit) as error:  # the code of whoever wrote it: a border
+    except (Exception, SystemExit) as error:  # the code of its author: a border
         rule = f"must be importable ({type(error).__name__}: {error})"
         raise InvalidInput.of(where, rule, name) from error
     checks.require(callable(function), where, "must name a function", name)

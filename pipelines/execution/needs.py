@@ -21,7 +21,7 @@ class Need:
 
     name: str  # what it is called, such as `tesserocr` or `gocr`
     install: str  # how to get it, a command or a sentence; empty when there is no way to
-    is_there: Callable[[], bool]  # says whether this machine has it; imports and starts nothing
+    is_there: Callable[[], bool]  # returns whether this machine has it; imports and starts nothing
 
     def __str__(self) -> str:
         """Return name and remedy, for people."""

@@ -36,7 +36,7 @@ Score = Callable[[Payload, Payload], float] | Callable[[Payload, Payload, Payloa
 
 
 def score_by(score: Callable[..., float], *values: Payload, declared: bool = False) -> float:
-    """Return what a metric says; OperatorFailed if it raises or gives nothing in [0, 1].
+    """Return a metric's score; OperatorFailed if it raises or returns nothing in [0, 1].
 
     Unless it is one that has declared its calls, it calls no model that is paid for.
     """
@@ -51,9 +51,9 @@ def score_by(score: Callable[..., float], *values: Payload, declared: bool = Fal
 
 
 class Checked(NamedTuple):
-    """What a look at a pipeline before it is planned has shown."""
+    """The result of checking a pipeline before it is planned."""
 
-    remarks: tuple[str, ...] = ()  # what is to be told of it
+    remarks: tuple[str, ...] = ()  # remarks on it, for people
     draws: tuple[str, ...] = ()  # operators that answered the same input differently
 
 
@@ -199,7 +199,7 @@ def run_operator(operator: Operator, inputs: Payload, configuration: Configurati
         raise OperatorFailed(operator.name, str(error)) from error
     except BaseException as error:  # an operator is the user's code: a border
         if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
-            raise  # somebody pressed Ctrl-C
+            raise  # the user pressed Ctrl-C
         raise OperatorFailed(operator.name, words_of(error)) from error
 
 

@@ -1,8 +1,8 @@
 """Endpoints that a pipeline calls and an infrastructure lacks: what to add, or added for a try.
 
-A chain says which models it calls, not what they cost. The one rule: a price is looked up where
-the model is its provider's own, with the day that it is of, and never guessed: else it is asked
-for, with the lines to add.
+A chain states which models it calls, not what they cost. The one rule: a price is looked up where
+the model is its provider's own, with the day that it is of, and never guessed: else the user
+is asked for it, with the lines to add.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SuggestedEndpoint:
     most_output_tokens: int | None = None  # that it is asked for; None: not bounded
 
     def listed(self, day: str) -> tuple[str, ListedPrice] | None:
-        """Return the provider and what it takes on a day; None where nobody lists that."""
+        """Return the provider and what it takes on a day; None where that is not listed."""
         known = _LISTED_AS.get(self.provider, self.provider)
         provider = provider_at(self.address) if self.address else known
         if not provider or not self.model:
@@ -77,11 +77,11 @@ def with_suggested(
     suggested: Sequence[SuggestedEndpoint],
     day: str,
 ) -> tuple[Infrastructure, tuple[str, ...]]:
-    """Return an infrastructure that has all endpoints that are called, and what is to be told.
+    """Return an infrastructure that has all endpoints that are called, and remarks for people.
 
     Where it has no remote tier and all prices of the day, `YYYY-MM-DD`, are listed, one is added;
     InvalidInput with the lines to add otherwise, and if an endpoint is bounded by fewer tokens
-    than are asked of it: less money would be kept back for a call than it may cost.
+    than are asked of it: less money would be reserved for a call than it may cost.
     """
     there = {endpoint.name: endpoint for endpoint in infrastructure.endpoints}
     lacking = [name for name in dict.fromkeys(called) if name not in there]

@@ -260,7 +260,7 @@ def unpacked(
     most_inputs: int = LARGEST_DATASET,
     most_bytes: int = _LEAST_UNPACKED,
 ) -> Dataset:
-    """Return the examples of a content, kept as files in an empty folder.
+    """Return the examples of a content, stored as files in an empty folder.
 
     An archive may unpack to `most_bytes`, or to 100 times what it has, but never to more than
     `LARGEST_UNPACKED`. InvalidInput if the kind is unknown, the archive is none, unsafe or too
@@ -277,7 +277,7 @@ def unpacked(
 
 
 def open_dataset(kind: str, folder: Path) -> Dataset:
-    """Return the examples of what `unpacked` kept."""
+    """Return the examples of what `unpacked` stored."""
     if kind == "jsonl":
         return load_json_lines(folder / _LINES)
     return load_folder(_home(folder))
@@ -325,7 +325,7 @@ def _unzip(content: bytes, folder: Path, most_files: int, most_bytes: int) -> No
 
 def _require_few_files(content: bytes, most_files: int) -> None:
     """Refuse an archive of too many files before its list of them is read."""
-    # A piece at a time: whoever counts gives nobody way.
+    # A piece at a time: counting blocks all other threads.
     pieces = range(0, len(content), _PIECE)
     count = sum(content.count(_ENTRY, start, start + _PIECE) for start in pieces)
     checks.require(count <= most_files, "archive", f"must have at most {most_files} files", count)

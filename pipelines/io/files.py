@@ -1,6 +1,6 @@
 """Files that users name, read without trust: nothing endless, nothing that claims to be large.
 
-Its one rule: what a file says of its size is compared with its size before memory is asked for.
+Its one rule: the size that a file states is compared with its real one before memory is asked for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADERS = {
 def read_file(path: Path, field: str, largest: int = LARGEST_FILE_BYTES) -> bytes:
     """Return what a file holds; InvalidInput on `field` unless it can be read and is no larger."""
     with opened(path, field) as file:
-        try:  # a file of /proc says 0
+        try:  # a file of /proc states 0
             known = os.fstat(file.fileno()).st_size
             data = b"" if known > largest else file.read(largest + 1)
         except OSError as error:

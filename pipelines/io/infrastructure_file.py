@@ -1,7 +1,7 @@
 """An infrastructure as plain data, as YAML files and HTTP bodies write it: docs/infrastructure.md.
 
-Prices that a document names instead of telling (`price: {genai: {model, provider, date}}`) are
-looked up when it is read and kept as they were found, with where from: what is stored needs no
+Prices that a document names instead of stating (`price: {genai: {model, provider, date}}`) are
+looked up when it is read and stored as they were then, with their source: what is stored needs no
 list of prices any more, and stays as it was when a list is corrected.
 """
 
@@ -28,7 +28,7 @@ _BYTES_PER_MBIT = 1e6 / 8
 _CALL = {"call_s": 0.0007, "call_s_per_byte": 6e-9}
 """What a call costs a worker of this project, on two shared cores (docs/infrastructure.md)."""
 _WITHIN = 1.3
-"""How many times as long as profiled requests took workers on quotas at most (ADR 0071)."""
+"""How many times as long as profiled requests may take on quotas, at most (ADR 0071)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
 
 
 def with_calls(document: object) -> object:
-    """Return a document whose tiers say what a call costs, and how far off predictions may be.
+    """Return a document whose tiers state what a call costs, and how far off predictions may be.
 
     Files that people write go through it: what they leave out is no promise that it is 0.
     """
@@ -122,7 +122,7 @@ def with_calls(document: object) -> object:
 
 
 def _with_call(tier: object) -> object:
-    """Return a tier with what was measured of workers, if it says nothing of calls itself.
+    """Return a tier with what was measured of workers, if it states nothing of calls itself.
 
     An emulated one stretches operators by waiting, and no calls: its slower speed is taken out.
     """
@@ -236,7 +236,7 @@ def with_prices(document: object) -> tuple[object, list[Violation]]:
     """Return a document of an infrastructure with the prices that it names, and what is wrong.
 
     Bounds on tokens that are left out are the model's context. What is no such document stays as
-    it is; of a price that cannot be looked up nothing is told.
+    it is; a price that cannot be looked up is empty.
     """
     violations: list[Violation] = []
     if not isinstance(document, Mapping) or not _is_list(document.get("tiers")):

@@ -37,7 +37,7 @@ class PricedType:
     provider: str  # who rents it out
     source: str  # of the price, in words
     accelerator: str | None = None  # its name; None: none
-    memory_gb: float | None = None  # of the machine, `> 0`; None: not told
+    memory_gb: float | None = None  # of the machine, `> 0`; None: not stated
 
     def __post_init__(self) -> None:
         for each in ("name", "date", "provider", "source", "accelerator"):

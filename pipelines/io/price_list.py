@@ -2,7 +2,7 @@
 
 Prices change, so one is always of a day: the same document gives the same price whenever it is
 read. Where a price depends on more than the day, the dearest is taken: of the hours of that day,
-and of the lengths of input that a call may have. What it is made of is kept with it, in words.
+and of the lengths of input that a call may have. What it is made of is stored with it, in words.
 
 What a `CallPrice` has no part for is left out: audio, images, writing to a cache, tools.
 """
@@ -41,7 +41,7 @@ class ListedPrice(NamedTuple):
     """What a model costs on a day."""
 
     price: CallPrice
-    context_tokens: int | None  # most that one call may read and write, `>= 1`; None: not told
+    context_tokens: int | None  # most that one call may read and write, `>= 1`; None: not stated
 
 
 def listed_price(
@@ -88,7 +88,7 @@ def listed_price(
 
 
 def provider_at(address: str) -> str | None:
-    """Return the provider whose models are called at an address; None: nobody's that is listed."""
+    """Return the provider whose models are called at an address; None: none that is listed."""
     from genai_prices.data_snapshot import get_snapshot
 
     ids = (each.id for each in get_snapshot().providers if re.match(each.api_pattern, address))
@@ -96,7 +96,7 @@ def provider_at(address: str) -> str | None:
 
 
 def provider_of(host: str) -> str | None:
-    """Return the provider whose models are called at a host, whatever the path; None: nobody's."""
+    """Return the provider whose models are called at a host, whatever the path; None: none."""
     from genai_prices.data_snapshot import get_snapshot
 
     ids = (

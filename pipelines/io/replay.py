@@ -24,14 +24,14 @@ _CALLS, _USD = Usage._fields.index("calls"), Usage._fields.index("usd")
 
 
 class _Known(NamedTuple):
-    """What was asked for of a configuration."""
+    """The profile requested of a configuration."""
 
     inputs: int = 0  # or draws of them
     paid: Paid = Paid()
 
 
 class TraceEvaluator:
-    """Returns the profiles that measuring the trace's pipeline gave, and charges what it charged.
+    """Returns the profiles measured on the trace's pipeline, and charges what it charged.
 
     With a prefix cache, an operator's seconds are charged once per input and setting
     of its lineage, and once per draw where it or an ancestor draws; without one, every time a
@@ -48,7 +48,7 @@ class TraceEvaluator:
         *,
         cached: bool = True,  # whether operators' outputs are reused between configurations
         width: int = 1,  # how many measurements are made at once, `>= 1`
-        clock: Clock | None = None,  # passes while they are made; None: nobody looks
+        clock: Clock | None = None,  # passes while they are made; None: not followed
     ) -> None:
         n = len(trace.input_bytes)
         permutation = bool(np.array_equal(np.sort(order), np.arange(n)))

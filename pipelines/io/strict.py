@@ -22,7 +22,7 @@ from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.model.payload import NO_TEXT
 
 MOST_VALUES = 30_000
-"""More values are no JSON text here: whoever waits for one of so many waits for 6 ms."""
+"""More values are no JSON text here: reading one of so many blocks for 6 ms."""
 
 _DEEPEST = 100
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -99,7 +99,7 @@ def load_trace(folder: Path) -> Trace:
 
 
 def _arrays(file: BinaryIO, folder: Path) -> dict[str, Any]:
-    """Return the arrays of a `trace.npz`, none of which is larger than its file says."""
+    """Return the arrays of a `trace.npz`, none of which is larger than its file states."""
     arrays = {}
     try:
         with ZipFile(file) as archive:

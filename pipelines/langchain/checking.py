@@ -1,9 +1,9 @@
-"""Whether the operators that were read off a chain give what the chain gives.
+"""Whether the operators that were read off a chain return what the chain returns.
 
 Asked before planning, on a few inputs and configurations: every operator by hand against its steps
 run by LangChain with the whole configuration, on the same input, and the pipeline's output against
 the configured chain's. A difference is refused, with the operator's name; what is only worth
-knowing is told. An input on which both ways raise is left to profiling, which counts failures.
+knowing is a remark. An input on which both ways raise is left to profiling, which counts failures.
 Operators that call endpoints are left out, with all that comes after them: a check is free.
 """
 
@@ -69,7 +69,7 @@ def remarks_of(
 
 
 class _Raised(Exception):
-    """What was asked raised `cause`: it has no output to compare."""
+    """The operator raised `cause`: it has no output to compare."""
 
 
 class _Check:
@@ -85,13 +85,13 @@ class _Check:
         names = [one.name for one in pipeline.operators if one.spec.network]
         whole = f"{_WHOLE}{pipeline.name}"
         self._networks = {*names, whole} if names else set[str]()
-        self.calling: set[str] = set()  # operators that call endpoints: nobody pays for a check
-        # what each operator was given, once
+        self.calling: set[str] = set()  # operators that call endpoints: a check costs nothing
+        # inputs of each operator, once
         self._inputs: dict[str, dict[str, Payload]] = {name: {} for name in pipeline.by_name}
 
     @property
     def draws(self) -> tuple[str, ...]:
-        """Operators that draw; where only the whole was seen to and none says so, all compared."""
+        """Operators that draw; where only the whole draws and none is declared, all compared."""
         specs = self._pipeline.graph.operators
         named = self.random & {spec.name for spec in specs}
         if self.random and not named and not self._pipeline.graph.draws:
@@ -142,13 +142,13 @@ class _Check:
         return calls
 
     def _sharing(self) -> list[str]:
-        """Return the operators some of whose input others are given as well."""
+        """Return the operators some of whose input others get as well."""
         sources = {spec.name: spec.after or ("",) for spec in self._pipeline.graph.operators}
         takers = Counter(source for after in sources.values() for source in after)
         return [name for name, after in sources.items() if max(takers[s] for s in after) > 1]
 
     def _refuse_writing(self, name: str, inputs: Payload, at: Configuration) -> None:
-        """Raise InvalidInput if a step writes into what it is given: other steps have it too."""
+        """Raise InvalidInput if a step writes into its input: other steps have it too."""
         step = self._steps[name]
         value = step.inputs_of(inputs)
         before = pack(value)

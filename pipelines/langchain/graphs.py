@@ -1,16 +1,16 @@
 """Compiled LangGraph graphs, read superstep by superstep.
 
 A graph whose every node has one superstep in which it may run becomes operators, a node each: an
-operator takes what the operators of the superstep before gave, applies their writes to the state
+operator takes the results of those of the superstep before, applies their writes to the state
 with the graph's own channels, and runs its node if an edge that was taken leads there. So a node
 behind a condition costs what it did on each input, next to nothing where the condition went
 elsewhere. Every other graph (loops, nodes that send or command, states that are no dicts) is one
-operator, which is told; a graph that stops for people cannot be planned.
+operator, with a remark; a graph that stops for people cannot be planned.
 
     state   {channel: what it holds}, packed; a channel without a value is left out
     ran     the nodes that have run so far, for edges that wait for several
-    writes  what a node of the superstep before gave: [[channel, value], ...]
-    goto    where its edges lead, after its conditions were asked
+    writes  writes of a node of the superstep before: [[channel, value], ...]
+    goto    where its edges lead, after its conditions were evaluated
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Operators(Protocol):
         source: Source,
         body: Callable[[Any, Call], Any] | None = None,
     ) -> Source:
-        """Return where the output of a new operator is found."""
+        """Return the source of a new operator's output."""
 
 
 def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Source:
-    """Return where a graph's output is found; InvalidInput if it cannot run by itself."""
+    """Return the source of a graph's output; InvalidInput if it cannot run by itself."""
     _refuse_what_cannot_run(graph, label)
     try:
         levels = _supersteps(graph)
@@ -58,7 +58,7 @@ def read(operators: Operators, graph: _Graph, source: Source, label: str) -> Sou
         operators.remarks.append(f"{label} is kept as one operator: {reason}")
         return operators.add(label, (graph,), source)
     nodes = _Nodes(graph)
-    # What it begins with is made once, not by every node: conditions are asked, messages get ids.
+    # What it begins with is made once, not by every node: conditions run, messages get ids.
     first = not graph.builder.branches.get(_START) and len(levels[0]) == 1
     if not first:
         start = operators.add(f"{label}-start", nodes.paths(_START), source, nodes.start)
@@ -202,7 +202,7 @@ class _Nodes:
         return {"node": _START, "state": state, "ran": [], "writes": [], "goto": goto}
 
     def body(self, name: str, *, first: bool) -> Callable[[Any, Call], dict[str, Any]]:
-        """Return the operator of a node; the first ones are given the graph's input."""
+        """Return the operator of a node; the first ones get the graph's input."""
 
         def run(item: Value, call: Call) -> dict[str, Any]:
             if first:
@@ -245,7 +245,7 @@ class _Nodes:
         writes: list[list[Any]],
         call: Call,
     ) -> list[str]:
-        """Return where the edges of a node that gave `update` lead.
+        """Return where the edges of a node that returned `update` lead.
 
         Each condition sees the state with the writes applied anew, as LangGraph does: a reducer
         that writes into what it reduces does so for each.

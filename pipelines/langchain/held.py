@@ -1,6 +1,6 @@
 """What a step is made of, and what its functions can call.
 
-LangChain tells of a step's configurable parts where it sees them: in its own steps, and one level
+LangChain lists a step's configurable parts where it sees them: in its own steps, and one level
 into functions. The configuration reaches further, to whatever runs below the step, so that a knob
 is looked for in all that its functions name: closures, defaults, globals, attributes, helpers.
 Functions of installed packages are not read, except by functions of the same package.
@@ -108,9 +108,9 @@ def options(spec: ConfigurableFieldSpec) -> tuple[KnobValue, ...]:
 
 
 def identity(value: object) -> tuple[int, ...]:
-    """Return what a value is known by, as long as somebody keeps it.
+    """Return what identifies a value, as long as it is held.
 
-    A method is made anew whenever it is asked for: it is known by what it is made of.
+    A method is made anew whenever it is read: its parts identify it.
     """
     if isinstance(value, MethodType):
         return id(value.__self__), id(value.__func__)
@@ -128,7 +128,7 @@ def _steps_in(step: _Step, inside: Callable[[object], Iterable[object]]) -> list
 
 def _reached(value: object, inside: Callable[[object], Iterable[object]]) -> list[object]:
     waiting = deque[object]([value])
-    visited = dict[tuple[int, ...], object]()  # kept: an id stays one value's
+    visited = dict[tuple[int, ...], object]()  # retained: an id stays one value's
     while waiting and len(visited) < _MOST:
         value = waiting.popleft()
         key = identity(value)
@@ -186,7 +186,7 @@ def _of_function(function: object, held: list[object]) -> list[object]:
 
 
 def _annotated(function: FunctionType) -> Iterable[object]:
-    """Return what a function is annotated with; annotations kept as text name globals."""
+    """Return what a function is annotated with; annotations stored as text name globals."""
     for hint in function.__annotations__.values():
         if isinstance(hint, str):
             known = function.__globals__

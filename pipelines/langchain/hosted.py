@@ -1,8 +1,8 @@
 """Which hosted chat models a step calls, and under which of its options.
 
-A chat model is hosted where LangChain says that it has secrets or an address: then it is called
+A chat model is hosted where LangChain reports that it has secrets or an address: then it is called
 over the network and paid by the call. Every other one (a fake, weights in this process) is a step
-like any other. The one rule: what may be called is found before it is called, or refused then
+like any other. The one rule: what may be called is known before it is called, or refused then
 (`reporting`), so that no call goes unpaid.
 """
 
@@ -40,7 +40,7 @@ from circinus.pipelines.model.operators import KnobValue
 
 MOST_CALLS = 10
 """Calls of one model that a run may make where it is not known: in functions, loops and agents.
-One more is refused; money is kept back for as many."""
+One more is refused; money is reserved for as many."""
 
 _ONCE_EACH = (
     *(RunnableSequence, RunnableParallel, RunnableAssign, RunnableBranch),
@@ -134,7 +134,7 @@ def is_serialized_hosted(serialized: Mapping[str, Any]) -> bool:
 
 
 def has_address(client: object) -> bool:
-    """Return whether a client of anything else is given an address or a secret."""
+    """Return whether a client of anything else has an address or a secret."""
     fields = getattr(type(client), "model_fields", {})
     names = (name for name in fields if _ADDRESS.search(name) or name.endswith("api_key"))
     return any(getattr(client, name, None) for name in names)
@@ -172,7 +172,7 @@ class _Walk:
         key = (identity(at.value), frozenset(at.when.items()))
         if isinstance(at.value, str | bytes | int | float | None) or key in self._visited:
             return False
-        self._visited[key] = at.value  # kept: an id stays one value's
+        self._visited[key] = at.value  # retained: an id stays one value's
         return True
 
     def _inside(self, at: _Reached) -> Iterator[_Reached]:
@@ -227,7 +227,7 @@ class _Walk:
                 yield at._replace(value=made, when=when, late=late)
 
     def _chosen(self, at: _Reached, ids: Sequence[str]) -> Iterator[dict[str, KnobValue]]:
-        """Yield the options by which something is configured, those that led to it kept."""
+        """Yield the options by which something is configured, including those that led to it."""
         for chosen in product(*(self._knobs[knob] for knob in ids)):
             options = dict(zip(ids, chosen, strict=True))
             if all(at.when.get(knob, v) == v for knob, v in options.items()):
@@ -235,7 +235,7 @@ class _Walk:
 
 
 def is_made_late(value: object) -> bool:
-    """Return whether it is what `init_chat_model` gives that makes its model in each call."""
+    """Return whether it is of `init_chat_model` and makes its model in each call."""
     kind = type(value)
     return kind.__name__ == "_ConfigurableModel" and kind.__module__.startswith("langchain")
 
@@ -305,7 +305,7 @@ def _joined(a: HostedModel, b: HostedModel, most: Callable[[Sequence[int]], int]
 
 
 def _model_parameters(model: BaseChatModel, bound: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a model says of itself, called with what a binding adds."""
+    """Return the parameters that a model reports, called with what a binding adds."""
     return model._get_ls_params(**bound)
 
 
@@ -320,7 +320,7 @@ def clients_of(model: BaseChatModel) -> list[Any]:
 
 
 def _address(model: BaseChatModel) -> str:
-    """Return where a model is called; empty: it does not say.
+    """Return where a model is called; empty: it does not state that.
 
     Its client knows, also where that is from the environment.
     """

@@ -1,6 +1,6 @@
 """What of a step can be chosen: what it leaves configurable, and what it reads of its run.
 
-A step is configured by ids of fields and alternatives, which LangChain tells of. What it reads of
+A step is configured by ids of fields and alternatives, which LangChain lists. What it reads of
 `config["configurable"]`, of the context of a graph, or by `init_chat_model`, is known only where
 `choices` names it.
 """

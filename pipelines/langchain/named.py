@@ -1,4 +1,4 @@
-"""Chains by name: a module with a chain, and beside it what a chain does not say of itself.
+"""Chains by name: a module with a chain, and beside it what a chain does not state itself.
 
     chain      a Runnable, or a function without arguments that gives one
     metric     function (output, expected) -> score in [0, 1]; of all outputs together
@@ -40,7 +40,7 @@ def is_chain(value: object) -> bool:
 
 
 def named_chain(reference: str, chain: object) -> Pipeline:
-    """Return the pipeline of a chain that is found at `module:attribute`.
+    """Return the pipeline of the chain at `module:attribute`.
 
     It is called as the module is, or `module.attribute` unless that is `chain`. InvalidInput if
     what stands beside the chain is missing or not as it should be, or the chain cannot be read.

@@ -66,14 +66,14 @@ from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.user_code import settled
 
-_CONFIGURED_STEPS = 256  # settings of one operator kept ready to run
-_GETTERS = (itemgetter, attrgetter)  # pick a part of what they are given, and do nothing else
+_CONFIGURED_STEPS = 256  # settings of one operator held ready to run
+_GETTERS = (itemgetter, attrgetter)  # pick a part of their input, and do nothing else
 _SAMPLES = "samples, as its model's temperature is above 0: it is planned for the mean over draws"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a chain does not say of itself."""
+    """What a chain does not state itself."""
 
     name: str  # name of the pipeline
     score: Score | SetMetric  # the metric, of single outputs or of all together
@@ -122,7 +122,7 @@ def pipeline_from_runnable(chain: Step, reading: Reading) -> Pipeline:
 
 
 def _of_payloads(score: Score | SetMetric) -> Score | SetMetric:
-    """Return the metric for values as they travel: the author's sees what the chain gives."""
+    """Return the metric for values as they travel: the author's sees the chain's own values."""
     if isinstance(score, SetMetric):
         return replace(score, read=unpack)
     plain: Callable[..., float] = score
@@ -213,7 +213,7 @@ class _Reader:
         self._carriers: set[str] = set()  # operators that hand the pipeline's input on, too
 
     def walk(self, step: Step, source: Source, label: str) -> Source:
-        """Return where the step's output is found, having added the operators inside it."""
+        """Return the source of the step's output, having added the operators inside it."""
         # What a class of one's own makes of its steps is not known: it is one operator.
         if type(step) is RunnableSequence:
             for inner in step.steps:
@@ -243,7 +243,7 @@ class _Reader:
         source: Source,
         body: Callable[[Any, Call], Any] | None = None,
     ) -> Source:
-        """Return where the output of a new operator is found; without a body, it is one step."""
+        """Return the source of a new operator's output; without a body, it is one step."""
         carry_classes_of(*steps)
         name = self._free_name(label)
         read = ReadStep(

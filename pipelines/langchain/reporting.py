@@ -61,7 +61,7 @@ class OwnConnections:
         with self._lock:
             for client in clients:
                 _, process = self._process.get(id(client), (client, _MADE_IN))
-                self._process[id(client)] = (client, here)  # kept: an id stays one client's
+                self._process[id(client)] = (client, here)  # retained: an id stays one client's
                 if process != here:
                     _let_go(client)
 
@@ -80,7 +80,7 @@ def _let_go(client: Any) -> None:  # noqa: ANN401 - of whatever provider
 
 
 class Uncounted(Unplannable):
-    """A hosted model was called as nobody counted on: no failure of the input's."""
+    """A hosted model was called unexpectedly: no failure of the input's."""
 
 
 class _Reporter(BaseCallbackHandler):
@@ -107,7 +107,7 @@ class _Reporter(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **more: object,
     ) -> None:
-        """Refuse a call that nobody counted on; note every other one of a hosted model."""
+        """Refuse an unexpected call; record every other one of a hosted model."""
         endpoint = endpoint_name(str((metadata or {}).get("ls_model_name", "")))
         with self._lock:
             most = self._most.get(endpoint)
@@ -123,7 +123,7 @@ class _Reporter(BaseCallbackHandler):
             raise Uncounted.of(where, f"must be at most {most}", self._made[endpoint])
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: object) -> None:
-        """Report what a call used; Uncounted if the model does not tell."""
+        """Report what a call used; Uncounted if the model does not report it."""
         endpoint = self._ended(run_id)
         if endpoint is None:
             return
@@ -145,7 +145,7 @@ class _Reporter(BaseCallbackHandler):
         )
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: object) -> None:
-        """Report a call that failed: what was refused is not charged, of others nobody knows."""
+        """Report a call that failed: a refused one is not charged, of others that is unknown."""
         endpoint = self._ended(run_id)
         if endpoint is None:
             return
@@ -165,10 +165,10 @@ register_configure_hook(_reporter, inheritable=True)
 
 @contextmanager
 def reported(models: Sequence[HostedModel], calls: Sequence[EndpointCall]) -> Iterator[None]:
-    """Report what hosted models use inside, each at most as often as the calls say.
+    """Report what hosted models use inside, each at most as often as the calls allow.
 
-    Meanwhile their clients do not try again by themselves: whoever runs the operator does, and
-    every attempt counts. Where nobody takes reports in, everything is as it was.
+    Meanwhile their clients do not try again by themselves: the operator's runner does, and
+    every attempt counts. Where reports are not collected, everything is as it was.
     """
     if not is_collecting():
         yield
@@ -186,7 +186,7 @@ def reported(models: Sequence[HostedModel], calls: Sequence[EndpointCall]) -> It
 
 
 def tries_again(model: BaseChatModel) -> bool:
-    """Return whether a model makes failed calls anew, and cannot be kept from it."""
+    """Return whether a model makes failed calls anew, and cannot be made to stop."""
     return not clients_of(model) and getattr(model, "max_retries", 0) not in (0, None)
 
 
@@ -201,7 +201,7 @@ def _usage(response: LLMResult) -> dict[str, Any] | None:
 
 
 def remarks_on(operator: str, steps: Sequence[Step], models: Sequence[HostedModel]) -> list[str]:
-    """Return what is to be told of the hosted models that an operator calls."""
+    """Return remarks on the hosted models that an operator calls."""
     again = {one.endpoint for one in models if tries_again(one.model)}
     often = {one.endpoint: one.most for one in models if one.most >= MOST_CALLS}
     unseen = {type(one).__name__ for step in steps for one in _embeddings(step)}
@@ -246,7 +246,7 @@ class Setting(NamedTuple):
 
 
 class _Overriding:
-    """Changes settings as long as somebody holds them; threads share it."""
+    """Changes settings as long as they are held; threads share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from circinus.pipelines.model.operators import KnobValue
 _Graph: TypeAlias = Any  # a CompiledStateGraph: LangGraph is there when one is handed over
 
 _COMPILED = "langgraph.graph.state.CompiledStateGraph"
-_RUNTIME = "__pregel_runtime"  # where LangGraph takes a context from that nobody hands over
+_RUNTIME = "__pregel_runtime"  # where LangGraph takes a context from that is not passed
 
 
 def is_graph(step: object) -> bool:

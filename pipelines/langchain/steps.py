@@ -35,8 +35,8 @@ from circinus.pipelines.model.payload import Payload
 from circinus.pipelines.user_code import wait_for
 
 _GRAPH_FUNCTION = "RunnableCallable"  # what LangGraph makes of a plain function
-NAMES = {"run_name", "callbacks"}  # of a configuration: say nothing of what is done
-INHERITED = {"tags", "metadata"}  # what steps can read, and hand on to the steps inside
+NAMES = {"run_name", "callbacks"}  # of a configuration: do not affect what is done
+INHERITED = {"tags", "metadata"}  # what steps can read, and pass to the steps inside
 
 Value: TypeAlias = Any  # LangChain's steps hand on whatever they like
 Step: TypeAlias = Runnable[Value, Value]
@@ -73,13 +73,13 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
         if not needs_loop:
             try:
                 return step.invoke(item, config)
-            except NotImplementedError:  # how a step of one's own says that it is async alone
+            except NotImplementedError:  # how a step of one's own declares that it is async alone
                 if not may_need_loop:
                     raise
         return wait_for(step.ainvoke(item, config))
 
     def in_context(item: Value) -> Value:
-        # As in a sequence or a graph: whole, and found by functions that call without one.
+        # As in a sequence or a graph: whole, and visible to functions that call without one.
         with sessions.opened(config) as own:
             whole = ensure_config(own)
             with set_config_context(whole) as context:
@@ -89,7 +89,7 @@ def invoked(step: Step, config: RunnableConfig) -> Callable[[Any], Any]:
 
 
 def hands_on(step: Step) -> bool:
-    """Return whether a step gives what it is given, and does nothing else."""
+    """Return whether a step returns its input, and does nothing else."""
     return type(step) is RunnablePassthrough and step.func is None and step.afunc is None
 
 
@@ -212,7 +212,7 @@ class ReadStep:
     steps: tuple[Step, ...]  # the steps of the chain that it runs
     # `body(item, call)`: the output for what comes in, its steps run by `call`
     body: Callable[[Any, Call], Any]
-    source: Source  # where what comes in is found
+    source: Source  # where its input comes from
     tags: RunnableConfig  # the tags and metadata that it has in the chain
     # names of the operators that hand on the pipeline's input beside what they make; it grows
     # while the chain is read
@@ -224,7 +224,7 @@ class ReadStep:
         return merge_configs(self.tags, run_config(chosen, self.graphs))
 
     def output(self, inputs: Payload, call: Call) -> Payload:
-        """Return the operator's output for what an operator's function is given."""
+        """Return the operator's output for the inputs of its function."""
         made = pack(self.body(self.inputs_of(inputs), call))
         if self.operator not in self.carriers:
             return made
@@ -239,7 +239,7 @@ class ReadStep:
         return output
 
     def inputs_of(self, inputs: Payload) -> Value:
-        """Return what its steps are given, made anew."""
+        """Return the inputs of its steps, made anew."""
         after = self.source.after
         alone = len(after) == 1
         outputs = {after[0]: inputs} if alone else inputs if isinstance(inputs, dict) else {}

@@ -70,7 +70,7 @@ _WORDS: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     UUID: (str, UUID),
 }
 _BY_WORD = {cls.__name__: read for cls, (_, read) in _WORDS.items()}
-# As they are even where a class of one's own says otherwise: `AIMessage.text` is such a text.
+# As they are even where a class of one's own overrides them: `AIMessage.text` is such a text.
 _PLAIN: dict[type, Callable[[Any], object]] = {
     str: str.__str__,
     int: int.__int__,
@@ -84,11 +84,11 @@ _NO_TOKENS = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
 
 
 class NotCarried(Unplannable):
-    """What a step gave cannot be handed on as it is: no failure of the input's."""
+    """The result of a step cannot be passed on as it is: no failure of the input's."""
 
 
 def pack(value: object) -> Payload:
-    """Return the payload for what a step gave; NotCarried if something else would arrive."""
+    """Return the payload for a step's result; NotCarried if something else would arrive."""
     kind = type(value)
     if kind in AS_IT_IS or kind is bytes:
         return cast(Payload, value)
@@ -164,7 +164,7 @@ _COLLECTIONS: dict[type, Callable[[Any], Payload]] = {
 
 
 def _is_written_whole(value: object) -> bool:
-    """Return whether a text says all of a date: zones with rules of their own become an offset."""
+    """Return whether a text has all of a date: zones with rules of their own become an offset."""
     return type(getattr(value, "tzinfo", None)) in (NoneType, timezone)
 
 

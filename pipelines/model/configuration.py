@@ -137,7 +137,7 @@ def _value(slot: Slot, own: KnobValue | None, chosen: Sequence[KnobValue]) -> Kn
 def _values_of_slot(
     graph: PipelineGraph, nested: Mapping[str, Mapping[str, KnobValue]], at: int
 ) -> list[KnobValue]:
-    """Return the values that are given for the knobs that one slot chooses for."""
+    """Return the values for the knobs that one slot chooses for."""
     slots = (slot for slot, k in graph.choosing if k == at)
     return [
         nested[slot.operator][slot.knob.name]

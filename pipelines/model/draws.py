@@ -89,8 +89,8 @@ def draws_worth(shared_s: float, drawn_s: float, within: float, between: float) 
 class DrawOrder:
     """The (input, draw) pairs that all configurations meet, in the one order they meet them.
 
-    Every input comes before any that was used up is drawn again. It grows as it is asked for;
-    what was given once stays. Where nothing draws it is the order of inputs.
+    Every input comes before any that was used up is drawn again. It grows on demand;
+    what was drawn once stays. Where nothing draws it is the order of inputs.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class _Sum:
         self.n, self.total, self.squares = 0, 0.0, 0.0
 
     def add(self, score: float) -> float:
-        """Take in a score, and give what it adds to the sum of squared deviations."""
+        """Record a score, and return what it adds to the sum of squared deviations."""
         before = self.deviations
         self.n, self.total = self.n + 1, self.total + score
         self.squares += score * score
@@ -188,7 +188,7 @@ class Scatter:
         score: float,
         operator_s: Sequence[float],  # of each operator, reused outputs as when they were made
     ) -> None:
-        """Take in a measurement; one that failed says nothing and is not to be told."""
+        """Record a measurement; one that failed has no bearing and must not be passed."""
         if not self._draws:
             return
         index, draw = pair

@@ -19,7 +19,7 @@ from circinus.pipelines.backoff import Backoff
 _MILLION = 1e6
 
 LONGEST_CALL_S = 600.0
-"""Seconds that a call may take where nothing says how long: what its price per second is bounded
+"""Seconds that a call may take where nothing limits it: what its price per second is bounded
 by."""
 
 
@@ -39,7 +39,7 @@ class Usage(NamedTuple):
 
     @property
     def finite(self) -> Usage:
-        """The same with 0 for what is infinite: nobody knows how much of it there was."""
+        """The same with 0 for what is infinite: its amount is unknown."""
         return Usage(*(figure if isfinite(figure) else 0.0 for figure in self))
 
     def plus(self, other: Usage) -> Usage:
@@ -67,7 +67,7 @@ class CallPrice:
 
     @property
     def is_by_token(self) -> bool:
-        """Whether tokens cost some: then nobody knows the price of a call that does not tell."""
+        """Whether tokens cost some: then the price of a call without a report is unknown."""
         tokens = (
             self.input_usd_per_million,
             self.cached_usd_per_million,
@@ -76,7 +76,7 @@ class CallPrice:
         return any(tokens)
 
     def usd(self, used: Usage, seconds: float = 0.0) -> float:
-        """Return the dollars of calls that used so many tokens and took so many seconds in all."""
+        """Return the dollars of calls of so many tokens and so many seconds in all."""
         cached = self.cached_usd_per_million
         cached = self.input_usd_per_million if cached is None else cached
         fresh = used.input_tokens - used.cached_tokens
@@ -153,7 +153,7 @@ class EndpointCall:
         checks.at_least(f"call of {self.endpoint}.most", self.most, 1)
 
     def holds(self, settings: Mapping[str, str | int | float | bool]) -> bool:
-        """Say whether it calls under these settings of its operator."""
+        """Return whether it calls under these settings of its operator."""
         return all(_same(settings.get(knob), value) for knob, value in self.when.items())
 
     @classmethod
@@ -181,7 +181,7 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LOST = frozenset(
     {"TimeoutError", "ConnectionError", "APITimeoutError", "APIConnectionError", "TransportError"}
 )
-"""Names of errors, and of what they derive from, that say nothing of the request: Python's own,
+"""Names of errors, and of what they derive from, that do not concern the request: Python's own,
 and those of the clients of hosted models and of httpx."""
 
 
@@ -218,7 +218,7 @@ class CallRetries:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether another attempt may succeed where this one failed."""
+    """Return whether another attempt may succeed where this one failed."""
     status = status_of(error)
     if status is not None:
         return status in _AGAIN
@@ -226,7 +226,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that an error tells of; None: it tells of none.
+    """Return the HTTP status of an error; None: it has none.
 
     Clients of hosted models keep it in `status_code`, of the error or of its `response`.
     """

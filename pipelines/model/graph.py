@@ -32,7 +32,7 @@ class PipelineGraph:
     """
 
     name: str  # name of the pipeline
-    # in topological order once built, whatever order they came in (the given order is kept among
+    # in topological order once built, whatever order they are passed in (that order is kept among
     # operators that do not depend on each other)
     operators: tuple[OperatorSpec, ...]
     metric: str = "score"  # what the score of an output means, in words; scores are in [0, 1]

@@ -1,6 +1,6 @@
 """An infrastructure: tiers of machines, and the links between them.
 
-The infrastructure says what a device is like; of the tier where requests start every user has
+The infrastructure states what a device is like; of the tier where requests start every user has
 their own, and no two are alike: `with_device` gives what one query sees.
 """
 
@@ -146,7 +146,7 @@ class Infrastructure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProfile:
-    """What a query's device is like; what is None is as the infrastructure says."""
+    """What a query's device is like; what is None is as the infrastructure states."""
 
     # how many times as fast as the reference machine
     speed_factor: Annotated[float, ranges.SPEED_FACTOR] | None = None

@@ -1,4 +1,4 @@
-"""How long a request takes, composed from what its operators took.
+"""How long a request takes, composed from the seconds of its operators.
 
 | symbol | meaning | shape |
 | --- | --- | --- |

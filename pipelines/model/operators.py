@@ -24,11 +24,11 @@ OperatorFunction = Callable[[Payload, Settings], Payload]
 `inputs` is the pipeline's input for a source operator, the parent's output when
 there is one parent, and a dict {parent: output} when there are several. A
 function is deterministic, keeps no state between calls and does not change
-what it is given: outputs are cached and shared between configurations. An `async def` is awaited.
+its input: outputs are cached and shared between configurations. An `async def` is awaited.
 """
 
 BatchFunction = Callable[[Sequence[Payload], Settings], Sequence[Payload]]
-"""`run_batch(inputs, knobs) -> outputs`, one for each input in their order, as `run` gives it."""
+"""`run_batch(inputs, knobs) -> outputs`, one for each input in their order, as of `run`."""
 
 
 class Scaling(StrEnum):
@@ -87,7 +87,7 @@ class OperatorSpec:
     # resizing, a language model); empty: a class of its own
     operator_class: str = ""
     # the endpoints that it calls. A name that is a value of a knob is called where the knob has
-    # that value, another one always; a `EndpointCall` says it in other words. Empty: none
+    # that value, another one always; an `EndpointCall` states it in other words. Empty: none
     calls: tuple[EndpointCall, ...] | tuple[str, ...] = ()
     # whether equal inputs may give unlike outputs: then scores are means over several draws
     draws: bool = False
@@ -157,10 +157,10 @@ class Operator:
     # is that of a call by itself: what calls take together, the dispatcher learns
     concurrency: int = 1
     # several inputs in one call, only for a batched operator: a worker gathers calls that come
-    # together, at most `concurrency` of them, while nobody is late for it. None: `run` it is
+    # together, at most `concurrency` of them, while no call is late for it. None: `run` it is
     run_batch: BatchFunction | None = None
     # what of an output equal calls have alike, where they differ in what is no answer: a message's
-    # id, say. By it an operator is seen to draw
+    # id, say. By it an operator is known to draw
     comparable: Callable[[Payload], Payload] = _whole
     # of one that calls endpoints: what is done when a call fails
     retries: CallRetries = field(default_factory=CallRetries)

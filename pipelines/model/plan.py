@@ -1,4 +1,4 @@
-"""A plan: which configuration runs where, on how much, and what that is expected to give."""
+"""A plan: which configuration runs where, on how much, and what that is expected to yield."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Plan:
         """Return the seconds from its arrival within which a request is in time; None: any.
 
         A bound on a percentile is one on requests. One on the mean leaves each as much more as the
-        slowest in a hundred took while the plan was measured. Batch work has no deadline.
+        slowest in a hundred had while the plan was measured. Batch work has no deadline.
         """
         if slo.throughput_per_s is not None:
             return None
@@ -202,7 +202,7 @@ class Plan:
     def cost_of_an_hour(self, *, ahead: bool = False) -> Estimate:
         """Return `cost_usd_per_hour` with its interval, at the rate; `ahead`: on future inputs.
 
-        Machines cost what they do; calls as much as `cost_per_1000` says.
+        Machines cost what they do; calls as much as `cost_per_1000` states.
         """
         usd, value = self._usd_per_request(ahead=ahead), self.cost_usd_per_hour
         each = self.calls_usd_per_hour / usd.value if usd.value > 0 else 0.0
@@ -253,7 +253,7 @@ class Plan:
         return copies / busy if busy > 0 else inf
 
     def states(self, slo: Slo) -> dict[str, SloState]:
-        """Return what is known of each SLO: `accuracy`, `latency`, those of the others bounded.
+        """Return the status of each SLO: `accuracy`, `latency`, those of the others bounded.
 
         Accuracy, latency and the cost of requests are those that `slo.holds_for` names.
         """
@@ -281,7 +281,7 @@ class Plan:
 def with_known_memory(plans: Iterable[Plan], earlier: Iterable[Plan]) -> tuple[Plan, ...]:
     """Return plans that also know what earlier ones do of the memory of the same operators.
 
-    So what is found among earlier measurements, without running anything, is not forgotten.
+    So plans from earlier measurements, without running anything, are not forgotten.
     """
     known: dict[tuple[str, str], int] = {}
     for plan in earlier:

@@ -27,8 +27,8 @@ BoolArray = npt.NDArray[np.bool_]
 USAGE_FIELDS = len(Usage._fields)
 
 UNPLANNABLE = "cannot be planned: "
-"""How a cause begins that says nothing of the input: the operator gave what only the pipeline it
-was read off can use. In the words, because causes travel and are kept as words."""
+"""How a cause begins that does not concern the input: the operator returned what only the pipeline
+it was read off can use. In the words, because causes travel and are stored as words."""
 
 
 class Unplannable(InvalidInput):
@@ -41,7 +41,7 @@ class Unplannable(InvalidInput):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A measurement that gave nothing."""
+    """A measurement without a result."""
 
     input: int  # index of the input in the query's data
     operator: str  # which operator failed; `score` when the metric did
@@ -113,7 +113,7 @@ class Profile(Paid):
 
     @property
     def succeeded(self) -> npt.NDArray[np.bool_]:
-        """Which inputs gave a score, shape (n,)."""
+        """Which inputs have a score, shape (n,)."""
         return ~np.isnan(self.score)
 
 
@@ -159,7 +159,7 @@ class Evaluator(Protocol):
         """
 
     def measure_each(self, wanted: Sequence[tuple[Configuration, int]]) -> tuple[Profile, ...]:
-        """Return what `measure` gives for each configuration and its number of inputs.
+        """Return what `measure` returns for each configuration and its number of inputs.
 
         Measurements are made `width` at a time. What they give and cost together does not depend
         on that, nor on which ends first. InvalidInput as `measure` does, before anything is
@@ -168,7 +168,7 @@ class Evaluator(Protocol):
 
 
 class Verdict(StrEnum):
-    """What a stopping rule says of `mean score >= bound`."""
+    """The verdict of a stopping rule on `mean score >= bound`."""
 
     ABOVE = "above"
     BELOW = "below"
@@ -176,7 +176,7 @@ class Verdict(StrEnum):
 
 
 class StoppingRule(Protocol):
-    """Says when enough inputs were measured. A value: it keeps no state."""
+    """Decides when enough inputs were measured. A value: it has no state."""
 
     def judge(self, scores: FloatArray, *, bound: float, population: int) -> Verdict:
         """Return whether the mean over the population is decided to be above or below.

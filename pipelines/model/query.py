@@ -29,7 +29,7 @@ class PlanningMethod:
     """The parts that plan a query."""
 
     strategy: str = DECIDES_ITSELF  # proposes what to measure, of `STRATEGIES`
-    # says when a configuration has met enough inputs, and so whether it is accurate enough, of
+    # decides when a configuration has met enough inputs, and so whether it is accurate enough, of
     # `STOPPING`; None: the strategy does
     stopping: str | None = None
     sampling: str = "random"  # the order of inputs, of `SAMPLING`: by chance, or strata in turn
@@ -111,16 +111,16 @@ class Query:
     # from 0 to `HIGHEST_PRIORITY`: a query is worth more than all queries of lower priority
     # together, and takes their place
     priority: int = 0
-    tenant: str = ""  # whose query it is, a name; what quotas count by. Empty: nobody's
+    tenant: str = ""  # whose query it is, a name; what quotas count by. Empty: no one's
     # how long to serve it; None: until undeployed
     duration_s: Annotated[float, ranges.DURATION_S] | None = None
     limits: PlanningLimits = field(default_factory=PlanningLimits)  # what planning may spend
     seed: int = 0  # of every random choice on the query's way, `>= 0`
     restrictions: Restrictions = field(default_factory=Restrictions)  # what holds in every plan
-    device: DeviceProfile | None = None  # its own device; None: as the infrastructure says
+    device: DeviceProfile | None = None  # its own device; None: as the infrastructure states
     planning: PlanningMethod = field(default_factory=PlanningMethod)  # how it is planned
     on_failure: OnFailure = OnFailure.SCORE_ZERO  # what a failed input means
-    draws: tuple[str, ...] = ()  # operators that draw, beside those that say so themselves
+    draws: tuple[str, ...] = ()  # operators that draw, beside those that declare it
 
     def __post_init__(self) -> None:
         checks.name("pipeline", self.pipeline)
@@ -161,7 +161,7 @@ class PlanningContext:
 
     @property
     def by_request(self) -> bool:
-        """Whether what 1,000 requests cost says which plan is the cheapest, not what an hour does.
+        """Whether the cost of 1,000 requests, not of an hour, decides which plan is the cheapest.
 
         Where requests come one after the other and some are paid by the call, an hour of a slower
         plan costs less because less is done in it.

@@ -126,7 +126,7 @@ def words(restrictions: Restrictions) -> tuple[str, ...]:
 
 
 def _of_shared(graph: PipelineGraph, restrictions: Restrictions) -> dict[str, list[Choice]]:
-    """Return what restricts knobs that several operators share, wherever it is said."""
+    """Return what restricts knobs that several operators share, wherever it is stated."""
     choices: dict[str, list[Choice]] = {}
     for (operator, knob), _ in graph.choosing:
         choice = restrictions.knobs.get(operator, {}).get(knob.name)

@@ -1,8 +1,8 @@
-"""How workers share the GPUs of a machine, as the plug-in of its nodes can give them.
+"""How workers share the GPUs of a machine, as the plug-in of its nodes can grant them.
 
 | kind | what a worker gets | what holds it to that |
 | --- | --- | --- |
-| whole | whole GPUs, one or more | nobody else has them |
+| whole | whole GPUs, one or more | no other process has them |
 | mig | one MIG device: a process sees no second one | the hardware |
 | mps | one part of one GPU: its threads and its memory | the MPS daemon of the node |
 | time-sliced | one turn of one GPU; memory is not divided | nothing but the worker itself |
@@ -58,7 +58,7 @@ class Gpus:
     count: Annotated[int, ranges.GPUS] = 1
     # of each of them: `replicas` of the plug-in, `>= 2`; 1 with whole and mig
     parts: Annotated[int, ranges.GPU_PARTS] = 1
-    profile: str | None = None  # of MIG devices, such as `1g.10gb`; None: not told, or not MIG
+    profile: str | None = None  # of MIG devices, such as `1g.10gb`; None: not stated, or not MIG
     # what nodes offer them as; made up from kind and profile where it is left out
     resource: str = ""
 

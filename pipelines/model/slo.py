@@ -17,7 +17,7 @@ models of latency stay finite too."""
 
 
 SURE = 0.95
-"""Confidence of an interval from which what it says is certain; few inputs may allow for less."""
+"""Confidence of an interval from which its verdict is certain; few inputs may allow for less."""
 
 
 class LatencyStatistic(StrEnum):
@@ -53,7 +53,7 @@ class HoldsFor(StrEnum):
 
 
 class SloState(StrEnum):
-    """What the measurements say about one SLO of one plan."""
+    """The verdict of measurements on one SLO of one plan."""
 
     MET = "met"  # the whole interval is on the good side of the bound, and it is one of 95 %
     LIKELY = "likely"  # the estimate is on the good side, its interval is not entirely
@@ -111,11 +111,11 @@ class Estimate:
         return f" over {self.inputs} of {self.inputs + self.left_out}" if self.left_out else ""
 
     def at_least(self, bound: float) -> SloState:
-        """Return what is known of `figure >= bound`."""
+        """Return the verdict on `figure >= bound`."""
         return self._state(self.value >= bound, certain=self.low >= bound or self.high < bound)
 
     def at_most(self, bound: float) -> SloState:
-        """Return what is known of `figure <= bound`."""
+        """Return the verdict on `figure <= bound`."""
         return self._state(self.value <= bound, certain=self.high <= bound or self.low > bound)
 
     def _state(self, good: bool, *, certain: bool) -> SloState:

@@ -15,11 +15,11 @@ from circinus.pipelines.model.shares import Gpus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSpeed:
-    """The speed factor of a tier for one class of operators, as `circinus calibrate` found it."""
+    """The speed factor of a tier for one class of operators, by `circinus calibrate`."""
 
     # how many times as fast as profiled on the reference machine
     factor: Annotated[float, ranges.SPEED_FACTOR]
-    low: Annotated[float, ranges.SPEED_FACTOR]  # the least that parts of the repetitions gave
+    low: Annotated[float, ranges.SPEED_FACTOR]  # the least of parts of the repetitions
     high: Annotated[float, ranges.SPEED_FACTOR]  # the largest of those
     repetitions: int  # how often it was measured, `>= 1`
 
@@ -120,7 +120,7 @@ class Tier:
     # the same for each byte that a call hands over: copying
     call_s_per_byte: Annotated[float, ranges.CALL_S_PER_BYTE] = 0.0
     # seconds that a call waits besides on its way to an instance and back, whatever the share of
-    # that: the network to it, and all that a share kept by waiting does not stretch
+    # that: the network to it, and all that a share enforced by waiting does not stretch
     call_delay_s: Annotated[float, ranges.DELAY_S] = 0.0
     calibration: Calibration | None = None  # speed factors per operator class; None: not measured
     # what a request takes here while nothing was calibrated is at most so many times as long, or
@@ -218,14 +218,14 @@ class Tier:
 
     @property
     def off_by(self) -> float:
-        """By what factor requests here may be off at most: as calibrated, or as the tier says."""
+        """By what factor requests here may be off at most: as calibrated, or the tier's own."""
         calibrations = [each.calibration for each in self.types or (self,)]
         return max(self.within if each is None else each.within for each in calibrations)
 
     def calibrated(self, measured: Calibration) -> Tier:
         """Return the tier as measured; classes that were measured before only keep their speeds.
 
-        Of several pipelines the one that is predicted worst says how far off predictions may be.
+        Of several pipelines the one that is predicted worst bounds how far off predictions may be.
         """
         if self.calibration is not None:
             before, within = self.calibration.at(self.speed_factor).speeds, self.calibration.within
@@ -282,7 +282,7 @@ class Tier:
         return replace(self, types=types, **_LEFT_OUT)
 
 
-_MACHINES = 1  # of a tier that says nothing of them
+_MACHINES = 1  # of a tier that states none of them
 OF_TYPES = (
     *("machines", "price_usd_per_hour", "speed_factor", "calibration"),
     *("gpus", "cores", "memory_gib"),
@@ -294,6 +294,6 @@ _LEFT_OUT: dict[str, Any] = {
 
 
 def _least(values: Sequence[float | None]) -> float | None:
-    """Return what every type has; None: one of them does not tell."""
+    """Return what every type has; None: one of them does not state it."""
     known = [each for each in values if each is not None]
     return min(known) if len(known) == len(values) else None

@@ -127,7 +127,7 @@ def _right(
         f"{' of the cluster' if one.of_cluster else ''} ({one.purpose})"
         for one in missing
     )
-    # Kubernetes lets nobody grant what he does not have.
+    # Kubernetes lets no account grant what it does not have.
     remedy = (
         "install with an account that has them: it can grant only what it has"
         if needs.installs

@@ -36,7 +36,7 @@ class BenchmarkSettings:
     image: str  # of the service, with a tag or digest
     pull_policy: str = "IfNotPresent"  # of the image
     environment: str | None = None  # folder of nodes with the packages; None: the image has them
-    service_url: str  # where the service is found from a pod
+    service_url: str  # URL of the service, as pods reach it
     token_secret: str  # Secret of the namespace with the key `token`
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What was found of one need of an installation, of a cluster or of a machine."""
+"""Result of checking one need of an installation, of a cluster or of a machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ State = Literal["ok", "note", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found of one need, in words."""
+    """Result of checking one need, in words."""
 
     name: str
     state: State  # `fail`: something needed is missing
     detail: str
-    remedy: str = ""  # what to do; empty: nothing, or the detail says it
+    remedy: str = ""  # what to do; empty: nothing, or the detail has it

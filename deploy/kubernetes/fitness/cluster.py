@@ -1,4 +1,4 @@
-"""All checks of a cluster, in the order in which somebody would set things right."""
+"""All checks of a cluster, in the order in which an administrator would fix things."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Look = Callable[[Cluster, ClusterNeeds], Iterator[Check]]
 
 
 def look(cluster: Cluster, needs: ClusterNeeds, wanted: Object) -> Iterator[Check]:
-    """Yield what was found of each need; a server that does not answer is the only finding then.
+    """Yield a check of each need; if the server does not answer, that is the only one.
 
     `wanted` is the definition of PipelineQuery of this release. Reads only.
     """
@@ -55,7 +55,7 @@ _LABEL = f"kubectl label node NAME {TIER}="
 
 
 def machines(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
-    """Check that each tier has nodes that our pods can run on, and tell of GPUs."""
+    """Check that each tier has nodes that our pods can run on, and report GPUs."""
     return checks_of(cluster.listed_whole(NODES)["items"], needs)
 
 
@@ -134,7 +134,7 @@ _DNS = (
     ("kube-system", "k8s-app=kube-dns"),
     ("openshift-dns", "kubernetes.io/service-name=dns-default"),
 )
-"""Namespace and label of the slices under which a cluster's DNS is found."""
+"""Namespace and label of the EndpointSlices of a cluster's DNS."""
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
@@ -142,7 +142,7 @@ _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 def dns(cluster: Cluster, needs: ClusterNeeds) -> Iterator[Check]:
     """Check that names of Services are resolved, by which the operator finds the service.
 
-    A cluster may resolve names by something that cannot be seen from here: a note, then.
+    A cluster may resolve names by something that is not visible from here: a note, then.
     """
     if not needs.operates:
         return

@@ -1,4 +1,4 @@
-"""What an installation asks of its cluster, as the chart's values say.
+"""What an installation needs of its cluster, by the chart's values.
 
 A check fails only where something is surely missing; what installing makes, and what this account
 may not look at, is a note.
@@ -56,7 +56,7 @@ class ClusterNeeds:
     claims: bool = True  # whether a volume is claimed for the state
     storage_class: str = ""  # of it; empty: the cluster's default; `-`: none
     existing_claim: str = ""  # in place of one; empty: a new one
-    has_url: bool = False  # whether operators are told where the service is, without DNS
+    has_url: bool = False  # whether operators have the service's address, without DNS
 
 
 def runs_as_pod() -> bool:

@@ -1,1 +1,1 @@
-"""Routes in a cluster: weights and autoscalers as objects, capacity as it is seen, a follower."""
+"""Routes in a cluster: weights and autoscalers as objects, observed capacity, a follower."""

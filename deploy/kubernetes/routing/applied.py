@@ -1,7 +1,7 @@
 """Writes what a route is: by server-side apply, as a field manager of its own.
 
-Nothing of another's is overwritten: a field that somebody else has taken over is a Clash, unless
-it is to be taken back.
+Nothing of another's is overwritten: a field that another manager has taken over is a Clash,
+unless it is to be taken back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from circinus.deploy.kubernetes.routing.targets import ClusterRoute
 from circinus.pipelines.clock import Clock
 
 REGIME_CHANGED = "RegimeChanged"
-"""Reason of the event that tells of another regime."""
+"""Reason of the event that reports another regime."""
 OF_NO_NAMESPACE = "default"
 """Namespace of the events of objects that have none, such as NodeClaims."""
 
@@ -96,12 +96,12 @@ class RouteWriter:
     )
 
     def apply(self, document: Object) -> Object:
-        """Apply an object; give it as it was stored. Clash if another manager owns a field."""
+        """Apply an object; return it as it was stored. Clash if another manager owns a field."""
         path = path_of_routed(document)
         return self.cluster.apply(path, document, force=self.force, manager=MANAGER)
 
     def regime_of(self, document: Object) -> str | None:
-        """Return the regime that an object in the cluster tells of; None: there is none."""
+        """Return the regime annotated on an object in the cluster; None: there is none."""
         live = self.cluster.get(path_of_routed(document))
         return None if live is None else (live["metadata"].get("annotations") or {}).get(REGIME)
 

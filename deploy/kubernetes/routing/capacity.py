@@ -1,9 +1,9 @@
-"""Observes how many of each unit a cluster gives and how many answer. Pure.
+"""Observes how many of each unit a cluster provides and how many answer. Pure.
 
-It goes by conditions of objects, which can be read at any time, and by one event: Karpenter
+It uses conditions of objects, which can be read at any time, and by one event: Karpenter
 deletes a NodeClaim that it got no machine for. A pod without a node is not had, unless Karpenter
-makes one for it, nor one whose node is gone or silent, of which the cluster takes a minute to say
-so.
+makes one for it, nor one whose node is gone or silent, which the cluster takes a minute to
+report.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class ClusterState:
     pods: Sequence[Object] = ()  # of the same
     claims: Sequence[Object] = ()  # NodeClaims
     refusals: Sequence[Object] = ()  # events of reason `REFUSED`
-    nodes: Mapping[str, Object] | None = None  # by name; None: nobody looked
+    nodes: Mapping[str, Object] | None = None  # by name; None: not observed
     # uid of a pod -> since when it is known to have no node
     waiting_since: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitState:
-    """What a cluster gives of a unit."""
+    """What a cluster provides of a unit."""
 
     available: int | None  # that run or can be had; None: any number
     ready: int = 0  # pods that answer
@@ -52,12 +52,12 @@ class UnitState:
 
 
 def waiting_pods(pods: Iterable[Object]) -> list[Object]:
-    """Return the pods that a scheduler has found no node for, and that do not end."""
+    """Return the pods that a scheduler could not place on a node, and that do not end."""
     return [pod for pod in pods if not _ends(pod) and _unscheduled(pod) is not None]
 
 
 def unit_states(route: ClusterRoute, state: ClusterState, at_s: float) -> dict[str, UnitState]:
-    """Return what a cluster gives of each unit, at a time of the clock of `waiting_since`."""
+    """Return what a cluster provides of each unit, at a time of the clock of `waiting_since`."""
     return {unit.name: _unit_state(route, unit, state, at_s) for unit in route.route.units}
 
 
@@ -167,7 +167,7 @@ def _is_claim_of(event: Object, pool: str) -> bool:
 
 
 def _time(thing: Object) -> str:
-    """Return when an event was last told, or another object made: to be compared as text."""
+    """Return when an event was last reported, or another object made: to be compared as text."""
     metadata = thing["metadata"]
     timestamp = thing.get("lastTimestamp") or thing.get("eventTime")
     return str(timestamp or metadata.get("creationTimestamp") or "")[:_SECONDS]

@@ -1,12 +1,12 @@
 """Follows a route's capacity and moves its traffic: one loop, woken by what happens.
 
-Watches tell of Deployments, pods, nodes, NodeClaims and refusals (`mirror`: it goes on after
+Watches report Deployments, pods, nodes, NodeClaims and refusals (`mirror`: it goes on after
 breaks and expired versions). At each change, and at the time that the route's controller names, it
-is asked, and what is other than before is written at once. The paper's checker looks every five
+decides, and what differs from before is written at once. The paper's checker looks every five
 minutes.
 
-All is made of what is there, so a follower that is started again goes on, but for how long ago
-capacity came back, and how often it was lost in this cycle.
+All is derived from the cluster, so a restarted follower goes on, but for how long ago
+capacity returned, and how often it was lost in this cycle.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from circinus.scheduler.routing.controller import (
 from circinus.scheduler.routing.regimes import Regime
 from circinus.scheduler.routing.traffic import RouteTraffic
 
-_RESYNC_S = 60.0  # after which all is written again, so that what somebody undid is done again
+_RESYNC_S = 60.0  # after which all is written again, so that what others undid is done again
 _PAUSES = Backoff(0.5, 10.0)  # after a failure
-_NEEDED = {"deployments", "pods"}  # before anything is said; a cluster may be without Karpenter
+_NEEDED = {"deployments", "pods"}  # before the first step; a cluster may be without Karpenter
 _CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _REFUSALS = f"/api/v1/namespaces/{OF_NO_NAMESPACE}/events"
 _OF_REFUSALS = f"involvedObject.kind=NodeClaim,reason={REFUSED}"
@@ -63,14 +63,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSteered:
-    """What a look at a route came to."""
+    """The result of one step of a route."""
 
     direction: RouteDirection
     traffic: RouteTraffic
     units: Mapping[str, UnitState]
     written: tuple[str, ...] = ()  # `Kind/name` that were written; none: all was so already
     reaction_s: float | None = None  # from a change to having written; None: there was none
-    # unit -> why its ready pods get no requests: its outputs do not agree, or nobody knows yet
+    # unit -> why its ready pods get no requests: its outputs do not agree, or are not verified yet
     unverified: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -136,7 +136,7 @@ class RouteFollower:
         return self.step()[0]
 
     def run(self, over: Event) -> None:
-        """Follow until `over` is set; whoever sets it also calls `wake`."""
+        """Follow until `over` is set; the caller that sets it also calls `wake`."""
         mirrors = [
             Mirror(
                 cluster=self.cluster,
@@ -222,7 +222,7 @@ class RouteFollower:
         return unit_states(self.route, self._state(objects, now), now)
 
     def _verified(self, units: Mapping[str, UnitState]) -> UnitVerdicts | None:
-        """Return what probes said of units' outputs; None: nobody sends any."""
+        """Return the verdicts of probes on units' outputs; None: no probes are sent."""
         if self._verifier is None:
             return None
         return self._verifier.verify({name: unit.templates for name, unit in units.items()})
@@ -246,7 +246,7 @@ class RouteFollower:
         )
 
     def _held(self, verdicts: UnitVerdicts | None) -> bool:
-        """Whether requests go where they did before this follower: no unit was found to agree."""
+        """Whether requests go where they did before this follower: no unit's outputs agree."""
         if verdicts is None or self._known is not None or verdicts.agree:
             return False
         return bool(self._controller.router.route.quick)
@@ -282,7 +282,7 @@ class RouteFollower:
     def _write(
         self, documents: list[Object], direction: RouteDirection, *, held: bool
     ) -> tuple[tuple[str, ...], CircinusError | None]:
-        """Write what is other than before; give what was written, and the first failure.
+        """Write what differs from before; return what was written, and the first failure.
 
         Where requests are held to where they go, what sends them is left as it is.
         """

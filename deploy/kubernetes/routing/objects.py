@@ -313,7 +313,7 @@ def objects_of(
 
 
 def planned(route: ClusterRoute, at_s: float) -> list[Object]:
-    """Return the objects of a route while all that it says can be had; asks no cluster.
+    """Return the objects of a route while all its capacity is available; calls no cluster.
 
     `at_s` is in seconds since the epoch.
     """

@@ -45,7 +45,7 @@ class IngressFront:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSource:
-    """Who tells an autoscaler how many requests come."""
+    """Where an autoscaler reads the rate of requests."""
 
     address: str  # URL
     query: str  # gives requests per second; `$unit`, `$service`, `$deployment`, `$namespace`
@@ -77,7 +77,7 @@ class UnitTarget:
     service: str
     port: int
     deployment: str
-    least: int = 1  # pods that are kept, `>= 0`. 1: traffic can be moved to what runs only
+    least: int = 1  # pods that always run, `>= 0`. 1: traffic can be moved to what runs only
     metric: str | None = None  # requests per second of a pod, of the custom metrics API
     node_pool: UnitNodePool | None = None  # None: not Karpenter's
 
@@ -97,7 +97,7 @@ class ClusterRoute:
     namespace: str = "default"
     hostnames: tuple[str, ...] = ()  # empty: all
     path: str = "/"
-    prometheus: PrometheusSource | None = None  # None: nothing is scaled by what it tells
+    prometheus: PrometheusSource | None = None  # None: nothing is scaled by it
     launch_s: float = 3.0  # that a pod may wait until Karpenter begins with a node
     method: RouteMethod = RouteMethod.CARRIED
     regimes: RegimeSettings = field(default_factory=RegimeSettings)

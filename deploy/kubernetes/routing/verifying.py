@@ -1,7 +1,7 @@
-"""Whether units may take traffic: what probes say of their pods (adaptive orchestration, 4.5.1).
+"""Whether units may take traffic: by probes of their pods (adaptive orchestration, 4.5.1).
 
-Probes go to a unit's Service, in a thread of their own, so that nobody who moves traffic waits for
-them. What they say is of the template of the pods that were ready then. It holds as long as one of
+Probes go to a unit's Service, in a thread of their own, so that moving traffic never waits for
+them. Their verdict is of the template of the pods that were ready then. It holds as long as one of
 these is: pods that come back after all were gone are verified anew, and so is a rollout, once the
 last pod from before it is gone.
 
@@ -31,11 +31,11 @@ _AGAIN_S = 1.0  # after which a unit that was not reached is checked again
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitVerdicts:
-    """What is known of units."""
+    """The verdicts of probes, by unit."""
 
     agree: frozenset[str] = frozenset()  # they may take traffic
     refused: frozenset[str] = frozenset()
-    # why a unit whose pods are ready may not take traffic: it is refused, or nobody knows yet
+    # why a unit whose pods are ready may not take traffic: it is refused, or not verified yet
     words: Mapping[str, str] = field(default_factory=dict)
     again_s: float = inf  # when to look again although nothing happens
 
@@ -71,7 +71,7 @@ class UnitVerifier:
         self._reference = ProofReference(tolerance=self.probes.tolerance)
 
     def verify(self, templates: Mapping[str, frozenset[str]]) -> UnitVerdicts:
-        """Begin with what has to be verified, and give what is known; it waits for nothing.
+        """Begin to verify what has to be, and return the verdicts so far; does not block.
 
         `templates` are those of each unit's ready pods.
         """
@@ -108,7 +108,7 @@ class UnitVerifier:
         score = EndpointScore(score=None, failed="probes were broken off", is_away=True)
         try:
             score = asyncio.run(endpoint_score(self.urls[name], self.probes))
-        finally:  # whatever became of it, nobody waits for it in vain
+        finally:  # whatever its outcome, no unit waits for it in vain
             with self._lock:
                 if score.is_away:
                     check.words = f"its outputs are not verified yet: {score.failed}"

@@ -1,6 +1,6 @@
 """Operator `classifier`: log-probabilities of the ten digits for each crop of each frame.
 
-Trained models are kept on disk: made once per machine and version, read by every process. A file
+Trained models are stored on disk: made once per machine and version, read by every process. A file
 is complete or absent: a model is written beside its place and renamed, and a lock per model makes
 processes that miss the same one train it once.
 

@@ -2,7 +2,7 @@
 
 The handwritten digits, split once into those to learn from and those to show.
 
-A digit that is shown in a clip was never seen by a classifier. What classifiers learn from are
+A digit in a clip was in no classifier's training set. What classifiers learn from are
 crops drawn as a located digit looks, directly and never through the operators, so every
 configuration meets classifiers that know none of its violations.
 """
@@ -41,7 +41,7 @@ class Clip:
 
     frames: UInt8Array  # uint8 (12, 64, 112)
     digits: str  # what the display reads, three characters
-    glyphs: tuple[int, ...]  # rows of scikit-learn's digits that are shown, left to right
+    glyphs: tuple[int, ...]  # rows of scikit-learn's digits in the clip, left to right
 
 
 def draw_clip(rng: np.random.Generator, light: float = 1.0) -> Clip:
@@ -106,7 +106,7 @@ def _occlude(frames: FloatArray, width: int, level: float, rng: np.random.Genera
 def clip_features(clip: UInt8Array) -> NDArray[np.float64]:  # (FRAMES, HEIGHT, WIDTH)
     """Return how hard a clip looks, from its first frame, for stratified sampling.
 
-    Gives (5,): noise level (robust standard deviation of the difference of neighbouring pixels,
+    Shape (5,): noise level (robust standard deviation of the difference of neighbouring pixels,
     Rousseeuw and Croux 1993), mean brightness, contrast (range of the smoothed frame between its
     5th and 95th percentile), share of black and white pixels, mean change to the last frame; all
     but the share in grey levels.
@@ -127,7 +127,7 @@ def clip_features(clip: UInt8Array) -> NDArray[np.float64]:  # (FRAMES, HEIGHT, 
 
 
 SPLIT_SEED = 1797
-TRAINING_DIGITS = 1000  # of the 1,797; the other 797 are shown in clips
+TRAINING_DIGITS = 1000  # of the 1,797; the other 797 are in clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Operator `features`: what a classifier is shown of a crop.
+"""Operator `features`: what a classifier gets of a crop.
 
 One rule: features do not change when a crop gets brighter or gains contrast.
 """

@@ -12,7 +12,7 @@ A model is arrays only: its file is read without running code from it. torch is 
 functions, so that a process that runs no `cnn` starts fast.
 
 Notation of `svm`: `K(a, b) = exp(-gamma |a - b|^2)`; `d_ij(x) = sum_s w_s,ij K(x, s) + b_ij` is
-positive where the machine of the pair i < j says i. A class's score is the sum over its pairs of
+positive where the machine of the pair i < j picks i. A class's score is the sum over its pairs of
 the log-probability `log sigmoid(SLOPE d)` that it wins: a product of experts, simpler than
 pairwise coupling (Wu, Lin and Weng 2004), which needs an iteration. Nodes of all trees stand in
 one table; `feature < 0` marks a leaf, whose children are itself, so that a walk of `depth` steps

@@ -1,6 +1,6 @@
 """Operators `sampler`, `cleaner` and `reader` of pages: grey levels, dark text on light paper.
 
-Pages are checked on the way in; the functions behind trust them. An engine is given the page and
+Pages are checked on the way in; the functions behind trust them. An engine gets the page and
 nothing else: an operator has no memory. Tesseract therefore reads with its neural network alone,
 as the older recogniser beside it adapts to earlier pages.
 """
@@ -102,7 +102,7 @@ BLOCKS = (4, 16)  # rows and columns of blocks whose brightness is compared
 def page_features(page: UInt8Array) -> NDArray[np.float64]:  # (height, width), >= 16 a side
     """Return how hard a page looks.
 
-    Gives (5,): noise level, mean brightness, shadow (brightest less darkest block), share of black
+    Shape (5,): noise level, mean brightness, shadow (brightest less darkest block), share of black
     and white pixels, share of the rows with text (their mean is nearer to that of the darkest row
     than to that of the brightest); the first three in grey levels.
     """
@@ -123,7 +123,7 @@ def page_features(page: UInt8Array) -> NDArray[np.float64]:  # (height, width), 
 
 
 def noise_level(page: UInt8Array) -> float:
-    """Return standard deviation of the noise, grey levels, as told by flat paper.
+    """Return standard deviation of the noise, grey levels, as measured on flat paper.
 
     The robust standard deviation of the difference of neighbouring pixels (Rousseeuw and Croux
     1993), over sqrt(2) because both have the noise; every other row is looked at.
@@ -163,7 +163,7 @@ MODELS = tuple(sorted(Path("/usr/share/tesseract-ocr").glob("*/tessdata/eng.trai
 """Empty where it is not installed; the folder between is named after the version."""
 
 _DOTS_PER_INCH = "150"
-"""Of any page: told, or else it guesses from the height of what it takes for letters."""
+"""Of any page: Tesseract would else guess it from the height of what it takes for letters."""
 _in_use = Lock()  # the engine holds one page at a time, and threads may share the process
 
 

@@ -1,7 +1,7 @@
-"""The workload: scanned pages of two lines, with what they say.
+"""The workload: scanned pages of two lines, with their text.
 
 The text is out of Python's own documentation, as `help()` prints it: a line has only characters
-that every font draws and every engine may answer, so that what a page says is exact. Another
+that every font draws and every engine may answer, so that the text of a page is exact. Another
 release of Python may have other lines.
 """
 

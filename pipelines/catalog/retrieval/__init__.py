@@ -56,7 +56,7 @@ def pipeline() -> Pipeline:
 def _features(value: Payload) -> FloatArray:
     """Return how heavy and how hard a request looks.
 
-    Gives (5,): characters and number of the documents; the question's terms, the share of them
+    Shape (5,): characters and number of the documents; the question's terms, the share of them
     that no document has (misspelt or put in other words), and the smallest number of times that
     one which some document has occurs.
     """

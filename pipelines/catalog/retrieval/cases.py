@@ -85,7 +85,7 @@ def draw_case(rng: np.random.Generator, names: Names) -> Example:
         other = _name(rng, names, other_kind)
         if other_kind == kind and rng.random() < NAMESAKES:
             other = _namesake(rng, subject, other)
-        if other not in taken:  # nobody is described twice, or there would be two answers
+        if other not in taken:  # no person is described twice, or there would be two answers
             taken.add(other)
             documents.append(_document(rng, names, other_kind, other, None))
     if rng.random() >= SAME_WORDING:
@@ -154,7 +154,7 @@ def _name(rng: np.random.Generator, names: Names, kind: str) -> str:
 
 
 def _namesake(rng: np.random.Generator, subject: str, other: str) -> str:
-    """Return somebody else with one word of the name asked for."""
+    """Return another person with one word of the name asked for."""
     words, others = subject.split(), other.split()
     shared = int(rng.integers(len(words)))
     return " ".join(words[i] if i == shared else others[i] for i in range(len(words)))

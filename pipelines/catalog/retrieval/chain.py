@@ -96,7 +96,7 @@ def chain() -> Runnable[Payload, Payload]:
 def _choice(id_: str, methods: Iterable[str], made: Callable[[str], Step]) -> Step:
     """Return a step with one alternative for each method, the first by default."""
     default, *others = methods
-    alternatives: dict[str, Any] = {name: made(name) for name in others}  # told by `**`
+    alternatives: dict[str, Any] = {name: made(name) for name in others}  # passed by `**`
     return made(default).configurable_alternatives(
         ConfigurableField(id=id_), default_key=default, **alternatives
     )

@@ -76,7 +76,7 @@ def _hashed(question: str, passages: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return the cosine of tf-idf vectors of hashed letters: misspelt words stay near."""
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-    vectorizer = HashingVectorizer(  # counts: rare sequences are told apart before lengths are
+    vectorizer = HashingVectorizer(  # counts: rare sequences are weighed before lengths are
         analyzer="char_wb", ngram_range=(2, 4), n_features=BUCKETS, alternate_sign=False, norm=None
     )
     weighting = TfidfTransformer(sublinear_tf=True)
@@ -129,7 +129,7 @@ def _by_alignment(question: str, passages: Sequence[str]) -> list[str]:
 
 
 def emphasis(terms: Sequence[str], question: str) -> Floats:  # (n_terms,)
-    """Return the weight of each term: names say whom a question is about, and count more."""
+    """Return the weight of each term: names identify the subject of a question, and count more."""
     names = names_in(question)
     return np.array([NAME_WEIGHT if term in names else 1.0 for term in terms])
 

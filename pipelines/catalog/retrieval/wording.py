@@ -1,7 +1,7 @@
 """Sentences, words, their weights and meanings; spans that may be an answer.
 
-The question's words are told apart here, once, so that methods differ by how they match words and
-not by which. What a question asks for is told by its question word and a few others, as general
+The question's words are classified here, once, so that methods differ by how they match words and
+not by which. What a question asks for is read off its question word and a few others, as general
 knowledge of the language has it, and never by the entity. The thesaurus holds words, not wordings:
 what takes a phrase to say (`came into the world`) is not in it, so some questions stay hard.
 """
@@ -46,7 +46,7 @@ def words_of(text: str) -> list[str]:
 
 
 def terms_of(question: str) -> list[str]:
-    """Return the words of a question that say what it is about, each once; all when none does."""
+    """Return the words of a question that carry its subject, each once; all when none does."""
     words = list(dict.fromkeys(words_of(question)))
     return [word for word in words if word not in _STOP_WORDS] or words
 
@@ -57,7 +57,7 @@ def names_in(question: str) -> frozenset[str]:
 
 
 def weights_of(terms: Sequence[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """Return how much each term tells texts apart: the logarithm of how rarely texts have it.
+    """Return how much each term distinguishes texts: the logarithm of how rarely texts have it.
 
     Inverse document frequency, smoothed so that a term in no text or in all has a finite weight
     `> 0` (Manning, Raghavan and Schuetze 2008, section 6.2.1). Texts are their words.
@@ -97,7 +97,7 @@ class Span:
 
 
 def expected_kind(question: str) -> SpanKind:
-    """Return what a question asks for; a person when nothing in it says."""
+    """Return what a question asks for; a person when nothing in it decides."""
     return next(
         (kind for kind, pattern in _KINDS_BY_WORD if pattern.search(question)), SpanKind.PERSON
     )

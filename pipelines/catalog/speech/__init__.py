@@ -1,4 +1,4 @@
-"""The built-in pipeline `speech`: recognise a sentence said to a house, in noise, on a CPU.
+"""The built-in pipeline `speech`: recognise a sentence spoken to a house, in noise, on a CPU.
 
 Its chain is `sampler -> denoiser -> decoder -> corrector`.
 """

@@ -1,7 +1,7 @@
-"""What people say to the house: commands of a grammar, and free sentences about the same things.
+"""Sentences spoken to the house: commands of a grammar, and free sentences about the same things.
 
-One rule: a sentence is in one place only, the language model's text or one part of what examples
-say. Which one is drawn once, so that each of them has all forms.
+One rule: a sentence is in one place only, the language model's text or one part of the
+examples'. Which one is drawn once, so that each of them has all forms.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def commands() -> tuple[str, ...]:
 
 @cache
 def spoken(forms: tuple[Form, ...]) -> Sequence[str]:
-    """Return the sentences that examples say, in a fixed shuffled order."""
+    """Return the sentences of the examples, in a fixed shuffled order."""
     return [text for at, text in enumerate(_shuffled(forms)) if at % _SHARE_OF_MODEL]
 
 

@@ -10,12 +10,12 @@ beyond the sound; noise is not looked for in them.
 
 Operators `decoder`, by pocketsphinx and its bundled English acoustic model, and `corrector`.
 
-A decoder hears each recording as if it were its first, and one thread at a time has a decoder.
-pocketsphinx remembers more than it says. Its front end adapts, so it is set up anew for each
+A decoder decodes each recording as if it were its first, and one thread at a time has a decoder.
+pocketsphinx remembers more than it documents. Its front end adapts, so it is set up anew for each
 recording. Its acoustic model starts from the best Gaussians of the frame before, though that was
 of another recording, and with `ds` stays with them for phones that come into the search later. So
 a trigram scores all phones always (`compallsen`); a grammar, where that would take thrice as long,
-first hears a little hiss in a search that follows all phones.
+first decodes a little hiss in a search that follows all phones.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 Samples: TypeAlias = NDArray[np.int16]
 FloatArray: TypeAlias = NDArray[np.float64]
 
-RATE = 16000  # samples per second of an input, and what the acoustic model hears
+RATE = 16000  # samples per second of an input, and the rate of the acoustic model
 RATES = (8000, 12000, 16000)
 SHORTEST_S = 0.25
 LONGEST_S = 30.0  # an input that lasts longer is refused: it would be decoded for many seconds
-MOST_CHARACTERS = 4000  # of a transcript: more than anybody says in `LONGEST_S`
+MOST_CHARACTERS = 4000  # of a transcript: more than is spoken in `LONGEST_S`
 FULL_SCALE = 32767
 
 
@@ -123,7 +123,7 @@ def resampled(sound: Sound, rate: int) -> Sound:
 KINDS = ("none", "mask200", "gate1.5")
 FRAME_S = 0.032
 HOPS = 4  # hops per frame
-LEAD_S = 0.2  # nobody speaks that early: `mask200` takes this for noise
+LEAD_S = 0.2  # there is no speech that early: `mask200` takes this for noise
 OVER = 1.5  # `gate1.5` closes below so many times the noise
 QUIET = 30  # percentile of a bin's magnitudes that `gate1.5` takes for its noise
 FLOOR = 0.1  # lowest gain: bins that vanish are worse for the acoustic model than quiet noise
@@ -219,7 +219,7 @@ def _hiss() -> bytes:
 
 @cache
 def _decoder(lm: str, effort: str) -> tuple[Decoder, Lock]:
-    """Return a decoder, and the lock that says whose turn it is."""
+    """Return a decoder, and the lock that serialises its users."""
     from pocketsphinx import Decoder, get_model_path
     from pocketsphinx.lm import ArpaBoLM
 
@@ -244,8 +244,8 @@ def _decoder(lm: str, effort: str) -> tuple[Decoder, Lock]:
         decoder.add_jsgf_string(_LISTENING, grammar())
         decoder.config["beam"] = decoder.config["pbeam"] = _ALL_PHONES
         decoder.add_allphone_file(_FORGETTING, None)
-    # Removing noise is the business of another operator. The file of the acoustic model says
-    # otherwise, and outdoes what the constructor is told.
+    # Removing noise is the business of another operator. The file of the acoustic model
+    # overrides the arguments of the constructor.
     decoder.config["remove_noise"] = False
     return decoder, Lock()
 

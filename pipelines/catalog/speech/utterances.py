@@ -1,4 +1,4 @@
-"""The workload: sentences that synthetic voices say in noise, with their words."""
+"""The workload: sentences that synthetic voices speak in noise, with their words."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def draw_utterance(rng: np.random.Generator, seed: int) -> Example:
 def recording_features(recording: Samples) -> FloatArray:  # (n,), at least 200 ms
     """Return how hard and how heavy a recording looks, for stratified sampling.
 
-    Gives (4,): seconds, loudness of the quiet (dB), how far the voice stands above it (dB), and
-    the share of sign changes in the first 200 ms, where nobody speaks yet: the pitch of the noise.
+    Shape (4,): seconds, loudness of the quiet (dB), how far the voice stands above it (dB), and
+    the share of sign changes in the first 200 ms, before any speech: the pitch of the noise.
     """
     frame = RATE // 50
     frames = recording[: len(recording) // frame * frame].reshape(-1, frame).astype(np.float64)

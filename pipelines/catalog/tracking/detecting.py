@@ -1,6 +1,6 @@
 """Operators `sampler`, `resizer` and `denoiser`, and `detector`: boxes around what moves.
 
-There are five ways to tell the foreground of frames from their background: frames in, one mask (0
+There are five ways to split the foreground of frames from their background: frames in, one mask (0
 or 255) per frame out, in order; whatever is learned is learned from these frames alone and
 forgotten afterwards. Masks are cleaned at the same size in pixels of the clip, whatever the
 frames' scale.

@@ -31,10 +31,10 @@ SHORTEST_SIDE, LONGEST_SIDE = 32, 2048
 LARGEST_CLIP = 32 * 2**20
 """Bytes, five times what the examples have: a larger clip would hold a worker for seconds."""
 MOST_BOXES = 40
-"""Boxes per frame that a detector gives; it never hands over more rows than this per frame."""
+"""Boxes per frame that a detector returns; it never has more rows than this per frame."""
 MOST_TRACKS = 1024
 """Tracks per frame that are scored: more than `MOST_BOXES` can leave, with those that wait."""
-LOOK = 8  # bins of the grey histogram that tells what a box looks like
+LOOK = 8  # bins of the grey histogram that describes the look of a box
 
 UInt8Array: TypeAlias = NDArray[np.uint8]
 BoxArray: TypeAlias = NDArray[np.int16]
@@ -53,7 +53,7 @@ class Footage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detections:
-    """The boxes that were found in the frames of a clip."""
+    """The boxes detected in the frames of a clip."""
 
     boxes: BoxArray  # int16 (n, 5): frame of the clip, x, y, w, h; in the order of frames
     looks: UInt8Array  # uint8 (n, LOOK): grey histogram of each box, its sum about 255
@@ -95,7 +95,7 @@ def checked_footage(value: Payload) -> Footage:
 
 
 def checked_detections(value: Payload) -> Detections:
-    """Return the value as what a detector found; InvalidInput unless a dict of its fields."""
+    """Return the value as a detector's boxes; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
     stride, length = _stride_and_length("detections", parts)
     boxes = _rows("detections.boxes", parts.get("boxes"), np.int16, 5, length * MOST_BOXES)
@@ -134,7 +134,7 @@ def _rows(
 
 
 LEAST_VISIBLE = 0.3
-"""Share of a sprite that must be seen in a frame, else nobody is expected to find it there."""
+"""Share of a sprite that must be visible in a frame, else no tracker has to find it there."""
 NOISE_FRAMES = 3
 """Frames' worth of noise drawn for a clip; each frame takes it from another place on. Drawing
 noise for each pixel of a clip would take most of the time of making it."""
@@ -144,7 +144,7 @@ def draw_clip(rng: np.random.Generator, tiles: Sequence[UInt8Array]) -> Example:
     """Return a clip of 3 to 10 sprites under noise, flickering light, shake and mutual occlusion.
 
     It is uint8 (FRAMES, HEIGHT, WIDTH); expected are the tracks, int16 (n, 6): frame, identity,
-    x, y, w, h of each sprite that can be seen. Background and sprites look like the tiles, pieces
+    x, y, w, h of each visible sprite. Background and sprites look like the tiles, pieces
     of grey photographs of about 200 pixels square.
     """
     background = _background(rng, tiles)
@@ -240,7 +240,7 @@ class Sprite:
     """A textured ellipse and its way."""
 
     texture: UInt8Array  # uint8 (height, width)
-    shape: NDArray[np.bool_]  # which of its pixels are seen, bool (height, width)
+    shape: NDArray[np.bool_]  # which of its pixels are visible, bool (height, width)
     path: NDArray[np.int64]  # its corner (y, x) in the scene at each time, (FRAMES, 2)
 
 
@@ -254,7 +254,7 @@ def drawn_sprites(
 
 
 def _greys(rng: np.random.Generator, behind: float, *, count: int) -> list[float]:
-    """Return mean greys, off the background's; alike in half of the clips: looks tell little."""
+    """Return mean greys, off the background's; alike in half of the clips: looks differ little."""
     steps = rng.uniform(50, 205, count)
     alike = steps[0] + rng.normal(0, 10, count)
     chosen = alike if rng.random() < 0.5 else steps
@@ -308,7 +308,7 @@ def tiles() -> tuple[UInt8Array, ...]:
 
 
 def _photograph(name: str) -> UInt8Array:
-    """In grey, read-only; found without importing scikit-learn, which takes a second."""
+    """Read it in grey, read-only; located without importing scikit-learn, which takes a second."""
     spec = find_spec("sklearn")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("sklearn")
@@ -322,7 +322,7 @@ def _photograph(name: str) -> UInt8Array:
 def clip_features(clip: UInt8Array) -> NDArray[np.float64]:  # (n_frames, height, width)
     """Return how hard a clip looks, from a few of its pixels, for stratified sampling.
 
-    Gives (5,): noise level (robust standard deviation of the steps between neighbouring pixels of
+    Shape (5,): noise level (robust standard deviation of the steps between neighbouring pixels of
     the first frame), light (standard deviation of the frames' brightness), change (mean, then 99th
     percentile of the change over the clip, noise not taken off), and shake (mean change from the
     first frame to the second); all in grey levels.

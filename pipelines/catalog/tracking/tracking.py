@@ -5,16 +5,16 @@ track without a box waits for some frames. The three methods differ in where the
 and in what they call alike.
 
     iou   where it was last; the IoU, greedily (Bochinski et al. 2017)
-    sort  where a Kalman filter says; the IoU, by least total cost (Bewley et al. 2016)
+    sort  where a Kalman filter predicts; the IoU, by least total cost (Bewley et al. 2016)
     app   the same; half generalised IoU, half grey histogram, so that what jumped farther than
           its size, or was hidden for long, is found again by its look (as Wojke et al. 2017 do)
 
 The filter takes a constant velocity. Each of the four coordinates has a position and a velocity of
-its own and all are seen at once, so one 2 x 2 covariance serves all four: Bewley et al. keep a
+its own and all are measured at once, so one 2 x 2 covariance serves all four: Bewley et al. keep a
 7 x 7 one, from which this deviates by letting shape and size drift as centres do.
 
 Notation: `x` (4,) centre and size, `v` (4,) velocity per frame; `[[a, b], [b, c]]` covariance of
-position and velocity; `Q` variance of the acceleration, `R` of what is seen; `t` frames.
+position and velocity; `Q` variance of the acceleration, `R` of a measurement; `t` frames.
 
 How much boxes (x, y, w, h) have in common, which go together at what cost, and the metric IDF1.
 
@@ -46,7 +46,7 @@ def iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 4) -> (n, m)
 def generalised_iou(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, 4), (m, 4) -> (n, m)
     """Return the IoU less the share of the box around both that is in neither, in (-1, 1].
 
-    Below 0 it tells near boxes from far, both of IoU 0 (Rezatofighi et al. 2019, algorithm 1).
+    Below 0 it separates near boxes from far, both of IoU 0 (Rezatofighi et al. 2019, algorithm 1).
     """
     common, union, around = _areas(a, b)
     return common / union - (around - union) / around
@@ -119,12 +119,12 @@ def _agreeing_frames(predicted: BoxArray, true: BoxArray) -> FloatArray:
 
 Q = 0.5  # (pixels per frame^2)^2: sprites turn and rest
 R = 9.0  # pixels^2: edges of a mask are off by about 3 pixels
-FIRST_SPEED = 16.0  # (pixels per frame)^2, variance of the velocity of what was seen once
+FIRST_SPEED = 16.0  # (pixels per frame)^2, variance of the velocity after one measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Motion:
-    """What is known of a box at one time."""
+    """The filter's estimate of a box at one time."""
 
     x: FloatArray
     v: FloatArray
@@ -133,7 +133,7 @@ class Motion:
     c: float = FIRST_SPEED
 
     def after(self, t: float) -> Motion:
-        """Return what is known of it `t` frames later, unseen."""
+        """Return the estimate `t` frames later, without a measurement."""
         return Motion(
             x=self.x + t * self.v,
             v=self.v,
@@ -143,7 +143,7 @@ class Motion:
         )
 
     def measured(self, x: FloatArray) -> Motion:
-        """Return what is known of it once it was seen at `x`."""
+        """Return the estimate after a measurement `x`."""
         gain_x, gain_v = self.a / (self.a + R), self.b / (self.a + R)
         innovation = x - self.x
         return Motion(
@@ -156,7 +156,7 @@ class Motion:
 
 
 def motion_of(box: FloatArray) -> Motion:
-    """Return what is known of a box (x, y, w, h) that was seen once."""
+    """Return the estimate of a box (x, y, w, h) after one measurement."""
     return Motion(x=centred(box), v=np.zeros(4))
 
 
@@ -172,14 +172,14 @@ def cornered(x: FloatArray) -> FloatArray:
 
 
 FEWEST_SIGHTS, SHORTEST = 3, 8
-"""A track must have been seen in so many searched frames, and in a span of so many frames of the
-clip if it was seen in all: others are taken for noise."""
-FADING = 0.8  # weight of the earlier look of a track against the one just seen
+"""A track must be detected in so many searched frames, and in a span of so many frames of the
+clip if it is detected in all: others are taken for noise."""
+FADING = 0.8  # weight of the earlier look of a track against the latest one
 
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """One object so far: when and where it was seen, where it is expected, its look."""
+    """One object so far: when and where it was detected, where it is expected, its look."""
 
     times: list[int]
     boxes: list[FloatArray]
@@ -191,9 +191,9 @@ class _Track:
 class _Method:
     """What makes a tracker."""
 
-    patience: int  # frames of the clip after which a track that is not seen ends
+    patience: int  # frames of the clip after which an undetected track ends
     _: KW_ONLY
-    predicts: bool  # whether a track is expected where the filter says, not where it was last
+    predicts: bool  # whether a track is expected where the filter predicts, not where it was last
     compares_looks: bool  # whether boxes must be alike in their looks too
     pairs: Callable[[FloatArray, float], Pairs]  # chooses pairs, none dearer than `limit`
     limit: float
