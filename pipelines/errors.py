@@ -20,7 +20,7 @@ MOST_VIOLATIONS = 50
 LONGEST_CAUSE = 2000
 """Characters of an operator's message: it travels in headers, which are short."""
 
-_SAYS_SO = 50  # characters that state how much was left out, at most
+_NOTICE = 50  # characters that state how much was left out, at most
 _LONGEST_VALUE = 120
 _LONGEST_TEXT = 2**12  # that is written out before it is shortened
 
@@ -63,7 +63,7 @@ def words_of(error: BaseException) -> str:
 
 def _printable(text: str) -> str:
     """Return a text that can be encoded, shortened to `LONGEST_CAUSE`."""
-    if len(text) > LONGEST_CAUSE + _SAYS_SO:  # else it was shortened before
+    if len(text) > LONGEST_CAUSE + _NOTICE:  # else it was shortened before
         text = f"{text[:LONGEST_CAUSE]}... ({len(text) - LONGEST_CAUSE} more characters)"
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

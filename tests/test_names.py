@@ -128,6 +128,9 @@ PUBLIC = {  # fields of bodies and files that docs/ shows, columns of studies, H
 }
 
 
+PUBLIC_KEYWORDS = {"NOT_FOUND", "seen_to_draw", "told"}  # of HTTP, of a file, of `Client.wait`
+
+
 def words_of(name: str) -> set[str]:
     return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
 
@@ -145,6 +148,19 @@ def test_no_function_class_module_or_field_has_an_everyday_participle_for_a_name
         if plain := [name for name in dict.fromkeys(names) if words_of(name) & EVERYDAY]:
             everyday[path] = " ".join(plain)
     assert everyday == PUBLIC
+
+
+def test_no_variable_and_no_parameter_is_named_by_an_everyday_participle() -> None:
+    everyday = {
+        (path, name)
+        for path, module in shipped()
+        for node in ast.walk(module)
+        if isinstance(node, ast.arg)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        for name in [(node.arg if isinstance(node, ast.arg) else node.id).lstrip("_")]
+        if words_of(name) & EVERYDAY and name not in PUBLIC_KEYWORDS
+    }
+    assert {name for name in everyday if name[1] not in PUBLIC.get(name[0], "").split()} == set()
 
 
 def test_no_docstring_begins_with_give() -> None:

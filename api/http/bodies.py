@@ -114,12 +114,12 @@ async def chunks(receive: Receive, patience_s: float = _PATIENCE_S) -> AsyncIter
             async with asyncio.timeout_at(ends):
                 message = await receive()
         except TimeoutError as error:
-            got = int((ends - began) * _LEAST_BYTES_PER_S)
+            received = int((ends - began) * _LEAST_BYTES_PER_S)
             rule = (
                 f"body must take at most {patience_s:g} s and 1 s for {_LEAST_BYTES_PER_S} bytes"
             )
             raise TooSlow(
-                f"{rule}, got {got} bytes in {ends - began + patience_s:.3g} s."
+                f"{rule}, got {received} bytes in {ends - began + patience_s:.3g} s."
             ) from error
         if message["type"] == "http.disconnect":
             raise ClientGone("the client closed the connection before the end of the body")

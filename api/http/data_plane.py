@@ -32,7 +32,7 @@ from circinus.pipelines.model.payload import Payload, plain_json
 _LONG = 2**14  # bytes of a body that others do not wait for in one go
 _LARGE = 2**20  # bytes of an output that is written beside the loop
 _BEFORE = b'{"output":'  # how every reply begins
-_SAYS_LATE = (b"\\", b'"late"')  # a name may be written with escapes
+_LATE_MARKS = (b"\\", b'"late"')  # a name may be written with escapes
 # A refusal takes so long: a client that retries at once then takes less time of others.
 _REFUSED_S = 0.05
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class DataPlane:
         body = await read_body(headers, receive, self._limit)
         require_type(headers, {JSON: ""})
         self._deployments.shed_infeasible(
-            query_id, arrived, unless=lambda: any(mark in body for mark in _SAYS_LATE)
+            query_id, arrived, unless=lambda: any(mark in body for mark in _LATE_MARKS)
         )
         request = checked(RequestBody, parsed(body))
         if len(body) > _LONG:

@@ -62,7 +62,7 @@ class _Bounded(HttpToolsProtocol):
     _awaits_head = True
     _patience: asyncio.TimerHandle | None = None  # while it does
     _held = 0  # bytes since a head was complete, or a part of a body there
-    _went_on = False
+    _progressed = False
     _unparsed = b""  # what follows the most requests that may wait
     _idle_since = inf
 
@@ -97,10 +97,10 @@ class _Bounded(HttpToolsProtocol):
         self._unparsed = data[begin:]
 
     def _parse_part(self, data: bytes) -> None:
-        self._went_on = False
+        self._progressed = False
         self._held += len(data)
         super().data_received(data)
-        if self._went_on:
+        if self._progressed:
             self._held = 0
         elif self._held > self.bounds.head_bytes:
             self._refuse(self._too_large())
@@ -121,7 +121,7 @@ class _Bounded(HttpToolsProtocol):
         self.scope[_ABORT] = self.transport.abort  # type: ignore[literal-required]  # our own
 
     def on_headers_complete(self) -> None:
-        self._awaits_head, self._went_on = False, True
+        self._awaits_head, self._progressed = False, True
         if (rule := _broken_rule(self.headers)) is not None:
             self._refuse(NotHttp(rule))
             raise NotHttp(rule)
@@ -133,11 +133,11 @@ class _Bounded(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._went_on = True
+        self._progressed = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._went_on = True
+        self._progressed = True
         super().on_message_complete()
 
     def _unsupported_upgrade_warning(self) -> None:

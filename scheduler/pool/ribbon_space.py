@@ -41,8 +41,8 @@ class MeasuredTypes:
 
     def __post_init__(self) -> None:
         shape = (len(self.share), len(self.prices))
-        got = self.latency_s.shape
-        checks.require(got == shape, "latency_s", f"must have shape {shape}", got)
+        actual = self.latency_s.shape
+        checks.require(actual == shape, "latency_s", f"must have shape {shape}", actual)
         for name, values in (("latency_s", self.latency_s), ("prices", self.prices)):
             checks.require(bool((values > 0).all()), name, "must be > 0", values.min(initial=1.0))
 

@@ -104,8 +104,8 @@ def check_bound_input(
     share: FloatArray, latency_s: FloatArray, counts: IntArray, qos_s: float, in_time: float
 ) -> None:
     """Raise InvalidInput where a number is out of its range, or the kinds of `counts` differ."""
-    shape, got = (len(share), counts.shape[-1]), latency_s.shape
-    checks.require(got == shape, "latency_s", f"must have shape {shape}", got)
+    shape, actual = (len(share), counts.shape[-1]), latency_s.shape
+    checks.require(actual == shape, "latency_s", f"must have shape {shape}", actual)
     checks.require(bool((latency_s > 0).all()), "latency_s", "must be > 0", latency_s.min())
     good = bool((share >= 0).all()) and abs(float(share.sum()) - 1.0) < 1e-6
     checks.require(good, "share", "must be >= 0 and add up to 1", share.sum())
