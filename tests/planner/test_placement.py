@@ -238,10 +238,8 @@ def test_plans_meet_the_slo_and_are_as_tight_as_they_can_be(
     statistic: LatencyStatistic,
     seed: int,
 ) -> None:
-    context, measured = (
-        _context(graph, infrastructure, latency_s, statistic),
-        _measured(graph, seed),
-    )
+    context = _context(graph, infrastructure, latency_s, statistic)
+    measured = _measured(graph, seed)
     for plan in _plans(context, measured):
         deployment = plan.deployment
         assert _latency(context, measured, deployment) == plan.latency_s.value <= latency_s
@@ -266,10 +264,8 @@ def test_the_cheapest_plan_is_that_of_brute_force_or_one_step_of_the_trade_away(
     statistic: LatencyStatistic,
     seed: int,
 ) -> None:
-    context, measured = (
-        _context(graph, infrastructure, latency_s, statistic),
-        _measured(graph, seed),
-    )
+    context = _context(graph, infrastructure, latency_s, statistic)
+    measured = _measured(graph, seed)
     plans = _plans(context, measured)
     truth = cheapest_cost(
         graph, infrastructure, measured.work, latency_s=latency_s, statistic=statistic
