@@ -7,6 +7,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -135,21 +136,23 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, see ASGI."""
         kind, begun = _kind(scope), False
+        in_hand = ExitStack()
 
         async def noting(message: Message) -> None:
             nonlocal begun
             begun = True
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                in_hand.close()  # before its client has the whole, and sends the next request
             await send(message)
 
         try:
             if self._in_hand[kind] >= self._most[kind]:
                 reason = f"{self._most[kind]} such requests wait for the service already"
                 raise Unavailable(reason, retry_after_s=_RETRY_AFTER_S)
-            self._in_hand[kind] += 1
-            try:
+            with in_hand:
+                self._in_hand[kind] += 1
+                in_hand.callback(self._in_hand.subtract, (kind,))
                 await self._answer(kind, scope, receive, noting)
-            finally:
-                self._in_hand[kind] -= 1
         except CircinusError as error:
             if not begun:  # else no other answer can complete what the client has
                 await answer_of(error, scope)(scope, receive, send)
@@ -207,15 +210,21 @@ class Proxy:
             headers = [(k, v) for k, v in response.headers if k.lower() not in _OF_ONE_CONNECTION]
             start = {"type": "http.response.start", "status": response.status, "headers": headers}
             await send(start)
+            last = b""  # of an answer: sent with its end
             try:
                 async for chunk in response.aiter_stream():
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    if stream is None:
+                        chunk, last = last, chunk
+                    if chunk:
+                        await send(
+                            {"type": "http.response.body", "body": chunk, "more_body": True}
+                        )
             except _AWAY:
                 if stream is None:
                     raise  # what was sent is not the whole; of events, each is whole by itself
-            await send({"type": "http.response.body", "body": b""})
         finally:
             await response.aclose()
+        await send({"type": "http.response.body", "body": last})
 
 
 def _kind(scope: Scope) -> str:

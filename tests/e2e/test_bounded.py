@@ -277,15 +277,7 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
                 await asyncio.sleep(0)
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "headers": [(b"host", b"a")],
-        }
-        await proxy(scope, receive, send)
+        await proxy(scope_of(path, method), receive, send)
         return sent
 
     async def scene() -> None:
@@ -310,16 +302,57 @@ def test_what_waits_for_the_service_is_bounded_but_not_who_watches_it(tmp_path: 
     asyncio.run(scene())
 
 
-def test_an_answer_that_was_sent_whole_is_not_followed_by_another(tmp_path: Path) -> None:
-    async def at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
-                )
-                writer.close()
+async def at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a request, and close the connection."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+    writer.close()
 
+
+def no_body() -> Receive:
+    """Return what receives a request without a body, and then nothing."""
+    left = [{"type": "http.request", "body": b""}]
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.Event().wait()
+        return left.pop()
+
+    return receive
+
+
+def scope_of(path: str, method: str = "GET") -> Scope:
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"a")],
+    }
+
+
+def test_a_client_that_has_an_answer_whole_can_send_its_next_request(tmp_path: Path) -> None:
+    async def scene() -> None:
+        service = await asyncio.start_unix_server(at_once, tmp_path / "service.sock")
+        proxy = Proxy(Upstream.at(tmp_path / "service.sock"), 1000, 1)
+        statuses: list[int] = []
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            elif message["body"] and len(statuses) < 3:  # a client sees that it has all
+                await proxy(scope_of("/v1/queries"), no_body(), send)
+
+        await proxy(scope_of("/v1/queries"), no_body(), send)
+        assert statuses == [200, 200, 200]
+        service.close()
+
+    asyncio.run(scene())
+
+
+def test_an_answer_that_was_sent_whole_is_not_followed_by_another(tmp_path: Path) -> None:
     async def scene() -> None:
         service = await asyncio.start_unix_server(at_once, tmp_path / "service.sock")
         proxy = Proxy(Upstream.at(tmp_path / "service.sock"), 1000, 1)
@@ -345,15 +378,7 @@ def test_an_answer_that_was_sent_whole_is_not_followed_by_another(tmp_path: Path
         async def both() -> Message:
             return await (receiving[0]() if receiving else receive())
 
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/v1/queries",
-            "raw_path": b"/v1/queries",
-            "query_string": b"",
-            "headers": [(b"host", b"a")],
-        }
-        await proxy(scope, both, send)
+        await proxy(scope_of("/v1/queries"), both, send)
         starts = [each for each in sent if each["type"] == "http.response.start"]
         assert [each["status"] for each in starts] == [200]
         service.close()
