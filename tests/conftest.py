@@ -11,7 +11,6 @@ GROUPS = {
     "seconds": (
         "tests/api/cli/test_breakpoint.py",
         "tests/calls/test_billed.py",
-        "tests/calls/test_minute.py",
         "tests/deploy/test_predicted_as_served.py",
         "tests/deploy/test_ramping.py",
         "tests/deploy/test_routed.py",
@@ -32,6 +31,7 @@ GROUPS = {
 }
 """Files whose tests one process runs, in their order."""
 LONG = (
+    "tests/calls/test_minute.py",
     "tests/cluster/test_ownership.py",
     "tests/e2e/test_openapi.py",
     "tests/e2e/test_demo.py",

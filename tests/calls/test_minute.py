@@ -18,10 +18,10 @@ from circinus.pipelines.model.endpoints import RateLimits
 from tests.calls.answering import FOLDER, QUERY, answering, served
 from tests.calls.server import serving_models, three_models
 
-LIMITS = RateLimits(requests_per_minute=120, tokens_per_minute=40_000, concurrent=12)
+LIMITS = RateLimits(requests_per_minute=240, tokens_per_minute=80_000, concurrent=24)
 LIMITED = "reader-medium"
 PLANNED_FOR_PER_S = 0.5
-SENT_PER_S = 3.0  # more than the limit of two a second
+SENT_PER_S = 6.0  # more than the limit of four a second
 FOR_S = float(os.environ.get("CIRCINUS_TEST_SERVING_S", "65"))  # a window, and some of the next
 OURS = {"reader": {"model": {"only": [LIMITED]}}}
 
@@ -52,7 +52,7 @@ def sent(client: Client, query_id: str, seconds: float) -> tuple[int, int]:
             return False
         return True
 
-    with ThreadPoolExecutor(24) as senders:
+    with ThreadPoolExecutor(48) as senders:
         tasks: list[Future[bool]] = []
         began = time.monotonic()
         while (at := time.monotonic() - began) < seconds:
