@@ -42,7 +42,10 @@ interchangeable too; one of two ways removes that:
                 number of machines in use; out of any other node flows at most what flows
                 in. The relaxation is far tighter, and machines have no names at all.
 
-Every variable has bounds. Where a query runs now is not looked at.
+Every variable has bounds.
+
+What runs stays with its plan on its machines, unless `Ilp.moves`: it is no variable then, its
+machines are that much smaller (a path starts at that load), and the rest is optimal given that.
 """
 
 from __future__ import annotations
@@ -50,12 +53,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd, inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import numpy as np
 import pulp
@@ -63,7 +66,8 @@ import pulp
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.compiled.feasibility import Compiled
-from circinus.scheduler.compiled.placement import Placed, Placement
+from circinus.scheduler.compiled.placement import Items, Placed, Placement
+from circinus.scheduler.ilp_machines import Flow, Machines, Ordered, whole
 from circinus.scheduler.problem import PARTS, Problem, Schedule, quota_parts
 
 FINEST_GRID = 100
@@ -86,67 +90,85 @@ class Symmetry(StrEnum):
     FLOW = "flow"
 
 
-_Sizes = Mapping[int, pulp.LpAffineExpression]
-"""Size -> how many items of it are placed, of a tier."""
-
-
 class Model:
-    """The program of a problem, and the way back from its solution."""
+    """The program of those of a problem who are not placed, and the way back from its solution."""
 
     def __init__(
-        self, compiled: Compiled, objective: Objective, symmetry: Symmetry | None
+        self,
+        compiled: Compiled,
+        staying: Placement[int],  # of those who stay where they are
+        objective: Objective,
+        symmetry: Symmetry | None,
     ) -> None:
         self._compiled = compiled
+        self._staying = staying
         limited = objective is Objective.GOODPUT
         sense = pulp.LpMaximize if limited else pulp.LpMinimize
         self.program = pulp.LpProblem("schedule", sense)
         arrays = compiled.arrays
-        plans = range(len(compiled.entries))
-        self._items = [arrays.items(p) for p in plans]
-        self._x = [self.program.add_variable(f"x_{p}", cat="Binary") for p in plans]
+        self._owner: list[int] = arrays.owner.tolist()
+        plans = [p for p, q in enumerate(self._owner) if q not in staying.at]
+        self._items = {p: arrays.items(p) for p in plans}
+        self._x = {p: self.program.add_variable(f"x_{p}", cat="Binary") for p in plans}
         self._add_choice(limited)
         self._add_quotas()
+        self._machines: list[Machines] = []
         self._tiers = [self._add_tier(m, symmetry) for m in range(len(compiled.tiers))]
         # Solvers take numbers above 1e20 for infinite: benefits are in units of the largest.
-        self.scale = float(arrays.benefit.max(initial=0.0)) or 1.0
+        benefit = [float(arrays.benefit[self._owner[p]]) for p in plans] if limited else []
+        self._scale = max(benefit, default=1.0)
         self._add_objective(limited)
+        # What those who stay are worth, or their machines and calls cost.
+        self._fixed = self._fixed_worth(limited)
 
     def _add_choice(self, limited: bool) -> None:
-        first = self._compiled.arrays.first.tolist()
-        for q in range(len(self._compiled.queries)):
-            served = pulp.lpSum(self._x[first[q] : first[q + 1]])
+        of_query: dict[int, list[pulp.LpVariable]] = defaultdict(list)
+        for p, x in self._x.items():
+            of_query[self._owner[p]].append(x)
+        for plans in of_query.values():
+            served = pulp.lpSum(plans)
             self.program += served <= 1 if limited else served == 1
 
     def _add_quotas(self) -> None:
-        compiled = self._compiled
-        owner = compiled.arrays.owner.tolist()
+        compiled, at = self._compiled, self._staying.at
+
+        def parts(items: Items, m: int) -> int:
+            return sum(parts for t, parts in items if t == m)
+
         for tenant in compiled.problem.quotas:
+            its = {q for q, c in enumerate(compiled.queries) if c.tenant == tenant}
             for m, tier in enumerate(compiled.tiers):
                 held = [
-                    (x, sum(parts for t, parts in items if t == m))
-                    for p, (x, items) in enumerate(zip(self._x, self._items, strict=True))
-                    if compiled.queries[owner[p]].tenant == tenant
+                    (x, parts(self._items[p], m))
+                    for p, x in self._x.items()
+                    if self._owner[p] in its
                 ]
                 most = quota_parts(compiled.problem, tenant, tier)
+                most -= sum(parts(at[q].items, m) for q in its & at.keys())
                 self.program += pulp.LpAffineExpression(held) <= most
 
     def _add_objective(self, limited: bool) -> None:
         arrays = self._compiled.arrays
         if limited:
-            benefit = (arrays.benefit[arrays.owner] / self.scale).tolist()
-            self.program.setObjective(
-                pulp.LpAffineExpression(list(zip(self._x, benefit, strict=True)))
-            )
+            worth = arrays.benefit[arrays.owner] / self._scale
         else:
-            tiers = zip(self._compiled.tiers, self._tiers, strict=True)
-            rent = pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
-            calls = arrays.calls_usd_per_hour.tolist()
-            called = pulp.LpAffineExpression(list(zip(self._x, calls, strict=True)))
-            self.program.setObjective(rent + called)
+            worth = arrays.calls_usd_per_hour
+        chosen = pulp.LpAffineExpression([(x, float(worth[p])) for p, x in self._x.items()])
+        tiers = zip(self._compiled.tiers, self._tiers, strict=True)
+        rent = pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
+        self.program.setObjective(chosen if limited else rent + chosen)
+
+    def _fixed_worth(self, limited: bool) -> float:
+        arrays, at = self._compiled.arrays, self._staying.at
+        if limited:
+            return float(sum(arrays.benefit[list(at)].tolist())) if at else 0.0
+        tiers = zip(self._compiled.tiers, self._machines, strict=True)
+        rent = sum(tier.price_usd_per_hour * machines.in_use for tier, machines in tiers)
+        return float(rent + sum(arrays.calls_usd_per_hour[p.plan] for p in at.values()))
 
     def _add_tier(self, m: int, symmetry: Symmetry | None) -> Ordered | Flow:
         count: dict[int, Counter[int]] = defaultdict(Counter)  # size -> plan -> items
-        for p, items in enumerate(self._items):
+        for p, items in self._items.items():
             for tier, parts in items:
                 if tier == m:
                     count[parts][p] += 1
@@ -154,9 +176,11 @@ class Model:
             size: pulp.LpAffineExpression([(self._x[p], n) for p, n in sorted(plans.items())])
             for size, plans in sorted(count.items(), reverse=True)
         }
-        machines = min(self._compiled.tiers[m].machines, self._most_items(m))
+        there = self._compiled.tiers[m].machines
+        machines = Machines.of(self._staying.free[m], there, self._most_items(m))
+        self._machines.append(machines)
         if symmetry is None:
-            fine = PARTS // gcd(PARTS, *count) <= FINEST_GRID
+            fine = PARTS // gcd(PARTS, *count, *machines.used) <= FINEST_GRID
             symmetry = Symmetry.FLOW if fine else Symmetry.ORDERED
         form = Flow if symmetry is Symmetry.FLOW else Ordered
         return form(self.program, m, machines, placed)
@@ -164,118 +188,30 @@ class Model:
     def _most_items(self, m: int) -> int:
         """Return the most items of all queries on a tier: more machines stay empty."""
         most: Counter[int] = Counter()
-        for query, items in zip(self._compiled.arrays.owner.tolist(), self._items, strict=True):
+        for p, items in self._items.items():
+            query = self._owner[p]
             most[query] = max(most[query], sum(tier == m for tier, _ in items))
         return most.total()
 
-    def placement(self) -> Placement[int]:
-        """Return where the solution puts queries."""
-        placement = self._compiled.placement()
+    def place(self, placement: Placement[int]) -> None:
+        """Put queries where the solution puts them, beside those who stay."""
         slots = [tier.machines_of_sizes() for tier in self._tiers]
-        owner = self._compiled.arrays.owner.tolist()
-        for p, x in enumerate(self._x):
+        for p, x in self._x.items():
             if (x.value() or 0.0) > 0.5:
                 machines = tuple(slots[m][parts].pop() for m, parts in self._items[p])
-                placement.occupy(owner[p], Placed(p, self._items[p], machines))
-        return placement
+                placement.occupy(self._owner[p], Placed(p, self._items[p], machines))
+
+    def worth(self, value: float) -> float:
+        """Return a value of the program's objective as goodput or dollars per hour of all."""
+        return self._fixed + value * self._scale
 
     def money_usd_per_hour(self) -> float:
         """Return what machines and calls of the solution cost, from its whole numbers."""
         tiers = zip(self._compiled.tiers, self._tiers, strict=True)
-        rent = sum(t.price_usd_per_hour * _whole(added.rented.value()) for t, added in tiers)
-        calls = zip(self._x, self._compiled.arrays.calls_usd_per_hour.tolist(), strict=True)
-        return float(rent + sum(usd * _whole(x.value()) for x, usd in calls))
-
-
-class Ordered:
-    """Machines by number, the fuller ones first; `rented` of them hold anything."""
-
-    def __init__(self, program: pulp.LpProblem, m: int, machines: int, placed: _Sizes) -> None:
-        self._n = [
-            {
-                size: program.add_variable(f"n_{m}_{k}_{size}", 0, PARTS // size, cat="Integer")
-                for size in placed
-            }
-            for k in range(machines)
-        ]
-        z = [program.add_variable(f"z_{m}_{k}", cat="Binary") for k in range(machines)]
-        loads = [
-            # In parts, whole numbers: with shares of a millionth presolve finds no way at all.
-            pulp.LpAffineExpression([(n, size) for size, n in row.items()])
-            for row in self._n
-        ]
-        for k in range(machines):
-            program += loads[k] <= PARTS * z[k]
-            if k:
-                program += loads[k - 1] >= loads[k]
-                program += z[k - 1] >= z[k]
-        for size, wanted in placed.items():
-            program += pulp.lpSum(row[size] for row in self._n) == wanted
-        self.rented = pulp.lpSum(z)
-
-    def machines_of_sizes(self) -> dict[int, list[int]]:
-        """Return, for each size, a machine for every item of it."""
-        slots: dict[int, list[int]] = defaultdict(list)
-        for k, row in enumerate(self._n):
-            for size, n in row.items():
-                slots[size] += [k] * _whole(n.value())
-        return slots
-
-
-class Flow:
-    """Machines as paths through loads; `rented` of them hold anything."""
-
-    def __init__(self, program: pulp.LpProblem, m: int, machines: int, placed: _Sizes) -> None:
-        self._arcs = {
-            (a, size): program.add_variable(f"f_{m}_{a}_{size}", 0, machines, cat="Integer")
-            for a, size in _arcs(placed)
-        }
-        self.rented = program.add_variable(f"z_{m}", 0, machines, cat="Integer")
-        out: dict[int, list[pulp.LpVariable]] = defaultdict(list)
-        into: dict[int, list[pulp.LpVariable]] = defaultdict(list)
-        for (a, size), f in self._arcs.items():
-            out[a].append(f)
-            into[a + size].append(f)
-        for a, leaving in out.items():
-            program += pulp.lpSum(leaving) <= (pulp.lpSum(into[a]) if a else self.rented)
-        for size, wanted in placed.items():
-            of_size = [f for (_, s), f in self._arcs.items() if s == size]
-            program += pulp.lpSum(of_size) >= wanted
-
-    def machines_of_sizes(self) -> dict[int, list[int]]:
-        """Return, for each size, a machine for every item of it."""
-        left: dict[int, list[int]] = defaultdict(list)  # load -> sizes put on top of it
-        for (a, size), f in self._arcs.items():
-            left[a] += [size] * _whole(f.value())
-        slots: dict[int, list[int]] = defaultdict(list)
-        for machine in range(len(left[0])):
-            load = 0
-            while left[load]:
-                size = left[load].pop()
-                slots[size].append(machine)
-                load += size
-        return slots
-
-
-def _arcs(sizes: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Return the arcs (load, size) on paths from 0 along which sizes fall."""
-    loads = {0}
-    arcs: list[tuple[int, int]] = []
-    for size in sorted(sizes, reverse=True):
-        for start in sorted(loads):
-            load = start
-            while load + size <= PARTS:
-                arcs.append((load, size))
-                load += size
-                if load in loads:
-                    break  # its own arcs of this size follow, or have been made
-                loads.add(load)
-    return list(dict.fromkeys(arcs))
-
-
-def _whole(value: float | None) -> int:
-    """Return the whole number that a solver meant; 0 where it gave none."""
-    return round(value or 0.0)
+        rent = sum(t.price_usd_per_hour * whole(added.rented.value()) for t, added in tiers)
+        usd = self._compiled.arrays.calls_usd_per_hour
+        calls = sum(float(usd[p]) * whole(x.value()) for p, x in self._x.items())
+        return self._fixed + float(rent + calls)
 
 
 class Solver(StrEnum):
@@ -289,12 +225,12 @@ class Solver(StrEnum):
 class Solved:
     """An answer and what is proven of it."""
 
-    # valid; under `COST` nobody is served without a schedule that serves all
+    # valid; under `COST` no newcomer is served without a schedule that serves all
     schedule: Schedule
     # its goodput (sum of benefits), or dollars per hour of rented machines and of calls; infinite
     # without a schedule that serves all
     objective: float
-    bound: float  # no schedule is better than this
+    bound: float  # no schedule is better than this, with what stays where it is
     proven: bool  # whether the schedule is optimal, within the gap asked for
 
 
@@ -307,6 +243,8 @@ class Ilp:
     time_limit_s: float = 60.0  # of the solver; then its best schedule so far is the result
     gap: float = 1e-6  # relative gap at which the solver may stop
     symmetry: Symmetry | None = None  # None: a flow where the grid allows, tier by tier
+    moves: bool = False  # whether what runs may be moved, or stopped for others
+    small_steps: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         checks.positive("time_limit_s", self.time_limit_s)
@@ -323,21 +261,33 @@ class Ilp:
         """
         solver = self.solver or installed_solvers()[0]
         compiled = Compiled.of(problem)
+        placement = compiled.placement() if self.moves else staying(compiled)
         everybody = len(compiled.queries) == len(problem.candidates)
         if self.objective is Objective.COST and not everybody:
-            return _nothing(compiled, inf)
-        model = Model(compiled, self.objective, self.symmetry)
+            return _nothing(compiled, inf, placement)
+        model = Model(compiled, placement, self.objective, self.symmetry)
         call = _run_highs if solver is Solver.HIGHS else _run_cbc
         bound, proven = call(model.program, self.time_limit_s, self.gap)
         solutions = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
         solved = model.program.sol_status in solutions
-        placement = model.placement() if solved else compiled.placement()
+        bound = model.worth(bound)
+        if solved:
+            model.place(placement)
         if self.objective is Objective.GOODPUT:
-            return _filled(compiled, placement, bound * model.scale, proven=proven and solved)
+            return _filled(compiled, placement, bound, proven=proven and solved)
         if not solved:
-            return _nothing(compiled, inf if proven else bound)
+            return _nothing(compiled, inf if proven else bound, placement)
         schedule, money = compiled.schedule(placement), model.money_usd_per_hour()
         return Solved(schedule=schedule, objective=money, bound=bound, proven=proven)
+
+
+def staying(compiled: Compiled) -> Placement[int]:
+    """Return a placement of all who can go on where they run, those of more benefit first."""
+    placement, running = compiled.placement(), compiled.running()
+    benefit = compiled.arrays.benefit
+    for query in sorted(running, key=lambda q: (-float(benefit[q]), q)):
+        placement.occupy(query, running[query])
+    return placement
 
 
 def _filled(
@@ -354,8 +304,8 @@ def _filled(
     return Solved(schedule=schedule, objective=benefit, bound=max(bound, benefit), proven=proven)
 
 
-def _nothing(compiled: Compiled, bound: float) -> Solved:
-    schedule = compiled.schedule(compiled.placement())
+def _nothing(compiled: Compiled, bound: float, placement: Placement[int]) -> Solved:
+    schedule = compiled.schedule(placement)
     return Solved(schedule=schedule, objective=inf, bound=bound, proven=bound == inf)
 
 

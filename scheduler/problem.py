@@ -15,7 +15,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import floor, isclose
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from circinus.pipelines import checks
 from circinus.pipelines.model.plan import DemandItem
@@ -178,6 +178,10 @@ class SchedulingPolicy(Protocol):
     Every schedule passes `validate`; a problem without any fitting plan gets
     a schedule in which everybody waits, not an error. Safe to share between threads.
     """
+
+    small_steps: ClassVar[bool]
+    """Whether small steps by the prices of machines may stand in for it between two of its
+    schedules (`scheduler.rolling.live`); else it is asked whole at every change."""
 
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,6 +57,7 @@ class Priced:
     migration: Migration | None = None  # None: what runs is not moved
     reach: int = 2000  # queries that the improvement looks at, the most hopeful first
     clock: Clock = field(default_factory=SystemClock)  # of the time limit
+    small_steps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.positive("reach", self.reach)

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,6 +55,7 @@ class Greedy:
     """A `SchedulingPolicy`: the best ratio of benefit to demand, or to money, first."""
 
     ranking: Ranking = Ranking.DEMAND  # what the benefit is divided by
+    small_steps: ClassVar[bool] = False
 
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""
@@ -80,6 +82,8 @@ class FcfsScheduling:
     number of queries.
     """
 
+    small_steps: ClassVar[bool] = False
+
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""
         compiled = Compiled.of(_cheapest_only(problem))
@@ -99,6 +103,7 @@ class LocalBest:
     """
 
     ranking: Ranking = Ranking.DEMAND
+    small_steps: ClassVar[bool] = False
 
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""
@@ -121,7 +126,8 @@ class Terms:
 
     # goodput of the machines there are, or cost of serving all
     objective: Objective = Objective.GOODPUT
-    # leave to move what runs, for `priced` (the others never do); None: none
+    # leave to move what runs, for `priced`, and for `ilp`, whatever the price (the others never
+    # do); None: none
     migration: Migration | None = None
     time_limit_s: float = 60.0  # of `ilp`, for one schedule, `> 0`
     clock: Clock = field(default_factory=SystemClock)  # of the time limits of the others
@@ -146,7 +152,11 @@ def _priced(terms: Terms) -> SchedulingPolicy:
 _MADE: Mapping[str, Callable[[Terms], SchedulingPolicy]] = {
     "priced": _priced,
     "greedy": lambda terms: Greedy(ranking=_ranking(terms)),
-    "ilp": lambda terms: Ilp(objective=terms.objective, time_limit_s=terms.time_limit_s),
+    "ilp": lambda terms: Ilp(
+        objective=terms.objective,
+        time_limit_s=terms.time_limit_s,
+        moves=terms.migration is not None,
+    ),
     "fcfs": lambda terms: FcfsScheduling(),
     "local_best": lambda terms: LocalBest(ranking=_ranking(terms)),
 }

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class Rental:
         default_factory=lambda: Effort(steps=4000, idle_steps=2000, time_limit_s=4.0)
     )
     clock: Clock = field(default_factory=SystemClock)  # of the time limit
+    small_steps: ClassVar[bool] = False
 
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""

@@ -63,22 +63,23 @@ class Pooling:
         self._has.pop(query_id, None)
         self._plain.pop(query_id, None)
 
+    def release(self, live: LiveSchedule) -> None:
+        """Begin a change: let queries whose pools are lost compete as they were before."""
+        self.outcomes = PoolOutcomes()
+        if self._has:
+            self._let_go(live)
+
     def settle(self, live: LiveSchedule) -> bool:
         """Assign queries their pools where there is room; return whether the schedule changed.
 
+        `outcomes` are those of the change so far.
         Those of higher priority, then of more weight, come first.
         """
         if not self._wanted and not self._has:
-            self.outcomes = PoolOutcomes()
             return False
-        lost = self._lost(live.problem())
-        for query_id in lost:
-            plain = self._plain[query_id]
-            self.left(query_id)
-            if live.is_live(query_id):  # else it is set aside
-                live.arrive(plain)
+        lost = self._let_go(live)
         no_room: dict[str, str] = {}
-        invalid: dict[str, str] = {}
+        invalid = dict(self.outcomes.invalid)
         changed = set()
         for candidate in self._by_worth(live):
             query_id = candidate.query_id
@@ -92,9 +93,21 @@ class Pooling:
                 case _:
                     changed.add(query_id)
         self.outcomes = PoolOutcomes(
-            pools=dict(self._has), no_room=no_room, invalid=invalid, changed=frozenset(changed)
+            pools=dict(self._has),
+            no_room=no_room,
+            invalid=invalid,
+            changed=self.outcomes.changed | changed,
         )
         return bool(lost or changed)
+
+    def _let_go(self, live: LiveSchedule) -> list[str]:
+        lost = self._lost(live.problem())
+        for query_id in lost:
+            plain = self._plain[query_id]
+            self.left(query_id)
+            if live.is_live(query_id):  # else it is set aside
+                live.arrive(plain)
+        return lost
 
     def _lost(self, problem: Problem) -> list[str]:
         """Return the queries that lost their pools, as machines of them are gone."""

@@ -1,9 +1,10 @@
 """The schedule of live queries, updated as one after the other changes.
 
-Solving the whole problem again for one arrival would be a waste: prices hardly change. Here one
-change costs about as much as one query. What it decides is what `Priced` without migration
-decides when everybody else runs already; a full reschedule from time to time finds what only
-moving others would.
+For `Priced`, solving the whole problem again for one arrival would be a waste: prices hardly
+change. Here one change costs about as much as one query. What it decides is what `Priced` without
+migration decides when everybody else runs already; a full reschedule from time to time finds what
+only moving others would. Other policies decide on other grounds: for them a schedule admits
+nobody by itself, and is no more than the record of who runs where.
 
 Measured, as `Priced` might do it all, 10 plans per query, processor time: an arrival among 1,000
 (10,000) live queries takes 0.13 (0.25) ms here, and 290 (3,000) ms by `Priced` without
@@ -64,16 +65,21 @@ class LiveSchedule:
         problem: Problem,
         schedule: Schedule,
         growth: Callable[[str], float] = lambda query_id: 1.0,
+        *,
+        admits: bool = True,
     ) -> None:
         """Start from a problem and a valid schedule of it; prices are worked out once.
 
-        `growth` is the factor on a waiting query's weight when room comes free.
+        `growth` is the factor on a waiting query's weight when room comes free. Unless it
+        `admits`, whoever is not served waits, room or not, until a policy decides.
         """
         self._growth = growth
+        self._admits = admits
         self._problem = replace(problem, candidates=(), running={})
         self._shared = [t for t in problem.tiers if not t.dedicated]
         self._own = empty(t for t in problem.tiers if t.dedicated)
-        price = dual_prices(Compiled.of(problem).arrays).per_machine
+        prices = dual_prices(Compiled.of(problem).arrays).per_machine if admits else None
+        price = np.zeros(len(self._shared)) if prices is None else prices
         top = float(price.max(initial=0.0)) or 1.0
         self._price: list[float] = np.maximum(price, 1e-3 * top).tolist()
         self._ready: dict[str, _Ready] = {}
@@ -215,6 +221,8 @@ class LiveSchedule:
         self._ready[query_id] = _Ready(candidate, tuple(entries), rate)
 
     def _admit(self, query_id: str) -> None:
+        if not self._admits:
+            return
         for plan, entry in enumerate(self._ready[query_id].entries):
             if self._placement.place(query_id, plan, entry.items):
                 self._note(query_id, None)
@@ -251,6 +259,8 @@ class LiveSchedule:
 
     def _fill(self, tiers: set[str]) -> None:
         """Serve whoever fits now that there is more room on some tiers (or under a quota)."""
+        if not self._admits:
+            return
         freed = {t for t, tier in enumerate(self._shared) if tier.name in tiers}
         room = [free.largest for free in self._placement.free]
 

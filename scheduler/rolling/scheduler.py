@@ -1,7 +1,9 @@
 """The schedule in force, updated as queries, machines and waiting times change.
 
-One change is a small step (`scheduler.rolling.live`): it costs about as much as one query and
-moves nobody who runs. The whole policy is run where small steps do not reach:
+For `priced` one change is a small step (`scheduler.rolling.live`): it costs about as much as one
+query and moves nobody who runs. A policy that is not for `small_steps` is asked whole at every
+change, on what runs, so that nobody but the policy decides. The policy of small steps is asked
+whole where these do not reach:
 
 - at the start, and when a tenth of the live queries have come or gone since: prices of
   machines have changed by then;
@@ -58,7 +60,7 @@ class WrongSchedule(CircinusError):
 class Upkeep:
     """How a schedule is updated."""
 
-    policy: SchedulingPolicy  # asked for whole schedules
+    policy: SchedulingPolicy  # asked for whole schedules, at every change unless for small steps
     ageing: Ageing = field(default_factory=Ageing)  # how waiting counts
     every_s: float = 60.0  # seconds between whole schedules while claims stand, `> 0`
 
@@ -184,11 +186,15 @@ class RollingSchedule:
         if the policy gave a schedule that breaks rules.
         """
         self._now = now
+        arriving = {candidate.query_id for candidate in events.arriving}
         for query_id in events.leaving:
             self._pooling.left(query_id)
             if self._aside.pop(query_id, None) is None:
                 self._live.leave(query_id)
-            self._since.pop(query_id, None)
+            if query_id in arriving:  # replanned: its place in the order of arrival stays
+                self._since[query_id] = now
+            else:
+                self._since.pop(query_id, None)
             self._before.pop(query_id, None)
         numbered = numbering(self._live.problem().tiers) if events.machines else {}
         for pool, machines in events.machines.items():
@@ -202,7 +208,9 @@ class RollingSchedule:
         if events.pools is not None:
             self._pooling.want(events.pools)
         self._changes += len(events.leaving) + len(events.arriving) + len(events.machines)
-        if self._claimants() or self._changes > _STALE * len(self._since):
+        self._pooling.release(self._live)
+        stale = self._changes > _STALE * len(self._since)
+        if not self._upkeep.policy.small_steps or stale or self._claimants():
             self.last = self._whole(self._live.problem())
         else:
             self._claims = frozenset()
@@ -213,15 +221,32 @@ class RollingSchedule:
     def _whole(self, problem: Problem) -> Step:
         standings = self.times.standings(self._since, self._now)
         late = set(overdue(problem, standings, self._upkeep.ageing))
-        schedule = self._upkeep.whole(problem, standings, self._pooling.held)
-        self._aside |= {query: schedule.waiting[query] for query in schedule.aside}
-        self._live = LiveSchedule(problem.without(schedule.aside), schedule, self._growth)
-        self._overdue |= late & schedule.by_query.keys()
-        if self._pooling.settle(self._live):
+        schedule = self._scheduled(problem, standings, self._pooling.held)
+        entered = frozenset(late & schedule.by_query.keys())
+        self._overdue |= entered
+        while self._pooling.settle(self._live):
             schedule = self._live.schedule()
+            if self._upkeep.policy.small_steps:
+                break
+            held = self._pooling.held | entered
+            schedule = self._scheduled(self._live.problem(), standings, held)
         step = self._step(schedule, whole=True)
         self._claims, self._scheduled_at, self._changes = self._claimants(), self._now, 0
         return step
+
+    def _scheduled(
+        self, problem: Problem, standings: Mapping[str, Standing], held: frozenset[str]
+    ) -> Schedule:
+        """Return the policy's schedule of a problem, queries by their arrival; go on from it."""
+        by_id = {candidate.query_id: candidate for candidate in problem.candidates}
+        in_order = tuple(by_id[query_id] for query_id in self._since if query_id in by_id)
+        problem = replace(problem, candidates=in_order)
+        policy = self._upkeep.policy
+        schedule = self._upkeep.whole(problem, standings, held)
+        self._aside |= {query: schedule.waiting[query] for query in schedule.aside}
+        problem = problem.without(schedule.aside)
+        self._live = LiveSchedule(problem, schedule, self._growth, admits=policy.small_steps)
+        return schedule
 
     def _step(self, schedule: Schedule, *, whole: bool) -> Step:
         served = schedule.by_query

@@ -114,12 +114,13 @@ def test_a_tenant_gets_no_more_than_its_quota(solver: Solver, symmetry: Symmetry
     assert solved.objective == pytest.approx(18)  # two of a, and b: 9 + 8 + 1
 
 
-def test_where_a_query_runs_is_not_looked_at() -> None:
+def test_what_runs_makes_way_for_more_only_if_it_may_be_moved() -> None:
     running = {"old": Assignment(query_id="old", plan_id="p", machines=(Slice("cloud", 0, 1),))}
     old = candidate("old", plan("p", ("cloud", 1.0)))
     new = candidate("new", plan("p", ("cloud", 1.0)), weight=2.0)
     problem = Problem(tiers=(cloud(),), candidates=(old, new), running=running)
-    assert list(Ilp().schedule(problem).by_query) == ["new"]
+    assert list(Ilp(moves=True).schedule(problem).by_query) == ["new"]
+    assert Ilp().schedule(problem).by_query == running
 
 
 def test_a_time_limit_gives_a_valid_schedule_and_a_bound_above_it() -> None:

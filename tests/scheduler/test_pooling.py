@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -363,6 +364,7 @@ def test_policies_that_move_others_leave_pools_where_they_are(name: str) -> None
 class FailingWith:
     """A policy that fails with a query once it is told to."""
 
+    small_steps: ClassVar[bool] = False
     name = ""
 
     def schedule(self, problem: Problem) -> Schedule:

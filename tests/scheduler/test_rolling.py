@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -49,6 +50,7 @@ class Counting:
 
     policy: SchedulingPolicy = field(default_factory=Greedy)
     asked: int = 0
+    small_steps: ClassVar[bool] = True
 
     def schedule(self, problem: Problem) -> Schedule:
         self.asked += 1
@@ -57,6 +59,8 @@ class Counting:
 
 class Wrong:
     """A policy that serves nobody and gives no reasons."""
+
+    small_steps: ClassVar[bool] = True
 
     def schedule(self, problem: Problem) -> Schedule:
         return Schedule(assignments=(), waiting={}, utilisation={})
@@ -169,7 +173,7 @@ def test_room_that_comes_free_goes_to_whom_waiting_has_made_heavy() -> None:
     queries = (whole("a"), whole("old"), whole("new", weight=1.5), *many)
     running = {"a": Assignment(query_id="a", plan_id="p", machines=(Slice("cloud", 0, 1.0),))}
     problem = Problem(tiers=(cloud(2),), candidates=queries, running=running)
-    live = rolling(problem, times=Times(since={"old": -40.0}))
+    live = rolling(problem, Priced(), Times(since={"old": -40.0}))
     assert set(live.last.schedule.waiting) == {"old", "new"}
     step = live.change(Events(leaving=("a",)), 1.0)
     assert not step.whole
@@ -276,6 +280,7 @@ class _Allergic:
 
     to: Collection[str]
     asked: list[int] = field(default_factory=list)
+    small_steps: ClassVar[bool] = True
 
     def schedule(self, problem: Problem) -> Schedule:
         self.asked.append(len(problem.candidates))
@@ -336,6 +341,8 @@ def test_a_whole_schedule_tries_only_those_who_were_not_set_aside() -> None:
 def test_a_schedule_that_breaks_rules_counts_as_a_failure() -> None:
     @dataclass
     class Lying:
+        small_steps: ClassVar[bool] = False
+
         def schedule(self, problem: Problem) -> Schedule:
             made = Greedy().schedule(problem)
             bad = any(c.query_id == "q00" for c in problem.candidates)
