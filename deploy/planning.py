@@ -15,9 +15,10 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, Waits
+from circinus.pipelines.execution.features import InputFeatures
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.plan import Plan
-from circinus.pipelines.model.profile import Evaluator, FloatArray, StoppingRule
+from circinus.pipelines.model.profile import Evaluator, StoppingRule
 from circinus.pipelines.model.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer, evaluated
 from circinus.planner.models.history import QueryRecord
@@ -30,7 +31,13 @@ from circinus.planner.search.result import Observer, PlanningResult
 from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import StrategyFactory
-from circinus.profiler.drawing import Drawing, Sampling, random_drawing, stratified_drawing
+from circinus.profiler.drawing import (
+    Drawing,
+    Sampling,
+    no_strata,
+    random_drawing,
+    stratified_drawing,
+)
 from circinus.profiler.stopping import Betting, TTest
 
 PATIENCE = 25
@@ -45,8 +52,8 @@ _ORDER_STREAM = 1
 
 _SAMPLING: Mapping[str, Sampling] = {"random": random_drawing, "stratified": stratified_drawing}
 
-Features = Callable[[], FloatArray | None]
-"""Returns features of every input, shape (n, F); None when there are none."""
+Features = Callable[[], InputFeatures]
+"""Returns features of every input."""
 
 RuleFactory = Callable[[Drawing], StoppingRule]
 
@@ -67,11 +74,20 @@ class Planner:
     def drawing(self, features: Features, count: int, seed: int) -> Drawing:
         """Return the sampling order of `count` inputs of a query: equal seeds, equal orders.
 
-        Features are asked for where strata or the stopping rule need them.
+        Features are asked for where strata or the stopping rule need them; the drawing says what
+        its strata are made of then.
         """
         rng = np.random.Generator(np.random.PCG64([seed, _ORDER_STREAM]))
-        needed = self.stopping is not None or self.sampling is not random_drawing
-        return self.sampling(features() if needed else None, count, rng)
+        in_order = self.sampling is not random_drawing
+        if self.stopping is None and not in_order:
+            return self.sampling(None, count, rng)
+        known = features()
+        drawing = self.sampling(known.values, count, rng)
+        if not in_order and drawing.groups is None:
+            return drawing
+        reason = no_strata(known.values, count)
+        strata = f"none, in random order, as {reason}" if reason else f"by {known.source}"
+        return replace(drawing, strata=strata)
 
     def rule(self, drawing: Drawing) -> StoppingRule | None:
         """Return what ends measurements of inputs drawn so."""
@@ -101,7 +117,7 @@ class Planner:
         settings = replace(
             self.settings, forecast=forecast, audit=audit, called=called, waits=waits
         )
-        return search(
+        result = search(
             query,
             infrastructure,
             evaluator,
@@ -111,6 +127,9 @@ class Planner:
             clock=clock,
             history=history,
         )
+        if not drawing.strata:
+            return result
+        return replace(result, remarks=(*result.remarks, f"strata: {drawing.strata}"))
 
     def answer(
         self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing

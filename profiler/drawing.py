@@ -39,6 +39,9 @@ class Drawing:
 
     order: IntArray  # every input once, shape (n,)
     groups: IntArray | None  # stratum of each in that order, shape (n,); None: nothing is known
+    # what the strata of the order or groups are made of, or why there are none; empty: no strata
+    # were looked for
+    strata: str = ""
 
 
 Sampling = Callable[[FloatArray | None, int, Generator], Drawing]
@@ -66,7 +69,7 @@ def stratified_drawing(
 ) -> Drawing:  # features (n, F)
     """Return the round robin over strata of Circinus 4.1, random within a stratum.
 
-    Without features, or with fewer inputs than strata, it is a random order.
+    Where `no_strata` says why there are none, it is a random order.
     """
     known = _usable(features, count, strata)
     if known is None:
@@ -75,15 +78,22 @@ def stratified_drawing(
     return Drawing(order=order, groups=None)
 
 
+def no_strata(features: FloatArray | None, count: int, strata: int = DEFAULT_STRATA) -> str:
+    """Return why inputs with these features have no strata, in words; empty: they have some."""
+    if count < strata:
+        return f"{count} inputs are fewer than {strata} strata"
+    differ = features is not None and features.size > 0 and bool((features != features[:1]).any())
+    return "" if differ else "the inputs have no features that differ"
+
+
 def _usable(features: FloatArray | None, count: int, strata: int) -> FloatArray | None:
-    """Return the features; None where there are none, or too few inputs for strata."""
+    """Return the features; None where `no_strata` says why not."""
     checks.at_least("inputs", count, 1)
     checks.at_least("strata", strata, 1)
-    if features is None or count < strata:
-        return None
-    fits = features.ndim == 2 and len(features) == count
-    checks.require(fits, "features", f"must have shape ({count}, features)", features.shape)
-    return features if features.shape[1] else None
+    if features is not None and count >= strata:
+        fits = features.ndim == 2 and len(features) == count
+        checks.require(fits, "features", f"must have shape ({count}, features)", features.shape)
+    return None if no_strata(features, count, strata) else features
 
 
 def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArray:  # (n, F), (n,)

@@ -23,7 +23,8 @@ from circinus.api.use_cases.parts import ServiceParts
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import units
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.execution.features import InputFeatures, features_of
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.draws import drawing_as
@@ -31,7 +32,6 @@ from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.latency import Work
 from circinus.pipelines.model.plan import Plan
-from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.query import Query
 from circinus.planner.answers.break_even import break_even
 from circinus.planner.answers.explaining import explained
@@ -47,7 +47,7 @@ _MOST_QUERIES = 8
 def drawn(planner: Planner, pipeline: Pipeline, dataset: Dataset, seed: int) -> Drawing:
     """Return the order in which a planner draws the inputs of a data set."""
 
-    def features() -> FloatArray | None:
+    def features() -> InputFeatures:
         return features_of(pipeline, (example.input for example in dataset.examples))
 
     return planner.drawing(features, len(dataset), seed)
@@ -68,7 +68,7 @@ class Knowledge:
         pipeline = parts.pipeline(query.pipeline)
         source, planner = record.request.data, planner_of(query.planning)
 
-        def features() -> FloatArray | None:  # few methods use them: examples may be slow
+        def features() -> InputFeatures:  # few methods use them: examples may be slow
             examples = parts.data(source, query.pipeline).examples
             return features_of(pipeline, (example.input for example in examples))
 

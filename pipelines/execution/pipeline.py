@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from threading import current_thread, main_thread
 from typing import NamedTuple
-
-import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import CircinusError, InvalidInput, OperatorFailed, words_of
@@ -67,7 +65,8 @@ class Pipeline:
     score: Score | Judge | SetMetric
     metric: str = "score"  # what the score means, in words
     unit: str = "1"  # unit of the score
-    features: Callable[[Payload], FloatArray] | None = None  # few and cheap, to draw strata by
+    # few and cheap, to draw strata by; None: generic ones are, see `execution.features`
+    features: Callable[[Payload], FloatArray] | None = None
     # `(count, seed)`: data of its own. Where it has a `one_by_one(count, seed)`, an iterator over
     # the same, who asks for one of them need not wait for all
     examples: Callable[[int, int], Dataset] | None = None
@@ -225,10 +224,3 @@ def output_of(graph: PipelineGraph, outputs: Mapping[str, Payload]) -> Payload:
 
 def _together(names: tuple[str, ...], outputs: Mapping[str, Payload]) -> Payload:
     return outputs[names[0]] if len(names) == 1 else {name: outputs[name] for name in names}
-
-
-def features_of(pipeline: Pipeline, inputs: Iterable[Payload]) -> FloatArray | None:
-    """Return the features of inputs, shape (n, F); None when the pipeline has no feature map."""
-    if pipeline.features is None:
-        return None
-    return np.stack([np.asarray(pipeline.features(item), dtype=np.float64) for item in inputs])

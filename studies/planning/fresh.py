@@ -26,7 +26,8 @@ from circinus.pipelines import checks
 from circinus.pipelines.catalog.material import PARTS
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.execution.features import features_of
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.infrastructure import Infrastructure

@@ -18,6 +18,7 @@ import numpy as np
 from circinus.deploy.planning import Planner, planner_of
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
+from circinus.pipelines.execution.features import recorded_features
 from circinus.pipelines.io.replay import TraceEvaluator
 from circinus.pipelines.io.trace import Trace, load_trace
 from circinus.pipelines.model.configuration import IndexArray
@@ -362,7 +363,7 @@ def replayed(
 ) -> tuple[Drawing, TraceEvaluator]:
     """Return the order in which a planner draws the inputs of a trace, and what replays it so."""
     count = len(trace.input_bytes)
-    drawing = planner.drawing(lambda: trace.features.astype(float), count, seed)
+    drawing = planner.drawing(lambda: recorded_features(trace), count, seed)
     return drawing, TraceEvaluator(trace, drawing.order, cached=cached, width=width, clock=clock)
 
 

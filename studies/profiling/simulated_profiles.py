@@ -18,11 +18,18 @@ import numpy.typing as npt
 
 from circinus.deploy.planning import sampling_of, stopping_rule
 from circinus.pipelines import checks
+from circinus.pipelines.execution.features import recorded_features
 from circinus.pipelines.io.replay import TraceEvaluator
 from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.profile import FloatArray, IntArray
-from circinus.profiler.drawing import DEFAULT_STRATA, Drawing, equal_strata, round_robin
+from circinus.profiler.drawing import (
+    DEFAULT_STRATA,
+    Drawing,
+    equal_strata,
+    no_strata,
+    round_robin,
+)
 from circinus.profiler.stopping import Betting, Signs, TTest, certain_path
 
 SYNTHETIC_INPUTS = 1_000
@@ -38,6 +45,7 @@ class Population:
     scores: FloatArray  # without failures, shape (C, N)
     seconds: FloatArray  # of all operators together, shape (C, N)
     groups: IntArray | None  # stratum of every input, shape (N,); None: nothing is known
+    strata: str  # what the groups are made of, or why there are none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,14 +73,16 @@ def of_trace(name: str, trace: Trace, rng: np.random.Generator) -> Population:
     whole = ~np.isnan(trace.score).any(axis=1)
     rule = "must have a configuration that never failed"
     checks.require(bool(whole.any()), f"trace {name}", rule, int(whole.sum()))
-    features = trace.features.astype(np.float64)
-    useful = features.shape[1] > 0 and len(features) >= DEFAULT_STRATA
-    useful = useful and bool(np.isfinite(features).all())
+    recorded = recorded_features(trace)
+    features = recorded.values
+    reason = no_strata(features, len(features))
+    reason = reason or ("" if np.isfinite(features).all() else "some features are not finite")
     return Population(
         name=name,
         scores=trace.score[whole, :first].astype(np.float64),
         seconds=trace.latency_s[whole, :, :first].sum(axis=1, dtype=np.float64),
-        groups=equal_strata(features, rng, strata=DEFAULT_STRATA) if useful else None,
+        groups=None if reason else equal_strata(features, rng, strata=DEFAULT_STRATA),
+        strata=f"none, as {reason}" if reason else f"by {recorded.source}",
     )
 
 
@@ -94,7 +104,13 @@ def synthetic(rng: np.random.Generator) -> tuple[Population, ...]:
     }
     seconds, groups = np.ones((count, n)), stratum.astype(np.int64)
     return tuple(
-        Population(name=name, scores=scores.astype(np.float64), seconds=seconds, groups=groups)
+        Population(
+            name=name,
+            scores=scores.astype(np.float64),
+            seconds=seconds,
+            groups=groups,
+            strata="by the strata that scores were drawn of",
+        )
         for name, scores in kinds.items()
     )
 

@@ -45,6 +45,7 @@ class ProfilingRow:
     trace: str  # name of the population
     rule: str  # see `RULES`
     sampling: str  # order of the inputs
+    strata: str  # what strata of the inputs are made of, or why there are none
     method: str | None  # which stops by this rule in this order (`default` does not); empty: none
     slo_distance: float  # SLO minus true mean
     profiles: int  # simulated; 0 when no configuration has its bound in [0, 1]
@@ -119,6 +120,7 @@ def study(
                     trace=population.name,
                     rule=name,
                     sampling=sampling,
+                    strata=population.strata,
                     method=_method(rule, sampling),
                     slo_distance=distance,
                     profiles=profiles if ended else 0,
@@ -220,12 +222,14 @@ def _page(rows: Sequence[ProfilingRow], drawn: str) -> str:
         (trace, rule, sampling, f"{inputs:.1f}", f"{seconds:.4g}", f"{worst:.3%}")
         for trace, rule, sampling, inputs, seconds, worst in summary(rows)
     ]
-    ratios = dict.fromkeys((row.trace, row.sampling, f"{row.variance_ratio:.3f}") for row in rows)
+    ratios = dict.fromkeys(
+        (row.trace, row.sampling, row.strata, f"{row.variance_ratio:.3f}") for row in rows
+    )
     return page(
         "Profiling study",
         paragraph(_CAPTION) + drawn,
         heading("Mean over the distances") + grid(over_head, over),
         heading("Variance of the estimate over that of a random order"),
-        grid(("trace", "sampling", "ratio"), ratios),
+        grid(("trace", "sampling", "strata", "ratio"), ratios),
         heading("Cells") + grid(head, lines),
     )

@@ -24,7 +24,8 @@ import numpy as np
 from circinus.deploy.workers.process import busy_s
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
-from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.execution.features import features_of
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.io.trace import Trace, graph_to_dict, save_trace
 from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
@@ -195,14 +196,12 @@ def _measured(
     if todo:
         _measure(_Profilers(pipeline, dataset, meter.clock), todo, space, store, meter)
     inputs = [example.input for example in dataset.examples]
-    features = features_of(pipeline, inputs)
-    features = np.zeros((len(inputs), 0)) if features is None else features
     return Trace(
         graph=pipeline.graph,
         configurations=space.indices(list(range(space.size))).astype(np.int16),
         **store.arrays,
         input_bytes=np.array([payload_bytes(item) for item in inputs], dtype=np.float32),
-        features=features.astype(np.float32),
+        features=features_of(pipeline, inputs).values.astype(np.float32),
     )
 
 

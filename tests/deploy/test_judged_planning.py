@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 from circinus.deploy.planning import planner_of
 from circinus.pipelines.clock import ManualClock
+from circinus.pipelines.execution.features import InputFeatures
 from circinus.pipelines.execution.metrics import Judge
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset, Example
@@ -34,6 +35,10 @@ SEARCHES = int(os.environ.get("CIRCINUS_TEST_SEARCHES", "20"))
 INPUTS, SIZES = 400, 12
 BOUND = 0.8
 SLO = Slo(accuracy=BOUND, latency_s=10.0)
+
+
+def _features() -> InputFeatures:
+    return InputFeatures(values=np.zeros((INPUTS, 0)), source="no features")
 
 
 @dataclass
@@ -76,7 +81,7 @@ class World:
         limits = PlanningLimits(profiling_s=limit_s, response_s=None)
         query = Query(pipeline="p", slo=SLO, seed=self.seed, limits=limits, planning=method)
         planner = planner_of(query.planning)
-        drawing = planner.drawing(lambda: None, INPUTS, self.seed)
+        drawing = planner.drawing(_features, INPUTS, self.seed)
         examples = tuple(Example(input=i, expected=None) for i in range(INPUTS))
         data = Dataset(name="numbers", examples=examples)
         labelling = Labelling(

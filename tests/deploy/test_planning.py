@@ -6,6 +6,7 @@ import pytest
 from circinus.deploy.methods import DEFAULT, PUBLISHED
 from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.features import InputFeatures
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.graph import PipelineGraph
@@ -41,17 +42,21 @@ def test_betting_is_told_the_groups_of_the_drawing() -> None:
     assert rule.groups is DRAWING.groups
 
 
-def _refused() -> None:
+def _refused() -> InputFeatures:
     raise AssertionError("nobody needs features")
+
+
+def _numbered(count: int = 20) -> InputFeatures:
+    return InputFeatures(values=np.arange(float(count))[:, None], source="1 number")
 
 
 def test_features_are_asked_for_only_where_strata_or_the_rule_need_them() -> None:
     planner_of(DEFAULT.planning).drawing(_refused, 20, seed=0)
     asked: list[str] = []
 
-    def features() -> np.ndarray:
+    def features() -> InputFeatures:
         asked.append("asked")
-        return np.arange(20.0)[:, None]
+        return _numbered()
 
     betting = DEFAULT.planning.changed(strategy="random")
     grouped = planner_of(betting).drawing(features, 20, seed=0)
@@ -59,6 +64,41 @@ def test_features_are_asked_for_only_where_strata_or_the_rule_need_them() -> Non
     assert asked == ["asked", "asked"]
     assert grouped.groups is not None
     assert sorted(strata.order) == list(range(20))
+    assert grouped.strata == strata.strata == "by 1 number"
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.arange(9.0)[:, None], "9 inputs are fewer than 10 strata"),
+        (np.ones((20, 3)), "the inputs have no features that differ"),
+        (np.ones((20, 0)), "the inputs have no features that differ"),
+    ],
+)
+def test_a_random_order_in_place_of_strata_gives_its_reason(
+    values: np.ndarray, reason: str
+) -> None:
+    features = InputFeatures(values=values, source="some features")
+    drawing = planner_of(PUBLISHED.planning).drawing(lambda: features, len(values), seed=0)
+    assert drawing.strata == f"none, in random order, as {reason}"
+    assert sorted(drawing.order) == list(range(len(values)))
+    betting = planner_of(DEFAULT.planning.changed(strategy="random"))
+    assert betting.drawing(lambda: features, len(values), seed=0).strata == ""
+
+
+def test_the_answer_has_a_remark_on_what_strata_are_made_of() -> None:
+    graph = chain(3, 3)
+    evaluator = SyntheticEvaluator(graph, additive([[0.3], [0.1]]), additive([[0.1], [0.1]]))
+    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.1, latency_s=1.0))
+    for sampling, remarks in (
+        ("stratified", ("strata: by 1 number",)),
+        ("random", ()),
+    ):
+        planner = planner_of(DEFAULT.planning.changed(sampling=sampling))
+        count = evaluator.population
+        drawing = planner.drawing(lambda: _numbered(count), count, seed=0)  # noqa: B023
+        result = planner.search(query, PRESETS["one-tier"], evaluator, drawing)
+        assert tuple(each for each in result.remarks if "strata" in each) == remarks
 
 
 def test_equal_seeds_draw_equal_orders_and_unlike_seeds_unlike_ones() -> None:
@@ -75,7 +115,9 @@ def test_every_strategy_plans(strategy: str) -> None:
     accuracy = additive([[0.3, 0.4, 0.5], [0.1, 0.2, 0.4]])
     evaluator = SyntheticEvaluator(graph, accuracy, seconds)
     planner = planner_of(DEFAULT.planning.changed(strategy=strategy))
-    drawing = planner.drawing(lambda: None, evaluator.population, seed=0)
+    drawing = planner.drawing(
+        lambda: _numbered(evaluator.population), evaluator.population, seed=0
+    )
     slo = Slo(accuracy=0.6, latency_s=0.2)
     query = Query(pipeline=graph.name, slo=slo, limits=PlanningLimits(profiling_s=60.0))
     result = planner.search(query, PRESETS["one-tier"], evaluator, drawing)

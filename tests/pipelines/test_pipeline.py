@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.pipelines.execution.pipeline import Pipeline, features_of
+from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset, Example
 from circinus.pipelines.model.configuration import Configuration, ConfigurationSpace
 from circinus.pipelines.model.draws import (
@@ -172,18 +172,6 @@ def test_several_sinks_give_a_dict() -> None:
         "a": 4,
         "b": -1,
     }
-
-
-def test_features_come_as_rows_or_not_at_all() -> None:
-    pipeline = _one(lambda inputs, knobs: inputs)
-    with_features = Pipeline(
-        name="f", operators=pipeline.operators, score=pipeline.score, features=lambda _: np.ones(2)
-    )
-
-    assert features_of(pipeline, [1, 2]) is None
-    rows = features_of(with_features, [1, 2, 3])
-    assert rows is not None
-    assert rows.shape == (3, 2)
 
 
 def test_a_data_set_without_examples_is_refused() -> None:

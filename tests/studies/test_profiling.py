@@ -40,6 +40,7 @@ def population(*, inputs: int = 60, groups: bool = True, seed: int = 0) -> Popul
     means = np.array([[0.3], [0.5], [0.6], [0.7], [0.9]])
     scores = (rng.random((5, inputs)) < means).astype(np.float64)
     return Population(
+        strata="by chance",
         name="made",
         scores=scores,
         seconds=rng.uniform(0.1, 1, (5, inputs)),
@@ -87,8 +88,11 @@ def test_configurations_that_failed_somewhere_are_left_out() -> None:
 
 def test_a_trace_without_features_has_no_groups() -> None:
     rng = np.random.default_rng(0)
-    assert of_trace("made", trace(features=0), rng).groups is None
-    assert of_trace("made", trace(), rng).groups is not None
+    without, having = of_trace("made", trace(features=0), rng), of_trace("made", trace(), rng)
+    assert without.groups is None
+    assert without.strata == "none, as the inputs have no features that differ"
+    assert having.groups is not None
+    assert having.strata == "by 2 features of the trace"
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)

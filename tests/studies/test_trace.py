@@ -192,9 +192,11 @@ def test_every_operator_runs_once_per_lineage_and_input(world: World, tmp_path: 
     }
 
 
-def test_without_features_the_trace_has_none(world: World, tmp_path: Path) -> None:
+def test_without_a_feature_map_the_trace_has_generic_features(
+    world: World, tmp_path: Path
+) -> None:
     study.run(replace(world.pipeline(), features=None), DATA, tmp_path, clock=world.clock)
-    assert load_trace(tmp_path).features.shape == (4, 0)
+    assert load_trace(tmp_path).features.tolist() == [[1], [2], [3], [4]]  # numbers: their value
 
 
 def test_what_a_pipeline_prepares_is_there_before_the_first_run(

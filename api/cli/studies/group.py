@@ -324,11 +324,12 @@ def _comparison(comparison: profiling_study.Comparison, out: Path) -> str:
         )
     ]
     ratios = dict.fromkeys(
-        (row.trace, row.sampling, row.variance_ratio) for row in comparison.rows
+        (row.trace, row.sampling, row.strata, row.variance_ratio) for row in comparison.rows
     )
     variances = [
-        f"{trace}: variance of the estimate, stratified over random order: {ratio:.3f}"
-        for trace, sampling, ratio in ratios
+        f"{trace}: variance of the estimate, stratified over random order: {ratio:.3f} "
+        f"(strata: {strata})"
+        for trace, sampling, strata, ratio in ratios
         if sampling == "stratified"
     ]
     caches = [
