@@ -43,6 +43,7 @@ from circinus.profiler.stopping import Betting, TTest
 PATIENCE = 25
 """Configurations without a cheaper plan: few inputs of each are measured, but planning takes time,
 too."""
+# deviates: tightening-margin
 PUBLISHED_MARGIN_CONFIDENCE = 0.9
 """The papers tighten to the estimate itself, and every other plan is late. The interval is a
 deviation in their favour."""

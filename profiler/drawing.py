@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 from circinus.pipelines import checks
 from circinus.pipelines.model.profile import FloatArray, IntArray
 
+# deviates: ten-strata
 DEFAULT_STRATA = 10
 """K: divides the 50 inputs that the t-test asks for at least, with five draws of each stratum.
 The paper leaves K open."""
@@ -37,6 +38,7 @@ The paper leaves K open."""
 class Drawing:
     """The order of a query's inputs, the same for all its configurations."""
 
+    # deviates: one-order-of-inputs
     order: IntArray  # every input once, shape (n,)
     groups: IntArray | None  # stratum of each in that order, shape (n,); None: nothing is known
     # what the strata of the order or groups are made of, or why there are none; empty: no strata
@@ -122,6 +124,7 @@ def equal_strata(features: FloatArray, rng: Generator, *, strata: int) -> IntArr
         warnings.simplefilter("ignore", ConvergenceWarning)
         distances = KMeans(strata, n_init=1, random_state=seed).fit_transform(points[shuffled])
     labels = np.empty(len(points), dtype=np.int64)
+    # deviates: nearly-equal-strata
     labels[shuffled] = _fill(distances)
     return labels
 
@@ -137,6 +140,7 @@ def round_robin(labels: IntArray, rng: Generator) -> IntArray:  # (n,) -> (n,)
     sizes = np.bincount(labels)
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
     rounds = np.arange(len(labels)) - starts
+    # deviates: rounds-in-random-order
     turn = np.lexsort((rng.random(len(labels)), rounds))
     return by_stratum[turn].astype(np.int64)
 

@@ -215,6 +215,7 @@ class Profiler:
         self.ran(measured.spent_s - measured.calls_s)
         if before := known.failed.pop(measured.pair, None):  # it was paid for, too
             measured = replace(measured, **asdict(before.plus(measured)))
+        # deviates: journal-at-once
         self.journal.record(known.columns.configuration, measured)
         known.recalled[measured.pair] = measured
 

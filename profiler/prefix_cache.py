@@ -23,6 +23,7 @@ from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.model.payload import Payload
 
+# deviates: bounded-cache
 DEFAULT_LIMIT_BYTES = 256 * 2**20
 
 _Key = tuple[str, str]

@@ -50,6 +50,7 @@ _ROUNDING = 1e-12  # of sums: a figure that equals the SLO must meet it
 _DEVIATIONS = 1.96  # of the interval of a fraction
 
 
+# deviates: set-metrics
 @dataclass(kw_only=True)
 class SetScores:
     """Scores what was measured on one data set; a `planner.search.measuring.PartScores`."""

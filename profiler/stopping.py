@@ -92,6 +92,7 @@ class TTest:
         population -= len(scores) - len(good)
         if len(good) < min(self.minimum, population) or len(good) == 0:
             return Verdict.UNDECIDED
+        # deviates: certain-verdicts
         sure = certain(good, bound, population)
         if sure is not Verdict.UNDECIDED:
             return sure
@@ -111,6 +112,7 @@ class TTest:
         squares = np.cumsum((scores - bound) ** 2, axis=1) - n * (mean - bound) ** 2
         error = np.sqrt(np.maximum(squares, _SAME**2) / np.maximum(n - 1, 1) / n)
         p_value = 2.0 * special.stdtr(np.maximum(n - 1, 1), -np.abs((mean - bound) / error))
+        # deviates: constant-scores
         constant = highest - lowest <= _SAME
         sided = np.where(mean >= bound, 1, -1) * (p_value <= 1.0 - self.confidence)
         low, high = lowest * (1.0 - others), highest * (1.0 - others) + others

@@ -152,7 +152,7 @@ class Model:
         if limited:
             worth = arrays.benefit[arrays.owner] / self._scale
         else:
-            worth = arrays.calls_usd_per_hour
+            worth = arrays.calls_usd_per_hour  # deviates: calls-in-the-cost
         chosen = pulp.LpAffineExpression([(x, float(worth[p])) for p, x in self._x.items()])
         tiers = zip(self._compiled.tiers, self._tiers, strict=True)
         rent = pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
@@ -172,7 +172,7 @@ class Model:
             for tier, parts in items:
                 if tier == m:
                     count[parts][p] += 1
-        placed = {
+        placed = {  # deviates: counted-items
             size: pulp.LpAffineExpression([(self._x[p], n) for p, n in sorted(plans.items())])
             for size, plans in sorted(count.items(), reverse=True)
         }
@@ -266,7 +266,7 @@ class Ilp:
         if self.objective is Objective.COST and not everybody:
             return _nothing(compiled, inf, placement)
         model = Model(compiled, placement, self.objective, self.symmetry)
-        call = _run_highs if solver is Solver.HIGHS else _run_cbc
+        call = _run_highs if solver is Solver.HIGHS else _run_cbc  # deviates: integer-solver
         bound, proven = call(model.program, self.time_limit_s, self.gap)
         solutions = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
         solved = model.program.sol_status in solutions
@@ -290,7 +290,7 @@ def staying(compiled: Compiled) -> Placement[int]:
     return placement
 
 
-def _filled(
+def _filled(  # deviates: filled-after-solving
     compiled: Compiled, placement: Placement[int], bound: float, *, proven: bool
 ) -> Solved:
     """Return a solution with whoever else fits: solvers miss small benefits beside large ones.

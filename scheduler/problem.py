@@ -291,6 +291,7 @@ def held_by_tenants(
     return held
 
 
+# deviates: quotas
 def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:
     """Return the parts of a shared tier that a tenant with a quota may hold; all of a limit."""
     if tier.name in problem.limits:

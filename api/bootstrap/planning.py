@@ -171,6 +171,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         order=drawing.order,
         executor=executor or InProcess(clock, caller, busy_s),
         journal=journal,
+        # deviates: runs-outlive-a-session
         cache=PrefixCache(store=prior.outputs or prior.shared),
         caller=caller,
         ran=gate.spending.ran,
@@ -182,6 +183,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         infrastructure,
         evaluator,
         drawing,
+        # deviates: probes-first
         forecast=from_earlier(prior.bills, Budget.of(query.limits, infrastructure)) or Probes(),
         observer=observer,
         clock=clock,

@@ -37,6 +37,7 @@ class ProbeSettings:
     """How outputs are verified."""
 
     probes: int = 8  # examples that each unit runs, `>= 0`; 0: nothing is verified
+    # deviates: outputs-verified-by-score
     tolerance: float = 0.02  # that a unit's mean score may be below the reference's, in [0, 1]
 
     def __post_init__(self) -> None:

@@ -128,6 +128,7 @@ def basis_of(
     requests = [(kind, size) for (kind, _), size in zip(rows, sizes, strict=True)]
     names = list(places)
     seconds = np.maximum(latencies.predicted(requests, names), _LEAST_S)  # (B, types)
+    # deviates: coefficient-learnt
     largest = seconds[int(seconds.min(axis=1).argmax())]
     groups = _groups(dict(zip(names, largest.tolist(), strict=True)))
     member = [[names.index(name) for name in group] for group in groups]

@@ -60,6 +60,7 @@ class Orchestrator:
     pipeline_of: Callable[[str], Pipeline]
     policy: DispatchPolicy  # picks the instance of a request
     clock: Clock  # for latencies
+    # deviates: bounded-queue
     queue_limit: int = 64  # most that wait for one tier, `>= 1`. More would wait for seconds
     memory: LatencyMemory | None = None  # keeps what was learnt over restarts; None: nothing does
     gate: CallGate = field(default_factory=UnlimitedCalls)  # of calls to endpoints

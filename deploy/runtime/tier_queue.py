@@ -48,6 +48,7 @@ class _Waiter(_Arrival):
     )
 
 
+# deviates: tier-by-tier
 @dataclass(slots=True, eq=False)
 class TierQueue:
     """Instances of one tier and the requests for them. Used within one event loop."""
@@ -197,6 +198,7 @@ class TierQueue:
             raise self._refusal(waiter, self._full)
         if self.policy.sheds and self._is_infeasible(waiter):
             raise self._refusal(waiter, self._infeasible)
+        # deviates: late-beyond-one
         tolerated = 0 if self.policy.sheds else len(self._places)
         for other in late[: max(len(late) - tolerated, int(full))]:
             self._give_up(other, f"tier {self.tier} could not serve it before its deadline")

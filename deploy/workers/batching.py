@@ -51,6 +51,7 @@ class Patience:
         return until - now
 
 
+# deviates: batches-in-the-worker
 @dataclass(slots=True, eq=False)
 class GatheredCall:
     """One call on its way."""

@@ -26,6 +26,7 @@ from circinus.pipelines.model.latency import stretch_of
 from circinus.pipelines.model.operators import OperatorSpec, Scaling
 
 
+# deviates: enforced-by-workers
 class Enforcement(StrEnum):
     """What makes an instance keep to its share."""
 

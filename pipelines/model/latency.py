@@ -105,6 +105,7 @@ class Composition:
     ) -> Composition:
         """Return that of placements: positions of tiers."""
         tiers, rows = infrastructure.tiers, np.arange(len(graph.operators))
+        # deviates: no-transfer-within-a-tier
         delay, s_per_byte = infrastructure.route_seconds
         origin = infrastructure.position(infrastructure.origin or "")
 
@@ -231,6 +232,7 @@ def compose(
     return Composition.of(graph, infrastructure, work, placement).seconds(shares)
 
 
+# deviates: slices-take-turns
 def _neighbours(
     graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray, o: int
 ) -> list[tuple[int, npt.NDArray[np.bool_]]]:  # (P,) each
@@ -255,6 +257,7 @@ def busy_seconds(
     return Composition.of(graph, infrastructure, work, placement).busy(shares)
 
 
+# deviates: reference-seconds
 def speeds_at(
     graph: PipelineGraph, infrastructure: Infrastructure, placement: TierArray
 ) -> FloatArray:  # (P, O) -> (P, O)
@@ -274,6 +277,7 @@ def waits_apart(
     )
 
 
+# deviates: waits-not-stretched
 def waits_apart_on(operator: OperatorSpec, tier: Tier) -> bool:
     """Return whether no share and no speed of a tier stretches what an operator waits there."""
     return operator.scaling is Scaling.PROPORTIONAL and tier.share_steps is None
@@ -323,6 +327,7 @@ def stretch_of(operator: OperatorSpec, shares: FloatArray) -> FloatArray:
     batches = np.array(sorted(operator.batch_latency), dtype=float)
     factors = np.array([operator.batch_latency[int(b)] for b in batches])
     together = 1.0 / shares
+    # deviates: batches-beyond-the-curve
     beyond = np.maximum(together / batches[-1], 1.0)
     return np.asarray(np.interp(together, batches, factors) * beyond)
 

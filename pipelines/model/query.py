@@ -86,6 +86,7 @@ class PlanningLimits:
         ranges.check_fields("limits.", self)
 
 
+# deviates: failed-inputs
 class OnFailure(StrEnum):
     """What an input on which an operator fails means for a configuration's accuracy."""
 

@@ -22,6 +22,7 @@ from typing import Annotated
 
 from circinus.pipelines import checks, ranges
 
+# deviates: share-grid
 SHARE_STEP = 0.05
 """From one step to a whole machine."""
 FULL_STEPS = round(1 / SHARE_STEP)

@@ -29,6 +29,7 @@ from circinus.planner.models.estimates import accuracy_estimate, latency_estimat
 _ENDLESS = MOST_EXAMPLES  # requests to come: the observed ones are a vanishing part
 
 
+# deviates: drift-by-objectives
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftSettings:
     """When a plan counts as drifted."""

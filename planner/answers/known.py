@@ -244,6 +244,7 @@ class Answer:
     undecided: int | None = None
 
 
+# deviates: replan-from-measurements
 def answer(
     query: Query,
     infrastructure: Infrastructure,

@@ -48,6 +48,7 @@ _CALLS, _READ, _WRITTEN = (
 )
 
 
+# deviates: endpoint-calls
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Callers:
     """The tiers that operators may be on, by what they call."""

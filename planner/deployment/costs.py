@@ -59,6 +59,7 @@ def one_by_one(mean_s: FloatArray) -> FloatArray:
     return np.asarray(1 / np.maximum(mean_s, SHORTEST_S))
 
 
+# deviates: cost-by-request
 def ranked_by(context: PlanningContext, plan: Plan) -> float:
     """Return the cost by which a plan is cheaper than others: see `PlanningContext.by_request`."""
     return plan.cost_usd_per_1000_requests if context.by_request else plan.cost_usd_per_hour

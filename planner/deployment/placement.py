@@ -25,6 +25,7 @@ from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.callers import Called, Callers
 
+# deviates: fewer-placements
 MOST_PLACEMENTS = 5_000  # beyond so many, placements that send data back down are left out
 
 
@@ -114,6 +115,7 @@ def placements_of(
         tiers = _upwards(graph, choices, remote, most)
     widths = _widths(graph, tiers, len(infrastructure.tiers))
     widths[:, remote] = 0
+    # deviates: full-share-divided
     full = np.where(widths > 0, FULL_STEPS // np.maximum(widths, 1), 0)
     for tier, width in _limited(infrastructure, widths):
         full[widths[:, tier] == width, tier] = max(
@@ -135,6 +137,7 @@ def granted_steps(tier: Tier, width: int) -> tuple[int, ...]:
     return tuple(k // width for k in tier.share_steps if k % width == 0)
 
 
+# deviates: gpu-shares
 def raised(infrastructure: Infrastructure, placements: Placements, steps: TierArray) -> TierArray:
     """Return steps that are at most the full ones, raised to the next that GPUs grant, (P, T)."""
     granted = steps

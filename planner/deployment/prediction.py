@@ -320,6 +320,7 @@ def _service_seconds(
     return np.where(placements.widths > 0, service, 0.0)
 
 
+# deviates: request-rates
 def _queued(
     context: PlanningContext, service: FloatArray, used: BoolArray
 ) -> tuple[IntArray, FloatArray]:  # (P, T), (P, T)

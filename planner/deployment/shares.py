@@ -96,6 +96,7 @@ def tightened(context: PlanningContext, placements: Placements, work: Work) -> A
     """
     full = predict(context, placements, work, placements.full_steps)
     start = placements.take(np.flatnonzero(meets(context, full)))
+    # deviates: free-tiers-stay-full
     free = [t.dedicated and t.price_usd_per_hour == 0 for t in context.infrastructure.tiers]
     rows, steps = _tightest(context, start, work, (start.widths > 0) & ~np.array(free))
     every = allocations(context, start.take(rows), work, steps)
@@ -145,6 +146,7 @@ def _costs(
     return costs(machines_usd_per_hour, usd, one_by_one(mean.latency_s))
 
 
+# deviates: all-minimal-shares
 def _tightest(
     context: PlanningContext,
     placements: Placements,

@@ -68,6 +68,7 @@ def audited(audit: Audit, profile: Profile, population: int, bound: float | None
     return audit.accuracy(profile, included, population=count, bound=bound)
 
 
+# deviates: judged-scores
 class Audited:
     """A strategy whose word on accuracies is an audit's, see `Strategy`."""
 

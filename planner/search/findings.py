@@ -94,6 +94,7 @@ class Findings:
         self.fruitless = 0 if self._cheapest < before else self.fruitless + is_new
         return plans
 
+    # deviates: plans-looked-at-again
     @property
     def behind(self) -> tuple[Measured, ...]:
         """Configurations of the Pareto set that met more inputs than their plans state."""

@@ -45,6 +45,7 @@ _LEAST_DOUBT = 0.5
 """Where slow runs are as likely as this the figure shows nothing: it rests on half a slow run."""
 
 
+# deviates: intervals-shown
 def estimated(
     setting: SearchSetting,
     plan: Plan,

@@ -43,7 +43,7 @@ from circinus.planner.search.auditing import Audit, audited
 from circinus.planner.search.failing import standing, standing_on
 from circinus.planner.strategy.protocol import Ending, Measured, Proposal, SearchSetting
 
-_ONE_BY_ONE, _STEP_PART = 500, 100
+_ONE_BY_ONE, _STEP_PART = 500, 100  # deviates: looks-thin-out
 """Up to so many inputs every one is looked at, so that nothing is paid after a decision;
 beyond, every hundredth of what is measured, because every look reads all of it."""
 
@@ -315,7 +315,7 @@ def judged(bench: Bench, profile: Profile) -> Ending | None:
     return None if few or verdict is Verdict.UNDECIDED else Ending.ACCURATE
 
 
-def _judged_drawn(bench: Bench, profile: Profile) -> Ending | None:
+def _judged_drawn(bench: Bench, profile: Profile) -> Ending | None:  # deviates: draws-of-an-input
     """Return what is decided where operators draw: no number of draws gives the expected score.
 
     The rule takes inputs to be endless, as no draw is the last: scores of draws with replacement

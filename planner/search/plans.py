@@ -94,6 +94,7 @@ def merged(context: PlanningContext, plans: Sequence[Plan], most: int) -> tuple[
         ),
     )
     names = [context.infrastructure.tiers[i].name for i in _shared(context)]
+    # deviates: front-objectives
     objectives = [
         (
             ranked_by(context, plan),

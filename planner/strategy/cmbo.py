@@ -71,9 +71,11 @@ _FLOORS = np.array([0.02, 0.05])  # of accuracy, of log latency: what any model 
 class CmboSettings:
     """Settings of CMBO."""
 
+    # deviates: space-filling-start
     # Size of the space-filling design before the models propose, `>= 1`. 5: as few as give the
     # models a slope in several knobs; each costs a full profile.
     initial: int = 5
+    # deviates: drawn-candidates
     # Spaces up to this size are searched whole, of larger ones so many are drawn, `>= 1`.
     candidates: int = WHOLE_SPACE
     surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)  # how the models learn
@@ -167,8 +169,10 @@ class Cmbo(Ruled):
         accuracy_model, latency_model = self._fit()
         numbers, encoded = self._candidates()
         accuracy = accuracy_model.predict(encoded)
+        # deviates: placement-computed
         latency = latency_model.predict(encoded)
         chance = log_chance(accuracy.target(0), latency.target(0), self._slo)
+        # deviates: cost-from-reference-seconds
         best = int(np.argmax(chance - latency.mean[:, 1]))
         return Proposal(
             number=numbers[best],
@@ -196,6 +200,7 @@ class Cmbo(Ruled):
         seconds = np.array(
             [[measured.latency_s, measured.reference_s] for measured in self._observed]
         )
+        # deviates: log-latency
         log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
         warm = self._models or (None, None)
         settings = self._settings.surrogate
@@ -235,6 +240,7 @@ def log_chance(accuracy: Posterior, log_latency: Posterior, slo: Slo) -> FloatAr
     return accuracy.log_at_least(slo.accuracy) + log_latency.log_at_most(np.log(slo.latency_s))
 
 
+# deviates: refitted-earlier-models
 def models_of_earlier(
     setting: SearchSetting, encoded: FloatArray, settings: SurrogateSettings
 ) -> Posterior | None:
@@ -268,6 +274,7 @@ class WarmStart:
         self._own, self._beside = np.zeros(2), np.zeros_like(self._gaps)  # on common steps
         self._own_steps = 0
 
+    # deviates: switch-per-model
     @property
     def mature(self) -> tuple[bool, bool]:
         """Whether the query's own models, of accuracy and of latency, predict better by now."""
@@ -320,6 +327,7 @@ class WarmStart:
         """Return w: of accuracy and of latency, zero for all but the K."""
         gaps = self._gaps / max(self._steps, 1)
         ranks = gaps.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
+        # deviates: vote-weights
         weights = np.where(ranks < self._most, 1 / (gaps + _FLOORS), 0.0)
         return np.asarray(weights / weights.sum(axis=0))
 

@@ -66,6 +66,7 @@ class SearchSetting:
         callers = Callers.of(context.graph, own, query.restrictions)
         spots = placements_of(callers, context.graph, own, most=most_placements)
         needed = None
+        # deviates: future-inputs
         if query.slo.holds_for is HoldsFor.FUTURE:  # all of them where none is known to do
             least = accuracy_needed(query.slo.accuracy, population)
             needed = 1.0 if least is None else least

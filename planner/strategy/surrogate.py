@@ -87,6 +87,7 @@ class Posterior:
         return np.asarray(log_ndtr((bound - self.mean) / self.deviation))
 
 
+# deviates: process-hyper-parameters
 class _Model(gpytorch.models.ExactGP):
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
         noise = gpytorch.constraints.GreaterThan(SMALLEST_NOISE)

@@ -227,6 +227,7 @@ def assignment_of(
     return before if before and same_place(before, assignment) else assignment
 
 
+# deviates: priorities
 def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
     """Return what serving each query is worth: its weight, scaled so that priorities come first.
 

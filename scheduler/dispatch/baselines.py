@@ -63,6 +63,7 @@ def fcfs_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) -> None
                 continue
             return
         for j in range(len(free)):
+            # deviates: fcfs-lets-pass
             if free[j] and inputs.predicted_s[i, j] < inf:
                 answer[i] = j
                 free[j] = False
@@ -100,6 +101,7 @@ def threshold_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) ->
             return
         on_base = inputs.size[i] > largest_small
         if not (((inputs.kind == 0) == on_base) & (inputs.predicted_s[i] < inf)).any():
+            # deviates: threshold-other-side
             on_base = not on_base
         for j in range(len(free)):
             if free[j] and (inputs.kind[j] == 0) == on_base and inputs.predicted_s[i, j] < inf:
@@ -141,6 +143,7 @@ def clockwork_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) ->
     for i in range(len(inputs.waited_s)):
         j = inputs.planned[i]
         if j < 0 or j >= len(free) or inputs.predicted_s[i, j] == inf:
+            # deviates: clockwork-done-first
             j = np.argmin(free_s + inputs.predicted_s[i])
             done = inputs.waited_s[i] + free_s[j] + inputs.predicted_s[i, j]
             if done == inf:
@@ -161,6 +164,7 @@ class Clockwork:
     queues from one decision to the next.
     """
 
+    # deviates: rejecting-variants
     # whether a request that would be late everywhere is turned away on arrival
     rejects: bool = False
     sheds: ClassVar[bool] = False
@@ -176,6 +180,7 @@ class Clockwork:
 
 
 _LATE = 10.0  # eq. 8: a late pair counts as ten times the deadline
+# deviates: oldest-first-ties
 _TIE_S = 1e-9  # per place in the queue: far below any latency, far above float noise
 
 
@@ -193,6 +198,7 @@ def matching_cost(xi: float, inputs: RuleInput) -> FloatArray:  # (m, n)
     return cost
 
 
+# deviates: never-where-impossible
 @compiled_part
 def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
     """Return finite costs that break ties by age; pairs that cannot be are avoided if possible."""
@@ -267,6 +273,7 @@ def matching_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) -> 
     if cost.shape[0] <= cost.shape[1]:
         columns = assigned_columns(solvable)
         for i in range(len(columns)):
+            # deviates: busy-pairs-wait
             if idle[columns[i]] and cost[i, columns[i]] < inf:
                 answer[i] = columns[i]
     else:
@@ -307,4 +314,5 @@ def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both
     """
     good = bool(((largest_request_s > 0) & np.isfinite(largest_request_s)).all())
     checks.require(good, "largest_request_s", "must be finite and > 0", largest_request_s)
+    # deviates: coefficient-by-the-example
     return np.asarray(largest_request_s.min(initial=inf) / largest_request_s)

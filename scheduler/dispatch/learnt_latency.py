@@ -60,6 +60,7 @@ _ERROR_MEMORY = 0.99
 _LEAST_SPREAD = 0.05  # of r: shifts by less than twice that are left to fading memory
 
 
+# deviates: latency-line-prior
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLine:
     """Latency of one instance as learnt. A value: `observed` returns the next one."""
@@ -137,6 +138,7 @@ class LatencyLine:
         return max(0.0, self.sxy / self.sxx) * self.n / (k + self.n)
 
 
+# deviates: latency-buckets
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
     """How a table learns."""
@@ -203,6 +205,7 @@ class LearntLatency:
         """Return the quantile of single requests' seconds; InvalidInput if not 0 < `level` < 1."""
         checks.open_probability("level", level)
         predicted = self.predict(size)
+        # deviates: errors-pooled
         errors = self._octaves.get(_octave(predicted), self._errors)
         return predicted * exp(_normal_quantile(level) * errors.spread)
 

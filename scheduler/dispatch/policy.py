@@ -78,6 +78,7 @@ class DispatchState:
     """Who waits, what instances do; InvalidInput if shapes or numbers (NaN, range) are wrong."""
 
     waited_s: FloatArray  # (m,); seconds since each request arrived, `>= 0`
+    # deviates: own-deadlines
     # each should be answered within so many seconds of its arrival, `> 0`; infinite: whenever
     qos_s: FloatArray  # (m,)
     size: FloatArray  # (m,); of each request, in any unit (its batch); 1 where sizes are unknown

@@ -62,14 +62,18 @@ class Greedy:
         compiled = Compiled.of(problem)
         arrays = compiled.arrays
         money = arrays.cost_usd_per_hour
+        # deviates: own-machines-free
         price = money if self.ranking is Ranking.MONEY else arrays.usage.sum(axis=1)
         benefit = arrays.benefit[arrays.owner]
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.where(price > 0, benefit / price, np.inf)
+        # deviates: rank-ties
         # Among equals the order of the plans decides: queries by id, plans by cost, then id.
         ranked = np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
         placement = compiled.placement()
+        # deviates: running-stays
         keep_running(compiled, placement, ranked)
+        # deviates: packed-on-machines
         return compiled.filled_up(placement, ranked)
 
 
@@ -91,6 +95,7 @@ class FcfsScheduling:
         turns = [turn[c.query_id] for c in problem.candidates if c.query_id in turn]
         placement = compiled.placement()
         keep_running(compiled, placement, turns)  # one plan per query: plan q is query q's
+        # deviates: fcfs-passes
         return compiled.filled_up(placement, turns)
 
 

@@ -81,6 +81,7 @@ def kairos_bounds(figures: KairosFigures, pools: IntArray) -> FloatArray:  # (P,
     base, there = pools[:, 0] * figures.base_rps, pools[:, 1:] > 0
     bounds = base.astype(np.float64)
     for j, small in enumerate(figures.small.tolist()):
+        # deviates: largest-share-of-the-pool
         widest = there[:, j] & ~there[:, figures.small > small].any(axis=1)
         if small > 0 and widest.any():
             bounds[widest] = _of_one_size(figures, j, pools[widest])
@@ -91,6 +92,7 @@ def _of_one_size(figures: KairosFigures, j: int, pools: IntArray) -> FloatArray:
     """Return equation 15 for pools whose s is that of type j; f' is not 0."""
     small, base = float(figures.small[j]), pools[:, 0] * figures.base_rps
     auxiliary = pools[:, 1:] @ figures.auxiliary_rps[j]
+    # deviates: limits-of-equation-15
     if small == 1:
         return np.asarray(auxiliary + base)
     large = pools[:, 0] * figures.base_large_rps[j]
@@ -116,7 +118,9 @@ def kairos_figures(
     share, latency_s = share[occurs] / share.sum(), latency_s[occurs]
     late = latency_s > qos_s
     rule = f"must be at most {qos_s:g} s for every size that occurs, as equation 15 assumes"
+    # deviates: base-in-time
     checks.require(not late[:, 0].any(), "latency of the base type", rule, latency_s[:, 0].max())
+    # deviates: below-the-first-late
     first = np.where(late.any(axis=0), late.argmax(axis=0), len(share))[1:]  # (n,)
     below = np.arange(len(share)) < first[:, None]  # (n, B)
     seconds = np.where(below[:, :, None], latency_s[None, :, 1:], 0.0)  # (n, B, n)
@@ -156,6 +160,7 @@ def one_shot(pools: IntArray, bounds: FloatArray) -> OneShot:
     Type 0 is the base. InvalidInput if there is no pool.
     """
     checks.require(len(pools) > 0, "pools", "must not be empty", "none")
+    # deviates: one-shot-ties
     highest = pools[np.argsort(-bounds, kind="stable")[:_REGION]]
     if len(set(highest[:_AGREEING, 0].tolist())) == 1:
         return OneShot(tuple(highest[0].tolist()), OneShotRule.HIGHEST)

@@ -56,6 +56,7 @@ _MILLION = 1_000_000
 _LEAST_S = 1e-9  # of a block, so that its logarithm is finite where all come at once
 
 
+# deviates: change-by-monitor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSettings:
     """What counts as a change."""

@@ -135,6 +135,7 @@ class _Model(gpytorch.models.ExactGP):
         )
         super().__init__(x, y, likelihood)
         between = gpytorch.constraints.Interval(settings.shortest, settings.longest)
+        # deviates: one-length-for-counts
         self.matern = gpytorch.kernels.MaternKernel(nu=2.5, lengthscale_constraint=between)
         self.mean = gpytorch.means.ZeroMean()
         self.kernel = gpytorch.kernels.ScaleKernel(self.matern)
@@ -203,7 +204,9 @@ class Ribbon:
     """
 
     seed: int = 0
+    # deviates: two-random-pools
     first: int = 2  # pools drawn at random before the process proposes, `>= 1`
+    # deviates: no-improvement-margin
     # improvement of worth that does not count, `>= 0`. 0, as the paper names none: the
     # artefact's 0.1 tries a few more pools (docs/studies/pool.md)
     xi: float = 0.0
@@ -228,6 +231,7 @@ class Ribbon:
             goal.space.pools[hopeful].astype(np.float64),
             self.surrogate,
         )
+        # deviates: every-pool-looked-at
         gained = expected_improvement(mean, deviation, worth.max() + self.xi)
         return goal.space.at(hopeful[np.argmax(gained)])
 
@@ -241,6 +245,7 @@ def expected_improvement(
     return np.asarray(deviation * (z * ndtr(z) + density))
 
 
+# deviates: carried-over-pruning
 def carried_over(goal: CheapestInTime, earlier: Trials, again: PoolTrial) -> list[PoolTrial]:
     """Return trials to begin the search at a new load with: A's, then those estimated of S.
 
@@ -253,6 +258,7 @@ def carried_over(goal: CheapestInTime, earlier: Trials, again: PoolTrial) -> lis
     if goal.feasible(again) or not of_a > 0:
         return [again]
     ratio = again.value / of_a
+    # deviates: equals-not-carried-over
     estimated = [
         PoolTrial(pool, value * ratio, ended_early=True)
         for pool, value in before.items()

@@ -51,6 +51,7 @@ class MeasuredTypes:
         """Return how many requests an instance of each serves for a dollar (equation 1)."""
         return np.asarray(3600.0 / (self.share @ self.latency_s) / self.prices)
 
+    # deviates: types-by-profile
     def useful(
         self, qos_s: float, *, in_time: float = 0.99, relaxed: float = RELAXED
     ) -> list[int]:
@@ -93,6 +94,7 @@ def most_useful(
     for k in range(kinds):
         alone = np.arange(1, limit + 1)[:, None] * np.eye(kinds, dtype=np.int64)[k]
         shares = np.array([in_time(tuple(pool)) for pool in alone.tolist()])
+        # deviates: counts-looked-through
         counts.append(1 + int((shares >= shares.max() - tolerance).argmax()))
     return tuple(counts)
 
@@ -125,6 +127,7 @@ class EarlyEnd:
         shape = (max(count, 1),)
         checks.require(waiting.shape == shape, "waiting", f"must have shape {shape}", waiting)
         # rounded: 10,000 requests less 0.99 of them are 99.999... in floats
+        # deviates: late-end-a-trial
         lost = np.cumsum(~in_time) > floor(round(count * (1.0 - self.in_time), 6))
         if self.longest_queue is not None:
             lost |= waiting > self.longest_queue

@@ -307,4 +307,5 @@ class KairosPlus:
         if not len(left):
             return None
         pools = goal.space.pools[left]
+        # deviates: larger-of-equal-bounds
         return goal.space.at(left[np.lexsort((-pools.sum(axis=1), -self.bounds[left]))[0]])

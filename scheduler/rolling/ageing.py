@@ -66,6 +66,7 @@ class Ageing:
         checks.non_negative("limit_s", self.limit_s)
         checks.non_negative("turn_s", self.turn_s)
 
+    # deviates: ageing
     def growth(self, waited_s: float) -> float:
         """Return what the weight of a query that waits is multiplied by."""
         return 1 + waited_s / self.growth_s
@@ -86,6 +87,7 @@ class Standing:
         checks.non_negative("since_s", self.since_s)
 
 
+# deviates: overdue-claims
 def overdue(
     problem: Problem, standings: Mapping[str, Standing], ageing: Ageing
 ) -> tuple[str, ...]:

@@ -114,6 +114,7 @@ def load_for(replicas: int, own: int) -> float:
     return max(replicas / own, 1.0)
 
 
+# deviates: extra-replicas
 def granted(
     problem: Problem,
     assignments: Sequence[Assignment],

@@ -44,9 +44,9 @@ from scipy.special import stdtrit
 from circinus.pipelines import checks
 from circinus.pipelines.model.profile import FloatArray
 
-QUANTILE = 0.95
+QUANTILE = 0.95  # deviates: latency-of-95-in-100
 """Part of the requests that are to be within the latency."""
-_ERROR = 0.005
+_ERROR = 0.005  # deviates: breaking-by-intervals
 _BLOCKS = 8
 _FEW = 300.0  # so that intervals hold of M/M/1 with 60 requests a step
 _SETTLES = 0.2  # part of a step that queues have to fill in

@@ -119,6 +119,7 @@ def stepped(
     if anew:
         return _changed(state, Regime.COST, observation, "a load cycle began", state.failovers)
     back_s = observation.at_s - (state.whole_since_s or 0.0)
+    # deviates: settles-first
     if back_s >= state.settles_s(settings):
         why = f"all that is wanted could be had for {back_s:.0f} s"
         return _changed(state, Regime.COST, observation, why, state.failovers)

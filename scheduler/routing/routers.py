@@ -31,6 +31,7 @@ AvailableUnits = Mapping[str, int | None]
 
 POLLED_S = 300.0
 """Between two looks of the paper's checker."""
+# deviates: headroom
 HEADROOM = 1.25
 """Times the demand that units are wanted for: at 80 % they are busy (5.3)."""
 

@@ -81,6 +81,7 @@ def verified_weights(
     return {name: part / total for name, part in remaining.items()} if total > 0 else {}
 
 
+# deviates: turns-not-draws
 @dataclass(slots=True)
 class UnitTurns:
     """Whose turn it is."""

@@ -115,6 +115,7 @@ class RouteMethod(StrEnum):
     """By the inverse of the price; in capacity mode equal ones."""
 
 
+# deviates: cost-weights-by-price
 def cost_weights(units: Sequence[DeploymentUnit]) -> dict[str, float]:
     """Return the published weights of cost mode, which sum to 1 (3.3)."""
     return _normal(units, np.array([1 / unit.price_usd_per_hour for unit in units]))
@@ -149,11 +150,13 @@ def counts_for(
     return {name: ceil(demand[name] / most - _ROUNDING) for name, most in per_s.items()}
 
 
+# deviates: supply-without-weights
 def supply_per_s(units: Sequence[DeploymentUnit], numbers: Mapping[str, int]) -> float:
     """Return the requests per second that so many units can take (eq. 2)."""
     return sum(numbers.get(unit.name, 0) * unit.most_per_s for unit in units)
 
 
+# deviates: mean-by-traffic
 def mean_latency_s(units: Sequence[DeploymentUnit], weights: Mapping[str, float]) -> float:
     """Return the mean seconds of a request under traffic weights that sum to 1."""
     return sum(weights.get(unit.name, 0.0) * unit.latency_s for unit in units)
@@ -183,6 +186,7 @@ def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:
     endless = replace(route, units=tuple(replace(u, available=None) for u in route.units))
     if method is RouteMethod.PUBLISHED:
         weights = cost_weights(endless.quick)
+        # deviates: numbers-from-weights
         numbers = counts_for(endless, weights, {u.name: u.most_per_s for u in endless.units})
     else:
         numbers = cheapest_counts(endless) or {}  # none: no unit is quick enough

@@ -26,6 +26,7 @@ from circinus.pipelines import checks
 _HOUR_S, _THOUSAND = 3600.0, 1000.0
 
 
+# deviates: price-over-throughput
 def usd_per_1000(usd_per_hour: float, per_s: float) -> float:
     """Return the US dollars of a thousand requests at so many a second, `> 0`."""
     return usd_per_hour / per_s / _HOUR_S * _THOUSAND
@@ -88,6 +89,7 @@ class EndpointRoute:
         """Return the units that are within the latency, and not left out."""
         return tuple(unit for unit in self.units if self.allows(unit))
 
+    # deviates: slow-units-left-out
     def allows(self, unit: DeploymentUnit) -> bool:
         """Whether a unit may serve."""
         return unit.latency_s <= self.latency_s and unit.name not in self.left_out

@@ -52,6 +52,7 @@ def largest_for_budget(question: PoolQuestion, budget_usd_per_hour: float) -> Po
     return market.choice(offer, (looked, tried), sure, reason, front)
 
 
+# deviates: cheapest-for-a-rate
 def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
     """Choose the cheapest pool that has 99 % in time at a rate, on all of the draws.
 

@@ -94,6 +94,7 @@ def draw(
     )
 
 
+# deviates: rate-by-bisection
 def allowable_rate(
     policy: CompiledPolicy,
     scenarios: Callable[[float], Scenario],
@@ -125,6 +126,7 @@ def allowable_rate(
 _OVER = 1.02  # a finite run may exceed the bound a little
 
 
+# deviates: rates-by-simulation
 @dataclass(slots=True, kw_only=True)
 class SimulatedRates:
     """Measures the allowable rate of pools on one set of draws; keeps the highest.

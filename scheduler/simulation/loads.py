@@ -66,6 +66,7 @@ def arrival_times(gaps: FloatArray, rate_per_s: float) -> FloatArray:  # (N,)
     return np.asarray(np.cumsum(gaps) / rate_per_s)
 
 
+# deviates: artefact-mix
 def kairos_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,)
     """Return batch sizes as the Kairos artefact draws them, 1 to 999.
 
@@ -92,6 +93,7 @@ def ribbon_batches(count: int, rng: np.random.Generator) -> IntArray:  # (count,
     return np.select([r <= 2, r <= 12], uniform, body)
 
 
+# deviates: gaussian-mean
 def gaussian_batches(
     count: int, rng: np.random.Generator, *, mean: float = 300.0, std: float = 100.0
 ) -> IntArray:  # (count,)

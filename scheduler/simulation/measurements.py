@@ -63,6 +63,7 @@ class LatencyTable:
         mu, sigma = self._log_normal()
         return np.asarray(np.exp(mu + NormalDist().inv_cdf(level) * sigma))
 
+    # deviates: sampled-service
     def sampled_s(self, rows: IntArray, rng: np.random.Generator) -> FloatArray:  # (N, K)
         """Return seconds of single runs, log-normal, independent for each kind."""
         mu, sigma = self._log_normal()

@@ -28,6 +28,7 @@ def _argument(inputs: Payload, name: str) -> Payload:
     return inputs[name]
 
 
+# deviates: sleeping-instances
 def _serve(inputs: Payload, knobs: Settings) -> Payload:
     seconds = _argument(inputs, "seconds")
     if not isinstance(seconds, list):

@@ -43,6 +43,7 @@ POLICIES = (*_METHODS, "fcfs", "drs", "clockwork", "clockwork_reject", ORACLE)
 """In the order in which they run, those of the methods first; also `fcfs_reject`."""
 _KNOWN = (*DISPATCH_POLICIES, ORACLE)
 
+# deviates: threshold-grid
 _THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
 _SWEEP_REQUESTS = 4000
 SEARCH_SEED = 9000  # of sweeps: none of the study's own

@@ -45,12 +45,14 @@ def utility(slo: Slo, measured: Measured) -> float:
     Taken literally that punishes being better than asked; here only shortfalls count, and a tenth
     of the spare latency breaks ties towards cheap configurations: both in the competitors' favour.
     """
+    # deviates: utility-of-shortfalls
     short = max(slo.accuracy - measured.accuracy.value, 0.0) / max(slo.accuracy, 1e-9)
     late = min(max(measured.latency_s / slo.latency_s - 1, 0.0), 10.0)
     spare = max(1 - measured.latency_s / slo.latency_s, 0.0)
     return _BONUS * spare - ACCURACY_WEIGHT * short - late
 
 
+# deviates: vulcan-as-told
 class Vulcan(Ruled):
     """Vulcan (NSDI 2024): Bayesian optimisation of the utility. A `Strategy`.
 
@@ -107,6 +109,7 @@ class Vulcan(Ruled):
         return int(rows[np.argmax(gained)])
 
 
+# deviates: first-better-neighbour
 class VideoStorm(Ruled):
     """VideoStorm (NSDI 2017): hill climbing on the utility. A `Strategy`.
 

@@ -42,6 +42,7 @@ from circinus.studies.planning.study import (
 from circinus.studies.report.tables import error, mean, of_column, summarised, written
 
 _THREE = PRESETS["three-tier"]
+# deviates: weak-device
 WEAK_DEVICE = replace(
     _THREE,
     name="weak-device",

@@ -92,6 +92,7 @@ def study_method(name: str, *, published_inputs: int) -> StudyMethod:
         made = adapter(name, samples)
     else:
         made = _PEERS[name.removesuffix("_tuned")](samples)
+    # deviates: placements-for-competitors
     fixed = Planner(
         settings=SearchSettings(
             strategy=made,
@@ -105,6 +106,7 @@ def study_method(name: str, *, published_inputs: int) -> StudyMethod:
     return StudyMethod(name=named, planner=fixed, cached=tuned)
 
 
+# deviates: p99-of-this-trace
 def published_count(trace: Trace, accuracy_slo: float) -> int:
     """Return the P99 over configurations of the inputs that the t-test takes (appendix A.4)."""
     rule, population, rng = TTest(), len(trace.input_bytes), np.random.default_rng(0)

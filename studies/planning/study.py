@@ -44,6 +44,7 @@ from circinus.studies.report.tables import written
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
 """The tier a trace was measured on; the price only scales costs."""
 
+# deviates: until-a-true-plan
 FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "infeasible_below": 0.0}
 """The study measures the time to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
@@ -92,12 +93,14 @@ class PlanningRow:
 class PlanningStudy:
     """What to run; InvalidInput for an unknown method or level now, not hours later."""
 
+    # deviates: own-pipelines
     traces: tuple[Path, ...]  # folders
     methods: tuple[str, ...]  # names, see `studies.planning.methods`
     levels: tuple[str, ...] = ("easy", "medium", "hard")  # of SLOs: easy, medium, hard
     seeds: int = 20  # per Pareto point
     first_seed: int = 0  # the first of them, `>= 0`
     infrastructure: Infrastructure = ONE_TIER  # where plans may run
+    # deviates: seconds-of-profiling
     budget_s: float = 60.0  # profiling seconds of a run, `> 0`
     # whether a run ends with its first true plan (without cost ratios), or as users' searches do
     first_only: bool = False

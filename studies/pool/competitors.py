@@ -21,6 +21,7 @@ from circinus.scheduler.pool.search import Pool, PoolGoal, PoolTrial, Trials
 Walk = Generator[Pool, Trials, None]
 WalkMaker = Callable[[PoolGoal, np.random.Generator], Walk]
 
+# deviates: competitors-as-named
 _HOTTEST = 0.05  # heat of the first trial, in worth: a pool more or less is of that order
 _COOLING = 0.95  # of each trial
 _POPULATION = 10  # of genetic

@@ -152,6 +152,7 @@ class PoolLookup:
         return 1.0 - self.space.cost(self.optimum) / self.space.cost(alone)
 
 
+# deviates: published-tables
 def read_lookup(
     path: Path, types: Sequence[str] | None = None, prices: Path | None = None
 ) -> PoolLookup:

@@ -55,6 +55,7 @@ def by_ribbon(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
     return contained(pools, trial.pool) & (pools[:, 0] < trial.pool[0])
 
 
+# deviates: competitors-prune-by-price
 def by_random(goal: CheapestInTime, trial: PoolTrial) -> BoolArray:  # (P,)
     """Rule out what has more of each type, or fewer of each than a violating pool."""
     pools, tried = goal.space.pools, np.array(trial.pool)

@@ -60,6 +60,7 @@ UNITS = tuple(
 )
 
 
+# deviates: a-tenth-of-the-units
 _TENTH = tuple(replace(unit, most_per_s=unit.most_per_s / 10) for unit in UNITS)
 PUBLISHED_ROUTE = EndpointRoute(name="sd21", demand_per_s=30.0, latency_s=1.0, units=_TENTH)
 """Three hundred requests a second at the most, at a tenth."""

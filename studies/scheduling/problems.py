@@ -46,6 +46,7 @@ class Weights(StrEnum):
     EQUAL = "equal"
 
 
+# deviates: drawn-problems
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What kind of problem is drawn."""
