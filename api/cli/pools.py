@@ -28,7 +28,8 @@ from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 _MIXES = "kairos, ribbon, gaussian, or a file with a size per line"
 _ARRIVALS = "poisson, bursty, or a file with seconds per line"
 _METHODS = (
-    "simulated; as published kairos (tries none) or kairos_plus; bound (no dispatcher exceeds it)."
+    "simulated; as published kairos (tries none), kairos_plus or ribbon; bound (no dispatcher "
+    "exceeds it); oracle (a reference: who knows all requests)."
 )
 _REQUESTS = 10_000
 

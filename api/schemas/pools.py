@@ -32,7 +32,7 @@ _Gaps = Annotated[
 _Rate = Annotated[float, bounds(ranges.RATE_PER_S)]
 _Budget = Annotated[float, bounds(ranges.COST_USD_PER_HOUR)]
 _Requests = Annotated[int, bounds(Range(100, 20_000)), WHOLE]
-Method = Literal["simulated", "bound", "kairos", "kairos_plus"]
+Method = Literal["simulated", "bound", "kairos", "kairos_plus", "ribbon", "oracle"]
 """How a pool is chosen, see `scheduler.simulation.pool_choice.ChoiceMethod`."""
 
 

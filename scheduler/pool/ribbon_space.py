@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor
 
@@ -77,25 +77,31 @@ class MeasuredTypes:
 
 
 def most_useful(
-    in_time: Callable[[Pool], float], kinds: int, limit: int, tolerance: float = 0.005
+    in_time: Callable[[Pool], float],
+    kinds: int,
+    limit: int,
+    tolerance: float = 0.005,
+    highest: Sequence[float] = (),  # (K,), shares that no count exceeds; empty: 1 of each
 ) -> Pool:
     """Return m: the least count of each type, alone, on which more do not improve.
 
-    `in_time` gives the share in time of a pool, measured or simulated; it is called for 1 to
-    `limit` instances of each type. The paper stops at the first count that one more does not
-    better; a few slow instances serve nobody in time, and neither does one more, so all are
-    looked at here.
+    `in_time` returns the share in time of a pool, measured or simulated; it is called for 1 to
+    `limit` instances of each type, up to the first that reaches the highest share. The paper stops
+    at the first count that one more does not better; a few slow instances serve nobody in time,
+    and neither does one more, so all are looked at here.
     Shares that differ by no more than the tolerance are equal.
     """
     checks.at_least("kinds", kinds, 1)
     checks.at_least("limit", limit, 1)
     checks.non_negative("tolerance", tolerance)
     counts = []
-    for k in range(kinds):
-        alone = np.arange(1, limit + 1)[:, None] * np.eye(kinds, dtype=np.int64)[k]
-        shares = np.array([in_time(tuple(pool)) for pool in alone.tolist()])
+    for k, most in enumerate(highest or (1.0,) * kinds):
+        shares: list[float] = []
+        while len(shares) < limit and max(shares, default=-1.0) < most:
+            shares.append(in_time((0,) * k + (len(shares) + 1,) + (0,) * (kinds - k - 1)))
         # deviates: counts-looked-through
-        counts.append(1 + int((shares >= shares.max() - tolerance).argmax()))
+        equal = np.array(shares) >= max(shares) - tolerance
+        counts.append(1 + int(equal.argmax()))
     return tuple(counts)
 
 

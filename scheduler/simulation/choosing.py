@@ -13,7 +13,17 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.model.profile import BoolArray, FloatArray
 from circinus.scheduler.pool.kairos_bound import one_shot
-from circinus.scheduler.pool.search import KairosPlus, LargestRate, Pool, PoolSpace, best, search
+from circinus.scheduler.pool.search import (
+    KairosPlus,
+    LargestRate,
+    MeasurePool,
+    Pool,
+    PoolSpace,
+    PoolStrategy,
+    PoolTrial,
+    best,
+    search,
+)
 from circinus.scheduler.pool.worthwhile import least_cost
 from circinus.scheduler.simulation.draws import IN_TIME, SimulatedRates
 from circinus.scheduler.simulation.pool_choice import (
@@ -40,7 +50,8 @@ def largest_for_budget(question: PoolQuestion, budget_usd_per_hour: float) -> Po
     checks.non_negative("budget", budget_usd_per_hour)
     market = PoolMarket.of(question, budget_usd_per_hour)
     within = market.space.within(budget_usd_per_hour)
-    full = within if question.method.published else market.space.full(budget_usd_per_hour)
+    # of a published method, and for an oracle that is greedy, more instances are not always better
+    full = within if question.method.has_base else market.space.full(budget_usd_per_hour)
     bounds = market.bounds(full)
     pool, tried, why = _largest(market, budget_usd_per_hour, within, bounds)
     looked = int(within.sum())
@@ -63,6 +74,9 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
     market = PoolMarket.of(question, max(question.prices))
     if least == np.inf:
         return market.nothing(0, 0, market.no_rate())
+    if question.method is ChoiceMethod.RIBBON:
+        return _by_ribbon(question, rate_rps)
+    most = _most_tried(question.method)
     before, dearest = -1.0, max(market.space.prices)
     budgets = [factor * least + n * dearest for n, factor in enumerate(_ROUNDS, start=1)]
     # where few may be had of the types that cost least, it may take all of the others
@@ -73,8 +87,8 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
         mask = market.space.within(budget) & (costs > before) & (costs >= least - 1e-9)
         bounds = market.bounds(mask)
         looked += int(mask.sum())
-        for pool in _by_price(market.space, bounds, mask & (bounds >= rate_rps)):
-            if runs == MOST_TRIED:
+        for pool in _by_price(market.space, bounds, mask & (bounds >= rate_rps), most):
+            if runs == most:
                 why = f"none of {runs} pools that were simulated, the cheapest first, is in time"
                 return market.nothing(looked, runs, f"{why} at {rate_rps:g}/s")
             runs += question.method.tries
@@ -109,8 +123,8 @@ def _cheapest(
     bound = "equation 15" if market.question.method.published else "the linear program"
     reason = f"the cheapest of {counts[0]} pools whose bound by {bound} allows {rate_rps:g}/s"
     if market.question.method.tries:
-        draws = market.question.checks + 1
-        sure = f"99 % in time at {rate_rps:g}/s in each of {draws} draws; {sure}"
+        part = "all" if market.question.method is ChoiceMethod.ORACLE else "99 %"
+        sure = f"{part} in time at {rate_rps:g}/s in each of {len(market.every)} draws; {sure}"
         reason += f" and that is in time there; {counts[1] - 1} that cost no more were not"
     front = market.front(_BEYOND * offer.price_usd_per_hour, offer)
     return market.choice(offer, counts, sure, reason, front)
@@ -129,9 +143,14 @@ def _largest(
     if method is ChoiceMethod.BOUND:
         highest = space.at(int(bounds.argmax()))
         return highest, 0, "the highest bound by the linear program"
+    if method is ChoiceMethod.ORACLE:
+        return _largest_known(market, bounds)
     goal = LargestRate(space=space, budget_usd_per_hour=budget, bounds=bounds)
-    rates = SimulatedRates(policy=market.policy, draws=market.draws)
-    trials = search(goal, KairosPlus(bounds=bounds), rates, MOST_TRIED)
+    strategy: PoolStrategy = KairosPlus(bounds=bounds)
+    measure: MeasurePool = SimulatedRates(policy=market.policy, draws=market.draws)
+    if method is ChoiceMethod.RIBBON:
+        strategy, measure = _ribbon(market)
+    trials = search(goal, strategy, measure, MOST_TRIED)
     best_trial = best(goal, trials)
     if best_trial is None:
         return None, len(trials), ""
@@ -144,20 +163,55 @@ def _largest(
     return best_trial.pool, len(trials), why
 
 
+def _largest_known(market: PoolMarket, bounds: FloatArray) -> tuple[Pool | None, int, str]:
+    """Return ORCL (Kairos, section 7): the largest of its rates over all pools.
+
+    Pools come in the order of the LP bound, which no dispatcher exceeds, up to the first whose
+    bound is no higher than the largest rate: none that is left could serve more.
+    """
+    rates, chosen, highest, runs = market.rates(market.draws), None, 0.0, 0
+    for place in np.argsort(-bounds, kind="stable").tolist():
+        if bounds[place] <= highest:
+            break
+        pool, runs = market.space.at(place), runs + 1
+        if (rate := rates.rate(pool)) > highest:
+            chosen, highest = pool, rate
+    return chosen, runs, f"the largest rate of {runs} run by ORCL; the bounds of others are lower"
+
+
+def _ribbon(market: PoolMarket) -> tuple[PoolStrategy, MeasurePool]:
+    """Return the optimiser with what measures rates for it: none ends early, it learns of all."""
+    # seconds of torch, that no other method should wait for
+    from circinus.scheduler.pool.ribbon import Ribbon
+
+    rates = market.rates(market.draws)
+    return Ribbon(seed=market.question.seed), lambda pool: PoolTrial(pool, rates.rate(pool))
+
+
+def _by_ribbon(question: PoolQuestion, rate_rps: float) -> PoolChoice:
+    from circinus.scheduler.simulation.ribbon_choice import cheapest_by_ribbon
+
+    return cheapest_by_ribbon(question, rate_rps, MOST_TRIED)
+
+
 def _least_cost(question: PoolQuestion) -> float:
     share, mean_s = question.draws(0).share, question.table.mean_s
     return least_cost(share, mean_s, question.costs, question.qos_s, in_time=IN_TIME)
 
 
-def _by_price(space: PoolSpace, bounds: FloatArray, of: BoolArray) -> Iterator[Pool]:
+def _most_tried(method: ChoiceMethod) -> float:
+    return np.inf if method is ChoiceMethod.ORACLE else MOST_TRIED
+
+
+def _by_price(space: PoolSpace, bounds: FloatArray, of: BoolArray, most: float) -> Iterator[Pool]:
     """Yield pools, the cheapest first; of equals the fewest instances, then the highest bound.
 
-    Of more than MOST_TRIED only those that no cheaper one's bound beats.
+    Of more than the most only those that no cheaper one's bound beats.
     """
     places = np.flatnonzero(of)
     size = space.pools[places].sum(axis=1)
     places = places[np.lexsort((-bounds[places], size, np.round(space.costs[places], 9)))]
-    if len(places) > MOST_TRIED:
+    if len(places) > most:
         highest = np.maximum.accumulate(np.concatenate([[0.0], bounds[places]]))
         places = places[bounds[places] > highest[:-1]]
     yield from map(space.at, places.tolist())

@@ -3,7 +3,8 @@
 One rule: the draws depend on the seed alone, so that every policy, pool and rate meets the same
 requests.
 
-`SimulatedRates` measures pools so, and ends runs of those that are no better early.
+`SimulatedRates` measures pools so, and ends runs of those that are no better early. `OracleRates`
+has the rates of a dispatcher that knows all requests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from circinus.scheduler.pool.throughput_bounds import throughput_bound
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
 from circinus.scheduler.simulation.loads import Load, arrival_times
 from circinus.scheduler.simulation.measurements import LatencyTable
+from circinus.scheduler.simulation.metrics import oracle_rate
 
 IN_TIME = 0.99
 """Share of the requests that must be in time (Kairos, section 7: the QoS is a 99th percentile)."""
@@ -123,13 +126,39 @@ def allowable_rate(
     return low, best
 
 
+class PoolRates(Protocol):
+    """Measures pools on one set of draws."""
+
+    def rate(self, pool: Pool) -> float:
+        """Return the allowable rate of a pool, per second; 0: it has none."""
+
+    def in_time(self, pool: Pool, rate_rps: float) -> float:
+        """Return the share in time at a rate; 0 where it is surely below the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleRates:
+    """The `PoolRates` of ORCL (Kairos, section 7); the first type is the base type."""
+
+    draws: LoadDraws
+
+    def rate(self, pool: Pool) -> float:
+        """See `PoolRates.rate`: all requests are in time, the draws' and no others."""
+        draws, kind = self.draws, np.repeat(np.arange(len(pool)), pool)
+        return oracle_rate(draws.rows, draws.service_s[:, kind], kind, draws.qos_s)
+
+    def in_time(self, pool: Pool, rate_rps: float) -> float:
+        """See there: all or none."""
+        return float(self.rate(pool) >= rate_rps)
+
+
 _OVER = 1.02  # a finite run may exceed the bound a little
 
 
 # deviates: rates-by-simulation
 @dataclass(slots=True, kw_only=True)
 class SimulatedRates:
-    """Measures the allowable rate of pools on one set of draws; keeps the highest.
+    """The `PoolRates` of a dispatch policy; keeps the highest.
 
     A pool that is not in time at the highest rate so far ends early: that takes one run.
     """

@@ -18,7 +18,14 @@ from circinus.scheduler.pool.kairos_bound import kairos_bounds, kairos_figures
 from circinus.scheduler.pool.search import MOST_OF_TYPE, Pool, PoolSpace
 from circinus.scheduler.pool.throughput_bounds import throughput_bounds
 from circinus.scheduler.pool.worthwhile import dearness, worthwhile
-from circinus.scheduler.simulation.draws import IN_TIME, LoadDraws, SimulatedRates, draw
+from circinus.scheduler.simulation.draws import (
+    IN_TIME,
+    LoadDraws,
+    OracleRates,
+    PoolRates,
+    SimulatedRates,
+    draw,
+)
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
 
@@ -35,6 +42,8 @@ class ChoiceMethod(StrEnum):
     KAIROS = "kairos"  # as published, without trying any: equation 15 and its two rules
     KAIROS_PLUS = "kairos_plus"  # as published: in the order of equation 15, simulated
     BOUND = "bound"  # the LP bound alone
+    RIBBON = "ribbon"  # as published: Bayesian optimisation proposes, the dispatcher simulated
+    ORACLE = "oracle"  # ORCL: the best of all pools for a dispatcher that knows all requests
 
     @property
     def published(self) -> bool:
@@ -44,7 +53,12 @@ class ChoiceMethod(StrEnum):
     @property
     def tries(self) -> bool:
         """Return whether pools are simulated."""
-        return self in (ChoiceMethod.SIMULATED, ChoiceMethod.KAIROS_PLUS)
+        return self not in (ChoiceMethod.KAIROS, ChoiceMethod.BOUND)
+
+    @property
+    def has_base(self) -> bool:
+        """Return whether the first type is the base type, whatever it costs."""
+        return self.published or self is ChoiceMethod.ORACLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,8 @@ class PoolQuestion:
         checks.require(len(self.counts) in (0, kinds), "counts", rule, self.counts)
         for count in self.counts:
             checks.at_least("counts", count, 0)
+        luck = self.sampled and self.method is ChoiceMethod.ORACLE
+        checks.require(not luck, "sampled", "must be false with the method oracle", self.sampled)
 
     @property
     def limits(self) -> tuple[int, ...]:  # (K,)
@@ -160,7 +176,7 @@ class PoolMarket:
         dear = dearness(draws.share, table.mean_s, compared, qos_s)
         paid = np.divide(budget, prices, out=np.full(len(prices), np.inf), where=prices > 0)
         choices = 1 + np.minimum(np.floor(paid + 1e-9), question.limits)
-        base = 0 if question.method.published else None
+        base = 0 if question.method.has_base else None
         taken = worthwhile(dear, choices, MOST_COUNTS, base)
         if len(taken) < len(prices):
             question = question.of_types(taken)
@@ -179,6 +195,17 @@ class PoolMarket:
         """The dispatch policy in use."""
         return dispatch_policy(self.question.dispatch)
 
+    def rates(self, draws: LoadDraws, tolerance: float = 0.002) -> PoolRates:
+        """Return what measures pools on some draws, to a relative tolerance."""
+        if self.question.method is ChoiceMethod.ORACLE:
+            return OracleRates(draws=draws)
+        return SimulatedRates(policy=self.policy, draws=draws, tolerance=tolerance)
+
+    @property
+    def every(self) -> tuple[LoadDraws, ...]:
+        """All draws, those that are chosen on first."""
+        return (self.draws, *map(self.question.draws, range(1, 1 + self.question.checks)))
+
     def bounds(self, of: BoolArray) -> FloatArray:  # (P,)
         """Return the bounds of some pools on their rates; 0 of the others."""
         bounds = np.zeros(len(self.space.pools))
@@ -193,11 +220,7 @@ class PoolMarket:
 
     def in_time(self, pool: Pool, rate_rps: float) -> bool:
         """Return whether 99 % are in time at a rate, on each of the draws."""
-        every = (self.draws, *map(self.question.draws, range(1, 1 + self.question.checks)))
-        return all(
-            SimulatedRates(policy=self.policy, draws=draws).in_time(pool, rate_rps) >= IN_TIME
-            for draws in every
-        )
+        return all(self.rates(draws).in_time(pool, rate_rps) >= IN_TIME for draws in self.every)
 
     def served(self, pool: Pool) -> tuple[PoolOffer, str]:
         """Return a pool with its rate on draws that it was not chosen on, and how sure that is."""
@@ -206,9 +229,10 @@ class PoolMarket:
             if self.question.method.published:
                 sure = "not simulated; dispatchers stay below equation 15 on most pools, not all"
             return self._offer(pool, None), sure
-        draws = map(self.question.draws, range(1, 1 + self.question.checks))
-        rates = [SimulatedRates(policy=self.policy, draws=each).rate(pool) for each in draws]
+        rates = [self.rates(draws).rate(pool) for draws in self.every[1:]]
         text = f"{len(rates)} draws of {self.question.requests} requests that it was not chosen on"
+        if self.question.method is ChoiceMethod.ORACLE:
+            text += ", for who knows them all: a reference, no dispatcher reaches it"
         return (
             self._offer(pool, mean(rates)),
             f"{min(rates):.4g} to {max(rates):.4g}/s on {text}",
@@ -217,7 +241,7 @@ class PoolMarket:
     def front(self, budget: float, chosen: PoolOffer) -> tuple[PoolOffer, ...]:
         """Return what parts of a budget buy by their bounds, those that nothing else beats."""
         offers = {chosen.pool: chosen}
-        rates = SimulatedRates(policy=self.policy, draws=self.draws, tolerance=_COARSE)
+        rates = self.rates(self.draws, _COARSE)
         for part in range(1, 1 + _OFFERS):
             bounds = self.bounds(self.space.full(budget * part / _OFFERS))
             pool = self.space.at(int(bounds.argmax()))

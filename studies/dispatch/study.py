@@ -28,11 +28,11 @@ from circinus.scheduler.dispatch.kernel import CompiledPolicy
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
 from circinus.scheduler.pool.search import Pool
-from circinus.scheduler.simulation.draws import LoadDraws, allowable_rate, draw
+from circinus.scheduler.simulation.draws import LoadDraws, OracleRates, allowable_rate, draw
 from circinus.scheduler.simulation.engine import SimulationRun, simulate
 from circinus.scheduler.simulation.loads import Load, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable
-from circinus.scheduler.simulation.metrics import lateness_s, oracle_rate, state_at
+from circinus.scheduler.simulation.metrics import lateness_s, state_at
 from circinus.studies.report import pages
 from circinus.studies.report.charts import COLOURS, Bar, bars, svg
 from circinus.studies.report.tables import grouped, of_column, summarised, written
@@ -134,12 +134,6 @@ def draws_of(study: DispatchStudy, seed: int, requests: int) -> LoadDraws:
     return draw(study.table, study.qos_s, study.load, requests, seed, sampled=sampled)
 
 
-def oracle(draws: LoadDraws, pool: Pool) -> float:
-    """Return the rate at which an oracle serves a pool."""
-    kind = np.repeat(np.arange(len(pool)), pool)
-    return oracle_rate(draws.rows, draws.service_s[:, kind], kind, draws.qos_s)
-
-
 def _row(
     study: DispatchStudy,
     name: str,
@@ -151,7 +145,7 @@ def _row(
     pool = study.pools[name]
     rate, late_mean, late_max, times = 0.0, np.nan, np.nan, np.array([np.nan])
     if policy is None:
-        rate = oracle(draws, pool)
+        rate = OracleRates(draws=draws).rate(pool)
     else:
         scenarios = draws.scenarios(pool, policy.level)
         rate, own = allowable_rate(policy, scenarios, 1.02 * draws.bound_rps(pool))

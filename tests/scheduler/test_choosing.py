@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from circinus.scheduler.simulation.choosing import (
     cheapest_for_rate,
     largest_for_budget,
 )
-from circinus.scheduler.simulation.draws import IN_TIME, SimulatedRates
+from circinus.scheduler.simulation.draws import IN_TIME, OracleRates, SimulatedRates
+from circinus.scheduler.simulation.engine import simulate
 from circinus.scheduler.simulation.measurements import LatencyTable
 from circinus.scheduler.simulation.pool_choice import ChoiceMethod, PoolQuestion
+from circinus.scheduler.simulation.ribbon_choice import SimulatedShares
 
 SIZES = np.array([100, 400, 1000])
 
@@ -225,3 +228,88 @@ def test_equal_questions_have_equal_answers_and_another_seed_other_draws() -> No
     assert other.chosen is not None
     assert first.chosen is not None
     assert other.chosen.rate_rps != first.chosen.rate_rps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_oracle_is_the_best_of_all_pools_for_who_knows_all_requests(seed: int) -> None:
+    known = question(
+        table=table(1.0, 1.15, 2.0),
+        prices=(1.0, 0.7, 0.4),
+        method=ChoiceMethod.ORACLE,
+        seed=seed,
+        most=4,
+    )
+    kinds, budget, rate = known.table.kinds, 3.5, 6.0
+    space = PoolSpace(types=kinds, prices=known.prices, most=(4, 4, 4))
+    rates = [OracleRates(draws=known.draws(place)) for place in range(3)]
+    pools = list(map(tuple, space.pools.tolist()))
+    largest = largest_for_budget(known, budget)
+    assert largest.chosen is not None
+    within = [rates[0].rate(pool) for pool in pools if space.cost(pool) <= budget + 1e-9]
+    assert rates[0].rate(largest.chosen.pool) == pytest.approx(max(within))
+    assert largest.tried <= len(within)
+    cheapest = cheapest_for_rate(known, rate)
+    assert cheapest.chosen is not None
+    good = [space.cost(pool) for pool in pools if all(r.rate(pool) >= rate for r in rates)]
+    assert cheapest.chosen.price_usd_per_hour == pytest.approx(min(good))
+    assert "no dispatcher reaches it" in cheapest.sure
+
+
+def test_no_dispatcher_serves_more_than_the_oracle() -> None:
+    known = largest_for_budget(question(method=ChoiceMethod.ORACLE), 3.0)
+    served = largest_for_budget(question(), 3.0)
+    assert known.chosen is not None
+    assert served.chosen is not None
+    assert (served.chosen.rate_rps or 0) < (known.chosen.rate_rps or 0)
+
+
+def test_an_oracle_that_draws_luck_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="sampled must be false with the method oracle, got Tr"):
+        question(method=ChoiceMethod.ORACLE, sampled=True)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_ribbon_ends_at_the_cheapest_pool_in_time(seed: int) -> None:
+    """The cheaper type is late with the largest alone, by less than 30 %: both are looked at."""
+    values: dict[str, Any] = {"table": table(1.0, 1.5), "prices": (1.0, 0.4), "seed": seed}
+    best_of_all = cheapest_for_rate(question(**values), 4.0)
+    ribbon = cheapest_for_rate(question(**values, method=ChoiceMethod.RIBBON), 4.0)
+    assert ribbon.chosen is not None
+    assert best_of_all.chosen is not None
+    assert ribbon.types == ("t0", "t1")
+    price = ribbon.chosen.price_usd_per_hour
+    assert price == pytest.approx(best_of_all.chosen.price_usd_per_hour)
+
+
+def test_ribbon_leaves_out_types_that_are_late_alone() -> None:
+    choice = cheapest_for_rate(question(method=ChoiceMethod.RIBBON), 5.0)
+    assert choice.types == ("t0",)
+    assert choice.left_out[0].startswith("t1: not among the three types that serve the most")
+
+
+def test_ribbon_needs_a_type_that_is_in_time_alone() -> None:
+    mean_s = np.array([[2.0, 0.2], [1.0, 0.5], [1.0, 2.0]])  # each is late with one size
+    crossed = replace(table(1.0, 2.0), mean_s=mean_s, std_s=0 * mean_s)
+    late = question(table=crossed, method=ChoiceMethod.RIBBON)
+    with pytest.raises(InvalidInput, match=r"qos_s must be such that a type alone has 99%"):
+        cheapest_for_rate(late, 1.0)
+
+
+def test_ribbon_that_may_try_few_pools_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "MOST_TRIED", 2)
+    choice = cheapest_for_rate(question(method=ChoiceMethod.RIBBON), 5.0)
+    assert choice.tried == 2
+    assert "no more were tried" in choice.reason or "none of 2 pools" in choice.reason
+
+
+def test_a_trial_that_ends_early_has_the_share_of_its_part() -> None:
+    """One instance at twenty times what it serves: nearly all are late, and so is the part."""
+    draws = question(requests=2000).draws(0)
+    shares = SimulatedShares(policy=dispatch_policy("fcfs"), draws=(draws,), rate_rps=40.0)
+    trial = shares((1, 0))
+    assert trial.ended_early
+    whole = SimulatedRates(policy=dispatch_policy("fcfs"), draws=draws)
+    scenario = whole.draws.scenarios((1, 0), None)(40.0)
+    assert trial.value == pytest.approx(simulate(scenario, whole.policy).in_time, abs=0.1)
+    enough = shares((9, 9))
+    assert not enough.ended_early
