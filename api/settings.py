@@ -25,7 +25,7 @@ from circinus.deploy.methods import DEFAULT, Method, method_of
 from circinus.pipelines import checks
 from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.problem import SCHEDULING_POLICIES
+from circinus.scheduler.problem import COST_USD_PER_HOUR, SCHEDULING_POLICIES, Objective
 
 # A thousandth of a second to a year; likewise how many, and bytes to a tebibyte.
 Seconds = Annotated[float, Field(ge=0.001, le=3.2e7)]
@@ -154,6 +154,10 @@ class Settings(_Environment):
     method: str = DEFAULT.name
     scheduling_policy: str | None = None  # None: the method's
     dispatch_policy: str | None = None  # likewise
+    # Goodput of the machines there are, or all queries at least cost on machines that are rented.
+    scheduling_objective: Objective = Objective.GOODPUT
+    # What these and calls may cost together, with the objective cost alone; None: any money.
+    most_usd_per_hour: float | None = Field(default=None, ge=0, le=COST_USD_PER_HOUR.most)
     # What moving a running query must win, in parts of its benefit; None: it is never moved.
     migration_price: float | None = Field(default=None, ge=0, le=1000)
     # Folder of outputs of operators, for later queries and restarts; None: in memory, for queries
@@ -215,6 +219,7 @@ class Settings(_Environment):
         chosen = self.chosen_method
         checks.among("scheduling_policy", chosen.scheduling, SCHEDULING_POLICIES)
         checks.among("dispatch_policy", chosen.dispatch, DISPATCH_POLICIES)
+        require_rented(self.scheduling_objective, self.most_usd_per_hour)
         return self
 
     @property
@@ -260,6 +265,13 @@ class Settings(_Environment):
         """The arguments of `Authentication`; two services of a host differ in them."""
         hosts = (self.host.lower(), *self.allowed_hosts)
         return {"token": self.token_text, "hosts": hosts, "cookie": f"circinus-{self.port}"}
+
+
+def require_rented(objective: Objective, most_usd_per_hour: float | None) -> None:
+    """Raise InvalidInput for a limit of dollars where no machine is rented."""
+    rented = objective is Objective.COST or most_usd_per_hour is None
+    rule = "must be left out unless the scheduling objective is cost"
+    checks.require(rented, "most_usd_per_hour", rule, most_usd_per_hour)
 
 
 def is_loopback(host: str) -> bool:

@@ -46,6 +46,11 @@ Every variable has bounds.
 
 What runs stays with its plan on its machines, unless `Ilp.moves`: it is no variable then, its
 machines are that much smaller (a path starts at that load), and the rest is optimal given that.
+
+A tier of unlike types pays each of z machines by its price, the cheapest first: y_mg machines of
+price g, sum_g y_mg = sum_k z_mk. Where machines do not suffice for all, or would cost more than
+the problem's limit, the policy serves as much as they do: the limited form, with one more
+constraint, that rent and calls stay within the limit.
 """
 
 from __future__ import annotations
@@ -53,9 +58,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import gcd, inf
+from math import gcd, inf, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -65,22 +70,23 @@ import pulp
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.model.profile import FloatArray
 from circinus.scheduler.compiled.feasibility import Compiled
 from circinus.scheduler.compiled.placement import Items, Placed, Placement
-from circinus.scheduler.ilp_machines import Flow, Machines, Ordered, whole
-from circinus.scheduler.problem import PARTS, Problem, Schedule, quota_parts
+from circinus.scheduler.ilp_machines import Flow, Machines, Ordered
+from circinus.scheduler.problem import (
+    PARTS,
+    Objective,
+    Problem,
+    Schedule,
+    quota_parts,
+    spent_usd_per_hour,
+)
 
+_CENT = 1e-9
+"""Of the limit and of a dollar: sums of prices are not exact."""
 FINEST_GRID = 100
 """Steps of a machine: the graph of a flow grows with it, times the number of sizes."""
-
-
-class Objective(StrEnum):
-    """What is sought."""
-
-    GOODPUT = "goodput"
-    """Machines are limited: the largest weight that can be served."""
-    COST = "cost"
-    """Machines can be rented, up to those of the tier: all queries, for the least money."""
 
 
 class Symmetry(StrEnum):
@@ -148,22 +154,45 @@ class Model:
                 self.program += pulp.LpAffineExpression(held) <= most
 
     def _add_objective(self, limited: bool) -> None:
+        if not limited:
+            self.program.setObjective(self._money())
+            return
+        most = self._compiled.problem.most_usd_per_hour
+        if isfinite(most):
+            self.program += self._money() <= most - self._fixed_worth(limited=False)
         arrays = self._compiled.arrays
-        if limited:
-            worth = arrays.benefit[arrays.owner] / self._scale
-        else:
-            worth = arrays.calls_usd_per_hour  # deviates: calls-in-the-cost
-        chosen = pulp.LpAffineExpression([(x, float(worth[p])) for p, x in self._x.items()])
-        tiers = zip(self._compiled.tiers, self._tiers, strict=True)
-        rent = pulp.lpSum(tier.price_usd_per_hour * added.rented for tier, added in tiers)
-        self.program.setObjective(chosen if limited else rent + chosen)
+        self.program.setObjective(self._chosen(arrays.benefit[arrays.owner] / self._scale))
+
+    def _chosen(self, worth: FloatArray) -> pulp.LpAffineExpression:
+        return pulp.LpAffineExpression([(x, float(worth[p])) for p, x in self._x.items()])
+
+    def _money(self) -> pulp.LpAffineExpression:
+        """Return what machines that are opened and calls of newcomers cost."""
+        called = self._chosen(
+            self._compiled.arrays.calls_usd_per_hour
+        )  # deviates: calls-in-the-cost
+        return pulp.lpSum(self._rent(m) for m in range(len(self._tiers))) + called
+
+    def _rent(self, m: int) -> pulp.LpAffineExpression:
+        tier, machines = self._compiled.tiers[m], self._machines[m]
+        there = zip(machines.numbers, machines.used, strict=True)
+        count = Counter(tier.price_of(k) for k, parts in there if not parts)
+        prices, rented = sorted(count), self._tiers[m].rented
+        if len(prices) <= 1:
+            return (prices[0] if prices else 0.0) * rented
+        of_price = [
+            self.program.add_variable(f"y_{m}_{g}", 0, count[price], cat="Integer")
+            for g, price in enumerate(prices)
+        ]
+        self.program += pulp.lpSum(of_price) == rented
+        return pulp.LpAffineExpression(list(zip(of_price, prices, strict=True)))
 
     def _fixed_worth(self, limited: bool) -> float:
         arrays, at = self._compiled.arrays, self._staying.at
         if limited:
             return float(sum(arrays.benefit[list(at)].tolist())) if at else 0.0
-        tiers = zip(self._compiled.tiers, self._machines, strict=True)
-        rent = sum(tier.price_usd_per_hour * machines.in_use for tier, machines in tiers)
+        tiers = zip(self._compiled.tiers, self._staying.on, strict=True)
+        rent = sum(t.price_of(k) for t, on in tiers for k, there in enumerate(on) if there)
         return float(rent + sum(arrays.calls_usd_per_hour[p.plan] for p in at.values()))
 
     def _add_tier(self, m: int, symmetry: Symmetry | None) -> Ordered | Flow:
@@ -205,14 +234,6 @@ class Model:
         """Return a value of the program's objective as goodput or dollars per hour of all."""
         return self._fixed + value * self._scale
 
-    def money_usd_per_hour(self) -> float:
-        """Return what machines and calls of the solution cost, from its whole numbers."""
-        tiers = zip(self._compiled.tiers, self._tiers, strict=True)
-        rent = sum(t.price_usd_per_hour * whole(added.rented.value()) for t, added in tiers)
-        usd = self._compiled.arrays.calls_usd_per_hour
-        calls = sum(float(usd[p]) * whole(x.value()) for p, x in self._x.items())
-        return self._fixed + float(rent + calls)
-
 
 class Solver(StrEnum):
     """Solvers of integer programs that PuLP can call."""
@@ -252,10 +273,13 @@ class Ilp:
 
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""
-        return self.solve(problem).schedule
+        solved = self.solve(problem)
+        if self.objective is Objective.COST and solved.objective == inf:
+            return replace(self, objective=Objective.GOODPUT).solve(problem).schedule
+        return solved.schedule
 
     def solve(self, problem: Problem) -> Solved:
-        """Return the best schedule found, and the bound.
+        """Return the best schedule found, and the bound, which no limit of dollars changes.
 
         InvalidInput if no solver is installed, or the one asked for is not.
         """
@@ -271,13 +295,22 @@ class Ilp:
         solutions = (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
         solved = model.program.sol_status in solutions
         bound = model.worth(bound)
+        dear = (
+            self.objective is Objective.COST
+            and solved
+            and model.worth(model.program.objective.value() or 0.0)
+            > problem.most_usd_per_hour * (1 + _CENT) + _CENT
+        )
+        if dear:
+            return _nothing(compiled, bound, placement)
         if solved:
             model.place(placement)
         if self.objective is Objective.GOODPUT:
             return _filled(compiled, placement, bound, proven=proven and solved)
         if not solved:
             return _nothing(compiled, inf if proven else bound, placement)
-        schedule, money = compiled.schedule(placement), model.money_usd_per_hour()
+        schedule = compiled.schedule(placement)
+        money = spent_usd_per_hour(problem, schedule.assignments)
         return Solved(schedule=schedule, objective=money, bound=bound, proven=proven)
 
 
@@ -306,7 +339,8 @@ def _filled(  # deviates: filled-after-solving
 
 def _nothing(compiled: Compiled, bound: float, placement: Placement[int]) -> Solved:
     schedule = compiled.schedule(placement)
-    return Solved(schedule=schedule, objective=inf, bound=bound, proven=bound == inf)
+    proven = bound == inf or bound > compiled.problem.most_usd_per_hour
+    return Solved(schedule=schedule, objective=inf, bound=bound, proven=proven)
 
 
 def installed_solvers() -> tuple[Solver, ...]:

@@ -25,7 +25,6 @@ class Machines:
 
     numbers: tuple[int, ...]
     used: tuple[int, ...]  # parts of each that are in use whatever is chosen
-    in_use: int  # how many machines hold something whatever is chosen, full ones too
 
     @classmethod
     def of(cls, free: FreeShares, machines: int, most_items: int) -> Machines:
@@ -34,7 +33,7 @@ class Machines:
         busy = sorted((k for k, parts in used.items() if parts), key=lambda k: (-used[k], k))
         empty = [k for k, parts in used.items() if not parts][:most_items]
         numbers = (*(k for k in busy if used[k] < PARTS), *empty)
-        return cls(numbers, tuple(used[k] for k in numbers), len(busy))
+        return cls(numbers, tuple(used[k] for k in numbers))
 
 
 class Ordered:

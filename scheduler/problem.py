@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import product
-from math import floor, isclose
+from math import floor, inf, isclose
 from typing import ClassVar, NamedTuple, Protocol
 
 from circinus.pipelines import checks
@@ -35,7 +36,16 @@ SHARE = Range(1e-12, 1e6)
 COST_USD_PER_HOUR = Range(0, 1e12)
 
 _ROUNDING = 1e-6
-"""Of a part: 0.1 * 3 machines are 300,000 parts, not 299,999."""
+"""Of a part: 0.1 * 3 machines are 300,000 parts, not 299,999. Of a limit of dollars, too."""
+
+
+class Objective(StrEnum):
+    """What is sought (Circinus 4.3)."""
+
+    GOODPUT = "goodput"
+    """Machines are limited: the largest weight that can be served."""
+    COST = "cost"
+    """Machines can be rented, up to those of the tier: all queries, for the least money."""
 
 
 def parts_of(share: float) -> int:
@@ -122,8 +132,12 @@ class Problem:
     # tier -> what it stands for, of those that are a limit of an endpoint, in words. Quotas do not
     # count there: they are of machines
     limits: Mapping[str, str] = field(default_factory=dict)
+    # the most that machines which hold anything and calls may cost together, `>= 0`; infinite: any
+    most_usd_per_hour: float = inf
 
     def __post_init__(self) -> None:
+        usd = self.most_usd_per_hour
+        checks.require(usd >= 0, "most_usd_per_hour", "must be >= 0", usd)
         for tenant, part in self.quotas.items():
             checks.probability(f"quota of {tenant}", part)
         checks.unique("tiers", [tier.name for tier in self.tiers])
@@ -198,18 +212,43 @@ def utilisation(problem: Problem, assignments: Sequence[Assignment]) -> dict[str
     return {name: used[name] / (PARTS * n) if n else 0.0 for name, n in there.items()}
 
 
+def rented_usd_per_hour(tiers: Iterable[Tier], assignments: Iterable[Assignment]) -> float:
+    """Return what all shared machines cost that hold anything, as whole machines (Circinus B.1).
+
+    Each costs what its type does, where its tier has types.
+    """
+    shared = {tier.name: tier for tier in tiers if not tier.dedicated}
+    used = {(s.tier, s.machine) for a in assignments for s in a.machines if s.tier in shared}
+    return sum(shared[tier].price_of(machine) for tier, machine in sorted(used))
+
+
+def called_usd_per_hour(problem: Problem, assignments: Iterable[Assignment]) -> float:
+    """Return what all costs that served queries call."""
+    plans = {(c.query_id, p.plan_id): p for c in problem.candidates for p in c.plans}
+    served = (plans.get((a.query_id, a.plan_id)) for a in assignments)
+    return sum(plan.calls_usd_per_hour for plan in served if plan is not None)
+
+
+def spent_usd_per_hour(problem: Problem, assignments: Sequence[Assignment]) -> float:
+    """Return what rented machines and calls cost together: what the limit is of."""
+    rent = rented_usd_per_hour(problem.tiers, assignments)
+    return rent + called_usd_per_hour(problem, assignments)
+
+
 def validate(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
     """Return everything that is wrong with a schedule, in words; empty when it holds.
 
     Checked: only known queries, each once, either assigned or waiting with a reason; only offered
     plans; a slice for every item of the plan; only machines that exist, none above its capacity;
-    no tenant above its quota; the stated utilisation is the true one.
+    no tenant above its quota; machines and calls within the limit of dollars; the stated
+    utilisation is the true one.
     """
     return (
         *_wrong_queries(problem, schedule),
         *_wrong_plans(problem, schedule),
         *_wrong_machines(problem, schedule),
         *_wrong_quotas(problem, schedule),
+        *_wrong_money(problem, schedule),
         *_wrong_utilisation(problem, schedule),
     )
 
@@ -297,6 +336,12 @@ def quota_parts(problem: Problem, tenant: str, tier: Tier) -> int:
     if tier.name in problem.limits:
         return tier.machines * PARTS
     return floor(problem.quotas[tenant] * tier.machines * PARTS + _ROUNDING)
+
+
+def _wrong_money(problem: Problem, schedule: Schedule) -> Iterator[str]:
+    spent, most = spent_usd_per_hour(problem, schedule.assignments), problem.most_usd_per_hour
+    if spent > most * (1 + _ROUNDING) + _ROUNDING:
+        yield f"machines and calls must cost at most {most:g} $/h, cost {spent:g}."
 
 
 def _wrong_utilisation(problem: Problem, schedule: Schedule) -> Iterator[str]:

@@ -12,6 +12,7 @@ of endpoints. A schedule, one per policy:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from math import inf, isfinite
 from typing import TypeVar
 
 from circinus.pipelines import checks
@@ -22,6 +23,7 @@ from circinus.scheduler.problem import Candidate, PlanOption, Problem, Schedule
 
 T = TypeVar("T")
 _REQUIRED = object()
+_TOP = ("tiers", "queries", "quotas", "limits", "most_usd_per_hour")
 _TIER = ("name", "machines", "price_usd_per_hour", "dedicated")
 _PLAN = ("id", "cost_usd_per_hour", "calls_usd_per_hour", "demand")
 _QUERY = ("id", "weight", "priority", "tenant", "plans")
@@ -29,7 +31,7 @@ _QUERY = ("id", "weight", "priority", "tenant", "plans")
 
 def problem_from_dict(document: object) -> Problem:
     """Return the problem of a document; InvalidInput with the path of the first wrong field."""
-    top = _Fields("problem", document, ("tiers", "queries", "quotas", "limits"))
+    top = _Fields("problem", document, _TOP)
     quotas = top.get("quotas", dict, {})
     shares = _Fields("quotas", quotas, quotas)
     limits = top.get("limits", dict, {})
@@ -39,11 +41,13 @@ def problem_from_dict(document: object) -> Problem:
         candidates=tuple(map(_candidate, top.objects("queries", _QUERY))),
         quotas={tenant: shares.get(tenant, float) for tenant in quotas},
         limits={tier: words.get(tier, str) for tier in limits},
+        most_usd_per_hour=top.get("most_usd_per_hour", float, inf),
     )
 
 
 def problem_to_dict(problem: Problem) -> dict[str, object]:
     """Return the document of a problem, for `problem_from_dict`. What runs is left out."""
+    most = problem.most_usd_per_hour
     return {
         "tiers": [{name: getattr(tier, name) for name in _TIER} for tier in problem.tiers],
         "queries": [
@@ -66,6 +70,7 @@ def problem_to_dict(problem: Problem) -> dict[str, object]:
         ],
         "quotas": dict(problem.quotas),
         "limits": dict(problem.limits),
+        **({"most_usd_per_hour": most} if isfinite(most) else {}),  # JSON has no infinity
     }
 
 

@@ -26,8 +26,10 @@ from circinus.deploy.runtime.instances import Launcher
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.profiler.rate_gate import AsyncRateGate
 from circinus.scheduler.dispatch.policies import dispatch_policy
+from circinus.scheduler.problem import Objective
 
 if TYPE_CHECKING:
     from circinus.deploy.kubernetes.access import Permission
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from circinus.deploy.kubernetes.ownership import ObjectOwner
     from circinus.deploy.runtime.instances import Launcher
 
+_START_S, _RENTED_S = 180.0, 900.0
+"""Seconds that a worker may take to be healthy: where its node is rented first, the longer one."""
 Owning = Callable[[str], "ObjectOwner | None"]
 """Returns who owns the workers of a query."""
 
@@ -169,10 +173,12 @@ def make_cluster_launcher(
         message_bytes=settings.message_limit_bytes,
         template=read_pod_template(settings.worker_pod_template),
     )
+    rented = settings.scheduling_objective is Objective.COST
     return ClusterLauncher(
         cluster,
         shape,
         files_in(settings.worker_tls),
+        start_timeout_s=_RENTED_S if rented else _START_S,
         callers=callers,
         release=settings.release,
         owner_of=owning(cluster, namespace, own) if owning else lambda _: own,
@@ -192,15 +198,26 @@ def make_discovery(parts: ServiceParts) -> Discovery | None:
     from circinus.deploy.kubernetes.pod_template import read_pod_template
     from circinus.deploy.kubernetes.resources import pool_requirements
 
-    shared = (tier for tier in parts.infrastructure.tiers if not tier.dedicated)
     return Discovery(
         cluster=_cluster("", DISCOVERY)[0],
-        tiers=tuple(name for tier in shared for name in tier.pools),
+        tiers=counted_pools(parts.infrastructure, parts.objective),
         report=parts.capacity.set_machines,
         least={"cpu": settings.machine_cpu, "memory": settings.machine_memory},
         tolerations=read_pod_template(settings.worker_pod_template).tolerations,
         own=pool_requirements(parts.infrastructure),
     )
+
+
+def counted_pools(infrastructure: Infrastructure, objective: Objective) -> tuple[str, ...]:
+    """Return the shared tiers, or types, whose machines are the nodes that there are.
+
+    Rented ones have their nodes once pods wait for them, so those are as many as stated: the
+    limit.
+    """
+    rented = objective is Objective.COST
+    shared = (tier for tier in infrastructure.tiers if not tier.dedicated)
+    pools = ((name, pool) for tier in shared for name, pool in tier.pools.items())
+    return tuple(name for name, pool in pools if not (rented and pool.price_usd_per_hour > 0))
 
 
 def _cluster(namespace: str | None, needs: Sequence[Permission]) -> tuple[Cluster, str]:

@@ -29,6 +29,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.scheduler.policies.priced import Migration
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
+from circinus.scheduler.problem import Objective
 from circinus.scheduler.rolling.ageing import Ageing
 from circinus.scheduler.rolling.scheduler import Upkeep
 
@@ -73,9 +74,15 @@ def make_planning_parts(settings: Settings) -> ServiceParts:
 def parts_of(settings: Settings, store: Store) -> ServiceParts:
     """Return the parts over an open store."""
     price = settings.migration_price
-    terms = Terms(migration=None if price is None else Migration(price=price))
+    migration = None if price is None else Migration(price=price)
+    policies = {
+        objective: scheduling_policy(
+            settings.chosen_method.scheduling, Terms(objective=objective, migration=migration)
+        )
+        for objective in Objective
+    }
     upkeep = Upkeep(
-        policy=scheduling_policy(settings.chosen_method.scheduling, terms),
+        policy=policies[settings.scheduling_objective],
         ageing=Ageing(
             growth_s=settings.ageing_growth_s,
             limit_s=settings.ageing_limit_s,
@@ -91,6 +98,7 @@ def parts_of(settings: Settings, store: Store) -> ServiceParts:
         clock=SystemClock(),
         upkeep=upkeep,
         quotas=read_quotas(settings.quotas),
+        policies=policies,
     )
 
 

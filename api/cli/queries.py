@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from typer import Argument, Option, echo
 
 from circinus.api.cli.command import ExitCode, leave
@@ -20,6 +20,7 @@ from circinus.api.schemas.explanation import ReplanBody, ReplanData, WhatIfBody
 from circinus.api.schemas.progress import QueryView
 from circinus.api.schemas.query import DataSource
 from circinus.api.text import formats, tables
+from circinus.api.text.renting import rent_lines
 from circinus.api.text.screen import Screen, json_text
 from circinus.pipelines.errors import InvalidInput
 
@@ -101,7 +102,8 @@ def status(
     if tenant is not None:
         screen.note(f"only queries of tenant {tenant}")
     ahead = _ahead(client) if any(query.phase is QueryPhase.QUEUED for query in queries) else {}
-    screen.show(tables.queries_table(queries, ahead), document={"items": queries})
+    rent = rent_lines(client.schedule(observed=False))
+    screen.show(Group(tables.queries_table(queries, ahead), *rent), document={"items": queries})
 
 
 def cancel(screen: Screen, client: Client, query_id: QueryId) -> None:

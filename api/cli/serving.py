@@ -14,6 +14,7 @@ from circinus.api.cli.options import INPUT, QueryId, counted, pairs
 from circinus.api.cli.queries import show_phase
 from circinus.api.client import Client
 from circinus.api.schemas.deployments import Late, RequestBody
+from circinus.api.schemas.schedule import PreviewBody
 from circinus.api.schemas.service import EmulationBody
 from circinus.api.schemas.violations import checked
 from circinus.api.settings import DEFAULT_URL
@@ -25,6 +26,7 @@ from circinus.pipelines.errors import InvalidInput, Violation
 from circinus.pipelines.io.datasets import LARGEST_DATASET
 from circinus.pipelines.io.files import read_file
 from circinus.pipelines.io.strict import read_json
+from circinus.scheduler.problem import Objective
 
 _LARGEST_INPUT = 2**26  # bytes; a service takes what its operator allows
 _LINK_FORM = "TIER,TIER=MBIT/S[,DELAY_S]"
@@ -32,9 +34,26 @@ _MACHINES_RULE = "must be TIER=N or TIER=stated, each tier once; TIER/TYPE where
 _HELD_OUT_SEED = 1_000_003  # unlikely to be that of a query's data; it is refused if it is
 
 
-def schedule(screen: Screen, client: Client) -> None:
-    """Show which queries are admitted, with which plan, on which machines."""
-    view = client.schedule()
+def schedule(
+    screen: Screen,
+    client: Client,
+    objective: Annotated[
+        Objective | None, "Preview it for goodput, or for the cost of serving all."
+    ] = None,
+    most_usd_per_hour: Annotated[
+        float | None,
+        Option(help="Preview it with this limit of rented machines and calls.", metavar="USD"),
+    ] = None,
+) -> None:
+    """Show which queries are admitted, with which plan, on which machines.
+
+    With an option it is a preview of another schedule; nothing is changed.
+    """
+    if objective is None and most_usd_per_hour is None:
+        view = client.schedule()
+    else:
+        body = {"objective": objective, "most_usd_per_hour": most_usd_per_hour}
+        view = client.preview(checked(PreviewBody, body))
     screen.show(tables.schedule_table(view), document=view)
 
 

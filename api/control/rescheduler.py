@@ -112,7 +112,8 @@ class Rescheduler:
         _, before = self.parts.store.schedules.read()
         live = tuple(self._live.values())
         running = running_on(infrastructure, before)
-        problem = problem_of(live, infrastructure, running, self.parts.quotas)
+        terms = self.parts.quotas, self.parts.most_usd_per_hour
+        problem = problem_of(live, infrastructure, running, *terms)
         times = Times(since=before.since, overdue=frozenset(before.overdue))
         self._pools = pools_of(self.parts.store.pools(), self._live)
         rolling = RollingSchedule(problem, times, self.parts.upkeep, now, self._pools)

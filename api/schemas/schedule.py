@@ -9,7 +9,7 @@ from pydantic import Field
 from circinus.api.schemas.base import Cost, Input, Machines, Time, View, Weight
 from circinus.api.schemas.deployments import LatelyView
 from circinus.api.schemas.query import Priority, Tenant
-from circinus.scheduler.problem import SHARE
+from circinus.scheduler.problem import SHARE, Objective
 
 
 class MachineShare(View):
@@ -84,6 +84,33 @@ class EndpointUse(View):
     """Part in [0, 1] that plans need of what they may need together: of seven tenths of it."""
 
 
+class RentedMachines(View):
+    """Machines of a tier, or of a type of it, that hold anything."""
+
+    tier: str = Field(description="Name of the tier.")
+    machine_type: str | None = None
+    """Type of the machines; none: their tier has no types."""
+    machines: list[int] = Field(description="Indices of the machines within the tier.")
+    price_usd_per_hour: float = Field(description="Of each of them, as a whole machine.")
+
+
+class RentView(View):
+    """What a schedule rents, and what serving all queries costs at least."""
+
+    machines: list[RentedMachines] = Field(description="By tier and type.")
+    usd_per_hour: float = Field(description="Of these machines and of calls.")
+    calls_usd_per_hour: float = Field(description="Of it, that of calls.")
+    most_usd_per_hour: float | None = Field(default=None, description="Its limit; none: any.")
+    serves_all: bool = Field(description="Whether every live query with plans is served.")
+    least_usd_per_hour: float | None = None
+    """What serving all costs at least, whatever is moved and spent (integer program); none: the
+    machines do not suffice for all, however they are used."""
+    proven: bool
+    """Whether that is the optimum, or that there is none; else it is a bound."""
+    gap: float | None = None
+    """Part by which it costs more than the least; none: it does not serve all."""
+
+
 class ScheduleView(View):
     """Which queries are admitted, with which plan, on which machines."""
 
@@ -99,6 +126,9 @@ class ScheduleView(View):
     """No schedule on these machines serves more weight (linear relaxation)."""
     gap: float | None = None
     """Part of the bound that is not reached, in [0, 1]; the optimum may be nearer."""
+    objective: Objective = Objective.GOODPUT
+    """What it seeks: `goodput` of the machines there are, or `cost` of serving all queries."""
+    rent: RentView | None = Field(default=None, description="With the objective `cost` only.")
     displaced: list[DisplacedView] = Field(default_factory=list)
     """Recent displacements, the latest first; in a preview, those that it would cause."""
     revision: int | None = Field(default=None, description="Counts schedules; none in a preview.")
@@ -142,5 +172,9 @@ class PreviewBody(Input):
     """Live queries that would be gone."""
     arriving: list[ArrivalInput] = Field(default_factory=list, max_length=400)
     """Hypothetical further queries."""
+    objective: Annotated[Objective | None, Field(strict=False)] = None
+    """`goodput` or `cost`; none: that of the service."""
+    most_usd_per_hour: Cost | None = None
+    """Limit of what rented machines and calls cost, instead of the service's; none: that one."""
     quotas: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     """Tenant -> largest part of each shared tier, instead of its quota."""

@@ -16,6 +16,7 @@ from circinus.api.schemas.progress import ProgressView, QueryView, SearchView, S
 from circinus.api.schemas.schedule import DisplacedView, ScheduleView, TierUse
 from circinus.api.schemas.service import TierView
 from circinus.api.text import formats
+from circinus.api.text.renting import rent_lines
 from circinus.api.text.stacking import Stacking
 
 Cells = Sequence[RenderableType]
@@ -330,6 +331,7 @@ def schedule_table(
         parts.append(table("Endpoints", "endpoint", "at most", "needed", right=[2], rows=rows))
     if (goodput := formats.goodput(schedule)) is not None:
         parts.append(f"  {goodput}")
+    parts += [f"  {line}" for line in rent_lines(schedule)]
     return Group(*parts, *displaced_lines(schedule.displaced))
 
 

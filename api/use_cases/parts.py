@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
 from circinus.api.schemas.query import DataSource
@@ -23,6 +24,7 @@ from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.payload import Payload
+from circinus.scheduler.problem import Objective, SchedulingPolicy
 from circinus.scheduler.rolling.scheduler import Upkeep
 
 
@@ -51,6 +53,8 @@ class ServiceParts:
     clock: Clock  # of everything
     upkeep: Upkeep  # how schedules are made
     quotas: Mapping[str, float] = field(default_factory=dict)  # of tenants
+    # The policy for each objective, for previews; of the objective that is set it is `upkeep`'s
+    policies: Mapping[Objective, SchedulingPolicy] = field(default_factory=dict)
     # How many examples a set has, for other threads than the event loop's; None: known once made
     counted: Callable[[ExampleSet], int] | None = None
     # Returns if this process owns the database, which one that plans need not
@@ -60,6 +64,17 @@ class ServiceParts:
     def capacity(self) -> Capacity:
         """The machines there are."""
         return Capacity(stated=self.infrastructure, store=self.store.schedules, clock=self.clock)
+
+    @property
+    def objective(self) -> Objective:
+        """What schedules seek."""
+        return self.settings.scheduling_objective
+
+    @property
+    def most_usd_per_hour(self) -> float:
+        """What rented machines and calls may cost; infinite: any money."""
+        most = self.settings.most_usd_per_hour
+        return inf if most is None else most
 
     @cached_property
     def outputs(self) -> PrefixFiles | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
+from circinus.api.settings import require_rented
 from circinus.api.store.failures import DatabaseFailed
 from circinus.api.store.records import InForce
 from circinus.api.store.store import Store
@@ -29,10 +30,16 @@ from circinus.pipelines.model.plan import DemandItem, Plan
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION
-from circinus.scheduler.compiled.feasibility import Compiled, benefits
-from circinus.scheduler.policies.prices import dual_prices
-from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Schedule, Slice
-from circinus.scheduler.rolling.ageing import Preemption, preemptions
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Objective,
+    PlanOption,
+    Problem,
+    Schedule,
+    Slice,
+)
+from circinus.scheduler.rolling.assessment import Assessment, assess
 from circinus.scheduler.rolling.live import numbering, renumbered
 from circinus.scheduler.rolling.pooling import NO_POOL, ChosenPool, Slices, bound
 from circinus.scheduler.rolling.scheduler import Times
@@ -231,6 +238,7 @@ def problem_of(
     infrastructure: Infrastructure,
     running: Mapping[str, Assignment],
     quotas: Mapping[str, float],
+    most_usd_per_hour: float = inf,  # of rented machines and calls
 ) -> Problem:
     """Return the scheduling problem of the live queries, oldest first, on what they run on now."""
     ids = {query.candidate.query_id for query in live}
@@ -239,6 +247,7 @@ def problem_of(
         candidates=tuple(query.candidate for query in live),
         quotas=quotas,
         limits=limits_in_words(infrastructure),
+        most_usd_per_hour=most_usd_per_hour,
     )
     retained = {query_id: at for query_id, at in running.items() if query_id in ids}
     return replace(problem, running=dict(with_limits(retained, problem)))
@@ -278,7 +287,8 @@ class LiveProblem:
         live, _ = live_queries(store, store.live(), parts.infrastructure)
         infrastructure = parts.capacity.now()
         running = running_on(infrastructure, store.schedules.read()[1])
-        problem = problem_of(tuple(live.values()), infrastructure, running, parts.quotas)
+        terms = parts.quotas, parts.most_usd_per_hour
+        problem = problem_of(tuple(live.values()), infrastructure, running, *terms)
         return cls(plain=problem, pools=pools_of(store.pools(), live))
 
 
@@ -299,53 +309,25 @@ def running_on(infrastructure: Infrastructure, in_force: InForce) -> dict[str, A
     return renumbered(in_force.schedule.by_query, in_force.types, now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assessment:
-    """How good a schedule is."""
-
-    # sum of the benefits of the live queries that it serves: their weights, where all have the
-    # same priority
-    goodput: float
-    bound: float  # no schedule on these machines serves more (linear relaxation)
-    displaced: tuple[Preemption, ...] = ()  # queries that are stopped or moved, and for which ones
-    # query that is served -> what its calls cost
-    calls_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def gap(self) -> float:
-        """Part of the bound that is not reached, in [0, 1]."""
-        return max(0.0, 1 - self.goodput / self.bound) if self.bound > 0 else 0.0
-
-
-def assess(problem: Problem, schedule: Schedule) -> Assessment:
-    """Return how good a schedule is for a problem."""
-    worth = benefits(problem.candidates)
-    return Assessment(
-        goodput=sum(worth.get(query, 0.0) for query in schedule.by_query),
-        bound=dual_prices(Compiled.of(problem).arrays).bound,
-        displaced=preemptions(problem, schedule),
-        calls_usd_per_hour={
-            c.query_id: plan.calls_usd_per_hour
-            for c in problem.candidates
-            if (at := schedule.by_query.get(c.query_id)) is not None
-            and (plan := c.plan(at.plan_id)) is not None
-        },
-    )
-
-
 def preview(parts: ServiceParts, change: PreviewBody) -> tuple[Schedule, Assessment]:
     """Return the schedule that a change would lead to, and how good it is.
 
-    InvalidInput if a tier or a leaving query is not there, or an arriving one has a live one's id.
+    InvalidInput if a tier or a leaving query is not there, an arriving one has a live one's id, or
+    dollars are limited where no machine is rented.
     """
     now = LiveProblem.of(parts)
+    objective = change.objective or parts.objective
+    require_rented(objective, change.most_usd_per_hour)
     changed, held = bound(_changed(now.plain, change), now.pools)
     _, in_force = parts.store.schedules.read()
     times = Times(since=in_force.since, overdue=frozenset(in_force.overdue))
     queries = [candidate.query_id for candidate in changed.candidates]
     standings = times.standings(queries, parts.clock.timestamp())
-    schedule = parts.upkeep.whole(changed, standings, held)
-    return on_machines(schedule, changed.limits), assess(changed, schedule)
+    upkeep = parts.upkeep
+    if objective is not parts.objective:
+        upkeep = replace(upkeep, policy=parts.policies[objective])
+    schedule = upkeep.whole(changed, standings, held)
+    return on_machines(schedule, changed.limits), assess(changed, schedule, objective)
 
 
 def _changed(problem: Problem, change: PreviewBody) -> Problem:
@@ -371,7 +353,15 @@ def _changed(problem: Problem, change: PreviewBody) -> Problem:
         ),
         running={q: a for q, a in running.items() if q not in change.leaving},
         quotas={**problem.quotas, **change.quotas},
+        most_usd_per_hour=_most_usd_per_hour(problem, change),
     )
+
+
+def _most_usd_per_hour(problem: Problem, change: PreviewBody) -> float:
+    if change.objective is Objective.GOODPUT:
+        return inf
+    stated = change.most_usd_per_hour
+    return problem.most_usd_per_hour if stated is None else stated
 
 
 def _candidate(arrival: ArrivalInput) -> Candidate:

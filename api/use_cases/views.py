@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from circinus.api.phases import QueryPhase
 from circinus.api.schemas.deployments import (
@@ -27,6 +28,8 @@ from circinus.api.schemas.schedule import (
     DisplacedView,
     EndpointUse,
     MachineShare,
+    RentedMachines,
+    RentView,
     ScheduleView,
     TierUse,
     WaitingView,
@@ -35,12 +38,13 @@ from circinus.api.store.records import REPLANNED, DisplacedRecord, InForce, NotF
 from circinus.api.use_cases.capacity import endpoint_limits
 from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.api.use_cases.scheduling import Assessment, machine_types
+from circinus.api.use_cases.scheduling import machine_types
 from circinus.deploy.runtime.deployment import DeploymentStatus
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.problem import Assignment, Schedule, Slice
 from circinus.scheduler.rolling.ageing import Preemption
+from circinus.scheduler.rolling.assessment import Assessment, Rent
 
 
 def query_view(
@@ -206,6 +210,32 @@ def schedule_view(
             for preemption in assessment.displaced
             for by in preemption.by or (None,)
         ],
+        rent=None if assessment.rent is None else _rent_view(assessment.rent, infrastructure),
+    )
+
+
+def _rent_view(rent: Rent, infrastructure: Infrastructure) -> RentView:
+    by_kind: dict[tuple[str, str | None], list[int]] = {}
+    for tier, machine in rent.machines:
+        kind = infrastructure.machine_type(tier, machine)
+        by_kind.setdefault((tier, kind), []).append(machine)
+    tiers = infrastructure.present(tier for tier, _ in by_kind)
+    least = rent.least.usd_per_hour
+    return RentView.of(
+        rent,
+        machines=[
+            RentedMachines(
+                tier=tier,
+                machine_type=kind,
+                machines=machines,
+                price_usd_per_hour=tiers[tier].typed(kind).price_usd_per_hour,
+            )
+            for (tier, kind), machines in by_kind.items()
+            if tier in tiers
+        ],
+        most_usd_per_hour=rent.most_usd_per_hour if isfinite(rent.most_usd_per_hour) else None,
+        least_usd_per_hour=least if isfinite(least) else None,
+        proven=rent.least.proven,
     )
 
 

@@ -245,6 +245,11 @@ class Tier:
             machine -= each.machines
         return None
 
+    def price_of(self, machine: int) -> float:
+        """Return dollars an hour of one machine, at the price of its type where it has one."""
+        kind = self.type_of(machine)
+        return self.price_usd_per_hour if kind is None else kind.price_usd_per_hour
+
     def as_type(self, name: str) -> Tier:
         """Return the tier with the machines of one type only; InvalidInput if it has none.
 

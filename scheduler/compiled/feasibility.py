@@ -13,15 +13,25 @@ The one rule: equal problems give equal arrays, whatever the order of queries an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import inf
 
 import numpy as np
 
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.compiled.placement import Items, Placed, Placement, Room, empty, fit
+from circinus.scheduler.compiled.placement import (
+    Budget,
+    Items,
+    Placed,
+    Placement,
+    Q,
+    Room,
+    empty,
+    fit,
+)
 from circinus.scheduler.compiled.waiting import reasons
 from circinus.scheduler.problem import (
     PARTS,
@@ -144,13 +154,19 @@ class Compiled:
         """Return empty machines with the tenants' quotas."""
         quotas = quotas_of(self.problem, self.tiers)
         quota_of = {q: quotas[c.tenant] for q, c in enumerate(self.queries) if c.tenant in quotas}
-        return Placement([tier.machines for tier in self.tiers], quota_of)
+        calls: list[float] = self.arrays.calls_usd_per_hour.tolist()
+        budget = budget_of(self.problem, self.tiers, lambda query, plan: calls[plan])
+        return Placement([tier.machines for tier in self.tiers], quota_of, budget)
 
     def running(self) -> dict[int, Placed]:
         """Return where queries run that could go on there, if the machines have the room."""
+        return self.places(self.problem.running)
+
+    def places(self, served: Mapping[str, Assignment]) -> dict[int, Placed]:
+        """Return where assignments put queries whose plans are offered as they were assigned."""
         placed = {}
         for p, (q, entry) in enumerate(zip(self.arrays.owner.tolist(), self.entries, strict=True)):
-            before = self.problem.running.get(self.queries[q].query_id)
+            before = served.get(self.queries[q].query_id)
             if before and before.plan_id == entry.plan.plan_id and covers(before, entry.plan):
                 placed[q] = placed_as(before, p, self.tiers)
         return placed
@@ -197,6 +213,15 @@ def quotas_of(problem: Problem, shared: Sequence[Tier]) -> dict[str, list[int]]:
         tenant: [quota_parts(problem, tenant, tier) for tier in shared]
         for tenant in problem.quotas
     }
+
+
+def budget_of(
+    problem: Problem, shared: Sequence[Tier], calls_usd_per_hour: Callable[[Q, int], float]
+) -> Budget[Q] | None:
+    """Return what machines and calls may cost; None: any money."""
+    if problem.most_usd_per_hour == inf:
+        return None
+    return Budget(problem.most_usd_per_hour, shared, calls_usd_per_hour)
 
 
 def placed_as(before: Assignment, plan: int, shared: Sequence[Tier]) -> Placed:

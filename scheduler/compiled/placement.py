@@ -1,6 +1,7 @@
 """How full machines are, and who sits on them while a policy tries things out.
 
-The one rule: nothing is ever above capacity or quota, so that a search may stop anywhere.
+The one rule: nothing is ever above capacity, quota or a limit of dollars, so that a search may
+stop anywhere.
 
 Best fit: an item goes to the fullest machine that still holds it, the first of equals. The items
 of a plan are placed the largest first; as all items that a plan has on one tier are alike
@@ -10,7 +11,7 @@ of a plan are placed the largest first; as all items that a plan has on one tier
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from circinus.pipelines.model.plan import DemandItem
@@ -101,20 +102,62 @@ class Placed(NamedTuple):
     machines: tuple[int, ...]
 
 
-class Placement(Generic[Q]):
-    """The queries that are placed, and what is left of the machines and quotas."""
+class Budget(Generic[Q]):
+    """Dollars an hour that machines and calls may still cost. Changes as queries are placed."""
 
-    def __init__(self, machines: Sequence[int], quota_of: dict[Q, list[int]]) -> None:
+    def __init__(
+        self,
+        most_usd_per_hour: float,
+        tiers: Sequence[Tier],  # the shared ones
+        calls_usd_per_hour: Callable[[Q, int], float],  # of a query with one of its plans
+    ) -> None:
+        self._left = most_usd_per_hour * (1 + _CENT) + _CENT
+        self._price = [[t.price_of(machine) for machine in range(t.machines)] for t in tiers]
+        self._calls: Callable[[Q, int], float] = calls_usd_per_hour
+
+    def spend(self, query: Q, placed: Placed, on: Sequence[Sequence[set[Q]]]) -> bool:
+        """Pay for calls and for machines of a query that `on` has empty; False: too dear."""
+        usd = self._usd(query, placed, on)
+        if usd > self._left:
+            return False
+        self._left -= usd
+        return True
+
+    def refund(self, query: Q, placed: Placed, on: Sequence[Sequence[set[Q]]]) -> None:
+        """Take back what a query's calls cost, and those of its machines that `on` has empty."""
+        self._left += self._usd(query, placed, on)
+
+    def _usd(self, query: Q, placed: Placed, on: Sequence[Sequence[set[Q]]]) -> float:
+        spots = {(t, m) for (t, _), m in zip(placed.items, placed.machines, strict=True)}
+        rent = sum(self._price[t][m] for t, m in spots if not on[t][m])
+        return rent + self._calls(query, placed.plan)
+
+
+_CENT = 1e-9
+"""Of the limit and of a dollar: sums of prices are not exact."""
+
+
+class Placement(Generic[Q]):
+    """The queries that are placed, and what is left of machines, quotas and dollars."""
+
+    def __init__(
+        self,
+        machines: Sequence[int],
+        quota_of: dict[Q, list[int]],
+        budget: Budget[Q] | None = None,
+    ) -> None:
         """Start with empty machines of each shared tier.
 
         `quota_of` is what a query's tenant may still hold of each tier, in parts. Queries of
-        one tenant share one list; those without a quota are absent.
+        one tenant share one list; those without a quota are absent. Without a budget any money
+        may be spent.
         """
         self.free = [FreeShares(count) for count in machines]  # of each shared tier
         self.at: dict[Q, Placed] = {}  # where each query is
         # tier -> machine -> queries there
         self.on: list[list[set[Q]]] = [[set() for _ in range(count)] for count in machines]
         self._quota_of: dict[Q, list[int]] = quota_of
+        self._budget: Budget[Q] | None = budget
 
     def room(self, tiers: Iterable[Tier]) -> Room:
         """Return the room that is left, of all tiers of a problem."""
@@ -137,24 +180,33 @@ class Placement(Generic[Q]):
             free = self.free[tier]
             machine = free.best(parts) if wanted is None else wanted[i]
             if machine is None or free.on(machine) < parts:
-                for (taken_tier, taken_parts), there in zip(items, machines, strict=False):
-                    self.free[taken_tier].take(there, -taken_parts)
-                self._give_quota(query, items)
+                self._return(query, items, machines)
                 return False
             free.take(machine, parts)
             machines.append(machine)
-        self.at[query] = Placed(plan, items, tuple(machines))
+        placed = Placed(plan, items, tuple(machines))
+        if self._budget is not None and not self._budget.spend(query, placed, self.on):
+            self._return(query, items, machines)
+            return False
+        self.at[query] = placed
         for (tier, _), machine in zip(items, machines, strict=True):
             self.on[tier][machine].add(query)
         return True
 
+    def _return(self, query: Q, items: Items, machines: Sequence[int]) -> None:
+        """Return what a query got of machines, one for each of its first items, and its quota."""
+        for (tier, parts), machine in zip(items, machines, strict=False):
+            self.free[tier].take(machine, -parts)
+        self._give_quota(query, items)
+
     def lift(self, query: Q) -> Placed:
         """Take a query off its machines; return where it was."""
         placed = self.at.pop(query)
-        for (tier, parts), machine in zip(placed.items, placed.machines, strict=True):
-            self.free[tier].take(machine, -parts)
+        for (tier, _), machine in zip(placed.items, placed.machines, strict=True):
             self.on[tier][machine].discard(query)
-        self._give_quota(query, placed.items)
+        self._return(query, placed.items, placed.machines)
+        if self._budget is not None:
+            self._budget.refund(query, placed, self.on)
         return placed
 
     def put_back(self, before: Mapping[Q, Placed | None]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
@@ -19,32 +20,72 @@ from circinus.scheduler.problem import (
     held_by_tenants,
     parts_of,
     quota_parts,
+    spent_usd_per_hour,
 )
 
 
 def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> dict[str, str]:
     """Return why queries without one of these valid assignments wait; `room` is what is left."""
     held = held_by_tenants(problem, assignments)
+    rented = {(s.tier, s.machine) for a in assignments for s in a.machines}
+    spent = _Spent(spent_usd_per_hour(problem, assignments), rented)
     served = {assignment.query_id for assignment in assignments}
     reason_of = {}
     for candidate in problem.candidates:
         if candidate.query_id not in served:
             before = problem.running.get(candidate.query_id)
             lost = f"Its plan {before.plan_id} lost its machines. " if before else ""
-            reason_of[candidate.query_id] = lost + _why(problem, candidate, room, held)
+            reason_of[candidate.query_id] = lost + _why(problem, candidate, room, held, spent)
     return reason_of
 
 
+class _Spent(NamedTuple):
+    """What a schedule spends."""
+
+    usd_per_hour: float
+    rented: Container[tuple[str, int]]  # (tier, machine) that hold anything
+
+
 def _why(
-    problem: Problem, candidate: Candidate, room: Room, held: Mapping[tuple[str, str], int]
+    problem: Problem,
+    candidate: Candidate,
+    room: Room,
+    held: Mapping[tuple[str, str], int],
+    spent: _Spent,
 ) -> str:
-    """Return the reason: the quota where only that is in the way, else machines, or both."""
+    """Return the reason: quota or money where only that is in the way, else machines, or both."""
     beyond = [_beyond_quota(problem, candidate.tenant, plan, held) for plan in candidate.plans]
-    for plan, words in zip(candidate.plans, beyond, strict=True):
-        if words is not None and not fit(plan.demand, room).missing:
+    fits = [not fit(plan.demand, room).missing for plan in candidate.plans]
+    within = zip(candidate.plans, beyond, fits, strict=True)
+    affordable = [plan for plan, words, has_room in within if words is None and has_room]
+    if affordable:
+        return _too_dear(problem, affordable, room, spent)
+    for words, has_room in zip(beyond, fits, strict=True):
+        if words is not None and has_room:
             return words
     why = why_waiting(candidate, room, problem.tiers, problem.limits)
     return f"{why} Besides: {beyond[0]}" if all(beyond) else why
+
+
+def _too_dear(problem: Problem, plans: Sequence[PlanOption], room: Room, spent: _Spent) -> str:
+    """Return how far the cheapest of plans that find room is above the limit of dollars."""
+    tiers = {tier.name: tier for tier in problem.tiers if not tier.dedicated}
+
+    def added(plan: PlanOption) -> float:
+        slices = fit(plan.demand, room).slices.values()
+        fresh = {(s.tier, s.machine) for s in slices if s.tier in tiers}
+        opened = (spot for spot in fresh if spot not in spent.rented)
+        rent = sum(tiers[tier].price_of(machine) for tier, machine in opened)
+        return rent + plan.calls_usd_per_hour
+
+    usd, plan_id = min((added(plan), plan.plan_id) for plan in plans)
+    over = spent.usd_per_hour + usd - problem.most_usd_per_hour
+    return (
+        f"Its plan {plan_id} would add {usd:.4g} $/h of machines and calls to the "
+        f"{spent.usd_per_hour:.4g} that are spent, but at most {problem.most_usd_per_hour:.4g} "
+        f"may be. What would let it in: a limit {over:.4g} $/h higher, or room coming free on "
+        "machines that are rented."
+    )
 
 
 def _beyond_quota(

@@ -34,11 +34,17 @@ import numpy as np
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.scheduler.compiled.feasibility import Compiled
-from circinus.scheduler.ilp import Ilp, Objective
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.filling import keep_running
 from circinus.scheduler.policies.priced import Migration, Priced
 from circinus.scheduler.policies.rental import Rental
-from circinus.scheduler.problem import PlanOption, Problem, Schedule, SchedulingPolicy
+from circinus.scheduler.problem import (
+    Objective,
+    PlanOption,
+    Problem,
+    Schedule,
+    SchedulingPolicy,
+)
 
 
 class Ranking(StrEnum):
@@ -150,7 +156,7 @@ def _ranking(terms: Terms) -> Ranking:
 
 def _priced(terms: Terms) -> SchedulingPolicy:
     if terms.objective is Objective.COST:
-        return Rental(clock=terms.clock)
+        return Rental(migration=terms.migration, clock=terms.clock)
     return Priced(migration=terms.migration, clock=terms.clock)
 
 

@@ -30,6 +30,7 @@ from circinus.scheduler.compiled.feasibility import (
     Compiled,
     PlaceablePlan,
     assignment_of,
+    budget_of,
     entries_of,
     placed_as,
     quotas_of,
@@ -204,7 +205,11 @@ class LiveSchedule:
     def _clear(self) -> None:
         self._quotas = quotas_of(self._problem, self._shared)
         self._quota_of: dict[str, list[int]] = {}
-        self._placement = Placement([t.machines for t in self._shared], self._quota_of)
+        budget = budget_of(self._problem, self._shared, self._calls_usd_per_hour)
+        self._placement = Placement([t.machines for t in self._shared], self._quota_of, budget)
+
+    def _calls_usd_per_hour(self, query_id: str, plan: int) -> float:
+        return self._ready[query_id].entries[plan].plan.calls_usd_per_hour
 
     def _enter(self, candidate: Candidate) -> None:
         query_id = candidate.query_id

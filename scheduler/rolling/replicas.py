@@ -33,6 +33,7 @@ from circinus.scheduler.problem import (
     held_by_tenants,
     parts_of,
     quota_parts,
+    spent_usd_per_hour,
 )
 
 REPLICAS = Range(1, 1000)
@@ -125,7 +126,7 @@ def granted(
     """Return the extras of the queries that get some, on what a valid schedule leaves free.
 
     Queries of higher priority, then of more weight, come first. Only shared tiers have room for
-    extras, and tenants keep to their quotas with them.
+    extras, and tenants keep to their quotas with them, and all to the limit of dollars.
     """
     ground = _Left(problem, assignments)
     extras = {}
@@ -176,12 +177,26 @@ class _Left:
             if tier in self.free:
                 self.free[tier].take(machine, parts_of(share))
         self._price = {tier.name: tier.price_usd_per_hour for tier in shared}
+        self._tiers = {tier.name: tier for tier in shared}
+        self._rented = {(s.tier, s.machine) for a in assignments for s in a.machines}
+        self._usd_left = problem.most_usd_per_hour - spent_usd_per_hour(problem, assignments)
         held = held_by_tenants(problem, assignments)
         self._quota = {
             (tenant, tier.name): quota_parts(problem, tenant, tier) - held[tenant, tier.name]
             for tenant in problem.quotas
             for tier in shared
         }
+
+    def _pays(self, tier: str, machine: int) -> bool:
+        """Pay for a machine unless it is rented already; False: no dollars are left for it."""
+        usd = self._tiers[tier].price_of(machine)
+        if (tier, machine) in self._rented:
+            return True
+        if usd > self._usd_left:
+            return False
+        self._rented.add((tier, machine))
+        self._usd_left -= usd
+        return True
 
     def extras(
         self,
@@ -199,7 +214,7 @@ class _Left:
             mine = (s for s in there if (s.tier, s.share) == (tier, share))
             known_slice = next((s for s in mine if self.free[tier].on(s.machine) >= parts), None)
             machine = self.free[tier].best(parts) if known_slice is None else known_slice.machine
-            if machine is None:
+            if machine is None or not self._pays(tier, machine):
                 continue
             if known_slice is not None:
                 there.remove(known_slice)

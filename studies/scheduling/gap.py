@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, nan
+from math import isfinite, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -24,12 +24,19 @@ from circinus.deploy.methods import DEFAULT, PUBLISHED, method_where
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ProcessorClock, SystemClock
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
-from circinus.scheduler.ilp import Ilp, Objective
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
-from circinus.scheduler.policies.rental import called_usd_per_hour, rented_usd_per_hour
-from circinus.scheduler.problem import SCHEDULING_POLICIES, Problem, Schedule, validate
+from circinus.scheduler.problem import (
+    SCHEDULING_POLICIES,
+    Objective,
+    Problem,
+    Schedule,
+    spent_usd_per_hour,
+    validate,
+)
 from circinus.scheduler.problem_form import schedule_to_dict
+from circinus.scheduler.rolling.assessment import relaxed_usd_per_hour
 from circinus.studies.report.charts import panels, svg
 from circinus.studies.report.pages import grid, page, paragraph
 from circinus.studies.report.tables import of_column, summarised, written
@@ -144,14 +151,9 @@ def _compare(
 
 def relaxed_bound(problem: Problem, objective: Objective) -> float:
     """Return the bound of the linear relaxation: goodput at most, or cost at least."""
-    compiled = Compiled.of(problem)
-    if objective is Objective.GOODPUT:
-        return dual_prices(compiled.arrays, precision=1e-6).bound
-    if len(compiled.queries) < len(problem.candidates):
-        return inf
-    price = [tier.price_usd_per_hour for tier in compiled.tiers]
-    least, _ = compiled.arrays.least(compiled.arrays.usage @ price)
-    return float(least.sum())
+    if objective is Objective.COST:
+        return relaxed_usd_per_hour(problem)
+    return dual_prices(Compiled.of(problem).arrays, precision=1e-6).bound
 
 
 def _row(case: ProblemCase, question: Question, policy: str, schedule: Schedule) -> GapRow:
@@ -169,8 +171,7 @@ def _row(case: ProblemCase, question: Question, policy: str, schedule: Schedule)
         objective=question.objective.value,
         served=len(schedule.assignments),
         goodput=sum(worth[query] for query in schedule.by_query),
-        cost=rented_usd_per_hour(case.problem.tiers, schedule)
-        + called_usd_per_hour(case.problem, schedule),
+        cost=spent_usd_per_hour(case.problem, schedule.assignments),
     )
 
 

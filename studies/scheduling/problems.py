@@ -31,8 +31,7 @@ from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.feasibility import Compiled, PlanArrays
-from circinus.scheduler.ilp import Objective
-from circinus.scheduler.problem import PARTS, Candidate, PlanOption, Problem
+from circinus.scheduler.problem import PARTS, Candidate, Objective, PlanOption, Problem
 from circinus.scheduler.problem_form import problem_from_dict
 
 _STEPS = 20

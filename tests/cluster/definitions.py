@@ -40,12 +40,13 @@ DEFINITIONS = {
         _PROMETHEUS,
         "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
     ),
+    "NodePool": Definition(_KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
 }
 """Of the chart."""
 OF_ROUTES = {
     "HTTPRoute": DEFINITIONS["HTTPRoute"],
     "ScaledObject": Definition(_KEDA, "config/crd/bases/keda.sh_scaledobjects.yaml"),
-    "NodePool": Definition(_KARPENTER, "pkg/apis/crds/karpenter.sh_nodepools.yaml"),
+    "NodePool": DEFINITIONS["NodePool"],
     "NodeClaim": Definition(_KARPENTER, "pkg/apis/crds/karpenter.sh_nodeclaims.yaml"),
 }
 """Of routes over deployment units."""

@@ -38,6 +38,26 @@ _infrastructures = st.one_of(
     st.fixed_dictionaries({"preset": st.sampled_from(["", "local", "three-tier"])}),
     st.fixed_dictionaries({"document": _documents}),
 )
+_node_pools = st.lists(
+    st.fixed_dictionaries(
+        {
+            "tier": _names,
+            "instanceTypes": st.lists(_names, min_size=1, max_size=2, unique=True),
+            "nodeClass": st.fixed_dictionaries({"name": _names}),
+            "limits": st.sampled_from([{"cpu": "16"}, {"cpu": 8, "memory": "64Gi"}]),
+        },
+        optional={
+            "machineType": _names,
+            "consolidateAfter": st.sampled_from(["5m", "Never"]),
+            "requirements": st.just(
+                [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
+            ),
+            "taints": st.just([{"key": "a", "value": "b", "effect": "NoSchedule"}]),
+        },
+    ),
+    max_size=2,
+    unique_by=lambda pool: pool["tier"],
+)
 _authorities: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"existingSecret": _names}),
@@ -58,6 +78,14 @@ _authorities: st.SearchStrategy[dict[str, Any]] = st.one_of(
         }
     ),
 )
+
+
+def _for_pods_alone(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values without node pools where plans run in the service's pod."""
+    in_pods = values["deployment"]["target"] == "kubernetes"
+    return values if in_pods else {k: v for k, v in values.items() if k != "nodePools"}
+
+
 VALUES = st.fixed_dictionaries(
     {
         "tls": _authorities,
@@ -73,6 +101,7 @@ VALUES = st.fixed_dictionaries(
         ),
         "crds": st.fixed_dictionaries({"install": st.booleans()}),
         "infrastructure": _infrastructures,
+        "nodePools": _node_pools,
         "discovery": st.fixed_dictionaries({"enabled": st.booleans()}),
         "environment": st.fixed_dictionaries({"hostPath": st.sampled_from(["", "/srv/env"])}),
         "persistence": st.fixed_dictionaries(
@@ -145,11 +174,19 @@ VALUES = st.fixed_dictionaries(
         "serviceAccount": st.fixed_dictionaries({"annotations": _texts}),
         "tolerations": st.sampled_from([[], [{"key": "a", "operator": "Exists"}]]),
     },
-)
+).map(_for_pods_alone)
 EVERYTHING = {
     "deployment": {"target": "kubernetes"},
     "discovery": {"enabled": True},
     "infrastructure": {"document": {"name": "lab", "tiers": [{"name": "cloud"}]}},
+    "nodePools": [
+        {
+            "tier": "cloud",
+            "instanceTypes": ["m6i.large"],
+            "nodeClass": {"name": "default"},
+            "limits": {"cpu": "16"},
+        }
+    ],
     "service": {"podDisruptionBudget": {"enabled": True}},
     "ingress": {"enabled": True, "hosts": ["*.example.org"], "tls": [{"secretName": "t"}]},
     "httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}], "hostnames": ["a.example.org"]},
@@ -234,7 +271,7 @@ def is_served(cluster: Cluster, collection: str) -> bool:
         raise
 
 
-_OF_CLUSTER = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+_OF_CLUSTER = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "NodePool"}
 
 
 def _plural(kind: str) -> str:

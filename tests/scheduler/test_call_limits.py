@@ -18,12 +18,20 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.waiting import why_waiting
-from circinus.scheduler.ilp import Ilp, Objective
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Priced
 from circinus.scheduler.policies.registry import FcfsScheduling, Greedy, LocalBest, Ranking
-from circinus.scheduler.policies.rental import Rental, called_usd_per_hour, rented_usd_per_hour
-from circinus.scheduler.problem import Candidate, PlanOption, Problem, SchedulingPolicy, validate
+from circinus.scheduler.policies.rental import Rental
+from circinus.scheduler.problem import (
+    Candidate,
+    Objective,
+    PlanOption,
+    Problem,
+    SchedulingPolicy,
+    spent_usd_per_hour,
+    validate,
+)
 from circinus.scheduler.problem_form import problem_from_dict, problem_to_dict
 from tests.scheduler.problems import _packs, candidate, cloud, occupied, plan
 
@@ -179,15 +187,14 @@ def test_the_least_money_counts_rent_and_calls(drawn: tuple[Problem, Called]) ->
     assert solved.objective == pytest.approx(least)
     if least == inf:
         return
-    money = rented_usd_per_hour(problem.tiers, solved.schedule)
-    assert money + called_usd_per_hour(problem, solved.schedule) == pytest.approx(least)
+    spent = spent_usd_per_hour(problem, solved.schedule.assignments)
+    assert spent == pytest.approx(least)
     rental = Rental(effort=Effort(steps=300, idle_steps=150))
     for policy in (rental, Greedy(ranking=Ranking.MONEY)):
         schedule = policy.schedule(problem)
         assert validate(problem, schedule) == ()
         if not schedule.waiting:
-            paid = rented_usd_per_hour(problem.tiers, schedule)
-            assert paid + called_usd_per_hour(problem, schedule) >= least - 1e-9
+            assert spent_usd_per_hour(problem, schedule.assignments) >= least - 1e-9
 
 
 def test_renting_is_chosen_over_calling_where_it_is_cheaper_and_calling_where_that_is() -> None:
@@ -201,7 +208,7 @@ def test_renting_is_chosen_over_calling_where_it_is_cheaper_and_calling_where_th
         problem = Problem(tiers=tiers, candidates=queries, limits=WORDS)
         for policy in (Rental(), Ilp(objective=Objective.COST)):
             schedule = policy.schedule(problem)
-            money = rented_usd_per_hour(tiers, schedule) + called_usd_per_hour(problem, schedule)
+            money = spent_usd_per_hour(problem, schedule.assignments)
             assert money == pytest.approx(expected)
 
 

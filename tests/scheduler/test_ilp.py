@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.ilp import Ilp, Objective, Solver, Symmetry, installed_solvers
+from circinus.scheduler.ilp import Ilp, Solver, Symmetry, installed_solvers
 from circinus.scheduler.policies.registry import Greedy, Ranking
-from circinus.scheduler.policies.rental import rented_usd_per_hour
-from circinus.scheduler.problem import Assignment, Candidate, PlanOption, Problem, Slice, validate
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Objective,
+    PlanOption,
+    Problem,
+    Slice,
+    rented_usd_per_hour,
+    validate,
+)
 from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.scheduler.problems import (
     best_goodput,
@@ -99,7 +107,7 @@ def test_renting_pays_for_whole_machines(solver: Solver, symmetry: Symmetry) -> 
     problem = Problem(tiers=tiers, candidates=queries)
     solved = Ilp(objective=Objective.COST, solver=solver, symmetry=symmetry).solve(problem)
     assert solved.objective == pytest.approx(3.0)
-    assert rented_usd_per_hour(tiers, solved.schedule) == pytest.approx(3.0)
+    assert rented_usd_per_hour(tiers, solved.schedule.assignments) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("solver", "symmetry"), WAYS)
@@ -164,7 +172,7 @@ def test_brute_force_agrees_on_the_least_rent_for_all(
     assert solved.proven
     assert solved.objective == pytest.approx(least_rent(problem))
     if solved.objective < inf:
-        rent = rented_usd_per_hour(problem.tiers, solved.schedule)
+        rent = rented_usd_per_hour(problem.tiers, solved.schedule.assignments)
         assert rent == pytest.approx(solved.objective)
 
 

@@ -18,12 +18,12 @@ from circinus.scheduler.dispatch.baselines import FcfsDispatch
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES, DispatchState, Fleet
-from circinus.scheduler.ilp import Ilp, Objective
+from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.priced import Migration, Priced
 from circinus.scheduler.policies.registry import Greedy, Terms, scheduling_policy
 from circinus.scheduler.policies.rental import Rental
-from circinus.scheduler.problem import SCHEDULING_POLICIES, SHARE, Candidate, Problem
+from circinus.scheduler.problem import SCHEDULING_POLICIES, SHARE, Candidate, Objective, Problem
 from circinus.scheduler.rolling.ageing import Ageing, Standing
 from circinus.scheduler.rolling.replicas import ReplicaSettings, granted
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep

@@ -13,8 +13,16 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.policies.improvement import Effort
 from circinus.scheduler.policies.registry import Greedy, Ranking
-from circinus.scheduler.policies.rental import Rental, rented_usd_per_hour
-from circinus.scheduler.problem import Assignment, Candidate, Problem, Schedule, Slice, validate
+from circinus.scheduler.policies.rental import Rental
+from circinus.scheduler.problem import (
+    Assignment,
+    Candidate,
+    Problem,
+    Schedule,
+    Slice,
+    rented_usd_per_hour,
+    validate,
+)
 from circinus.scheduler.rolling.replicas import (
     FollowedLoad,
     ReplicaSettings,
@@ -257,7 +265,7 @@ SMALL = Rental(effort=Effort(steps=300, idle_steps=300, time_limit_s=60.0))
 
 
 def rent(problem: Problem, schedule: Schedule) -> float:
-    return rented_usd_per_hour(problem.tiers, schedule)
+    return rented_usd_per_hour(problem.tiers, schedule.assignments)
 
 
 def test_without_machines_everybody_waits_and_nothing_is_paid() -> None:

@@ -16,8 +16,15 @@ from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.operators import Knob, OperatorSpec
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.ilp import Objective
-from circinus.scheduler.problem import Assignment, Problem, Schedule, Slice, utilisation, validate
+from circinus.scheduler.problem import (
+    Assignment,
+    Objective,
+    Problem,
+    Schedule,
+    Slice,
+    utilisation,
+    validate,
+)
 from circinus.studies.report.tables import version
 from circinus.studies.scheduling.gap import (
     POLICIES,

@@ -19,8 +19,8 @@ from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
 from circinus.pipelines.model.query import SAMPLING, STOPPING
 from circinus.profiler.drawing import Drawing, equal_strata, round_robin
 from circinus.scheduler.dispatch.policies import dispatch_policy
-from circinus.scheduler.ilp import Objective
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
+from circinus.scheduler.problem import Objective
 
 FOLDER = Path(studies.__file__).parent
 

@@ -20,8 +20,8 @@ from circinus.deploy.methods import DEFAULT
 from circinus.pipelines.clock import ProcessorClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
-from circinus.scheduler.ilp import Objective
 from circinus.scheduler.pool.search import Pool
+from circinus.scheduler.problem import Objective
 from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.dispatch import live as live_study

@@ -31,12 +31,13 @@ from circinus.api.schemas.service import (
 )
 from circinus.api.store.records import InForce
 from circinus.api.use_cases.capacity import shared_tiers, with_limits, with_machines
-from circinus.api.use_cases.scheduling import assess, live_problem
+from circinus.api.use_cases.scheduling import live_problem
 from circinus.api.use_cases.scheduling import preview as previewed
 from circinus.api.use_cases.views import displaced_view, schedule_view
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.registry import listed
 from circinus.scheduler.problem_form import problem_to_dict
+from circinus.scheduler.rolling.assessment import assess
 
 router = APIRouter(route_class=ReadOnce)
 _TEXT = {"content": {MEDIA_TYPE.partition(";")[0]: {"schema": {"type": "string"}}}}
@@ -86,7 +87,9 @@ class RenderedSchedule:
         # With its parts of limits, which determine the bound and displacements, too
         basis = replace(basis, running=dict(with_limits(schedule.by_query, basis)))
         schedule_with = replace(schedule, assignments=tuple(basis.running.values()))
-        view = schedule_view(schedule, infrastructure, assess(basis, schedule_with), in_force)
+        extras = [each for slices in in_force.extras.values() for each in slices]
+        how_good = assess(basis, schedule_with, parts.objective, extras)
+        view = schedule_view(schedule, infrastructure, how_good, in_force)
         displacements = parts.store.schedules.displaced(limit=LATEST)
         values = {
             "displaced": [displaced_view(record) for record in displacements],

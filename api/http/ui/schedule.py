@@ -12,6 +12,7 @@ from circinus.api.http.pages import page
 from circinus.api.http.routes.service import RenderedSchedule, ScheduleOf, ServiceOf
 from circinus.api.http.ui.frame import framed
 from circinus.api.schemas.service import infrastructure_view
+from circinus.api.text.renting import rent_lines
 
 router = APIRouter(include_in_schema=False)
 _MOST_ROWS = 250
@@ -38,6 +39,7 @@ async def _context(rendered: RenderedSchedule) -> dict[str, object]:
         # As templates are rendered: in the thread that does it.
         "infrastructure": lambda: infrastructure_view(rendered.service.parts.capacity.now()),
         "machines_svg": machines_svg,
+        "rent_lines": rent_lines,
         "swatch_svg": swatch_svg,
         "narrow": _NARROW,
         "most": _MOST_ROWS,

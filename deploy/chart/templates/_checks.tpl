@@ -37,6 +37,17 @@ CIRCINUS_TOKEN: token.existingSecret
 {{- if and .Values.calibration.enabled (not .Values.calibration.pipelines) }}
 {{- fail "calibration.pipelines must name at least one pipeline where calibration.enabled is true, got none." }}
 {{- end }}
+{{- if and .Values.nodePools (ne .Values.deployment.target "kubernetes") }}
+{{- fail (printf "nodePools must be empty unless deployment.target is kubernetes, got %d of them and the target %q." (len .Values.nodePools) .Values.deployment.target) }}
+{{- end }}
+{{- $pools := list }}
+{{- range .Values.nodePools }}
+{{- $pool := include "circinus.nodePool" (dict "root" $ "pool" .) }}
+{{- if has $pool $pools }}
+{{- fail (printf "nodePools must have names of their own, made of tier and machineType, got %q twice." $pool) }}
+{{- end }}
+{{- $pools = append $pools $pool }}
+{{- end }}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
 {{- fail (printf "tls.existingSecret must be empty where tls.certManager.enabled is true, got %q." .Values.tls.existingSecret) }}
 {{- end }}

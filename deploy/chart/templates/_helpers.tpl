@@ -57,6 +57,12 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.tls.existingClientSecret | default (.Values.tls.existingSecret | default $made) }}
 {{- end -}}
 
+{{/* The name of a NodePool, which is a label of its nodes; of the cluster, so the namespace is in it. */}}
+{{- define "circinus.nodePool" -}}
+{{- $name := join "-" (compact (list .root.Release.Namespace (include "circinus.name" .root) .pool.tier .pool.machineType)) -}}
+{{- $name | lower | replace "_" "-" | replace "." "-" | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
 {{/* What the pods of service and operator share. */}}
 {{- define "circinus.podSecurity" -}}
 runAsNonRoot: true

@@ -90,6 +90,8 @@ def _pool(pool: str, stated: int, nodes: Sequence[Object], needs: ClusterNeeds) 
     if bad:
         detail += f"; {_listed(bad, '; ')}"
     name = f"tier {pool}"
+    if pool in needs.rented:
+        return Check(name, "ok", f"{detail}; its NodePool makes nodes for pods that wait")
     if not good:
         state: State = "fail" if needs.deploys and stated > 0 else "note"
         tier, _, kind = pool.partition("/")

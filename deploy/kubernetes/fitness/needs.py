@@ -6,7 +6,7 @@ may not look at, is a note.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ class ClusterNeeds:
     # Machines that are stated of each shared tier or type `TIER/TYPE`, of others 1; None: the
     # tiers that labels of nodes name
     tiers: Mapping[str, int] | None = None
+    # of these, those that a NodePool of the chart makes nodes of once pods wait for them
+    rented: frozenset[str] = frozenset()
     least: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
     # what a node of a tier or type has to give besides, or instead
     own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -90,6 +92,7 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
             for tier in planned_for.tiers
             for name, pool in tier.pools.items()
         },
+        rented=frozenset(_rented(_at(values, "nodePools", []))),
         least=machine,
         own={name: amounts for name, amounts in pool_requirements(planned_for).items() if amounts},
         tolerations=PodTemplate(_at(values, "deployment.podTemplate", {})).tolerations,
@@ -98,6 +101,14 @@ def needs_of(values: Values, *, namespace: str, installs: bool) -> ClusterNeeds:
         existing_claim=_at(values, "persistence.existingClaim", ""),
         has_url=bool(_at(values, "operator.serviceUrl", "")),
     )
+
+
+def _rented(pools: Sequence[object]) -> Iterator[str]:
+    """Yield the tiers, or types `TIER/TYPE`, of NodePools of the chart."""
+    for pool in pools:
+        tier = _at({"nodePools": pool}, "nodePools.tier", "")
+        kind = _at({"nodePools": pool}, "nodePools.machineType", "")
+        yield "/".join(filter(None, (tier, kind)))
 
 
 def _at(values: Values, path: str, default: Any, *more: type) -> Any:  # noqa: ANN401 - of YAML
