@@ -63,26 +63,36 @@ def problems(
     return Problem(tiers=tiers, candidates=tuple(candidates))
 
 
-def best_goodput(problem: Problem) -> float:
-    """The largest weight that fits, by trying every choice of plans and every packing."""
-    choices = [[None, *c.plans] for c in problem.candidates]
-    best = 0.0
-    for chosen in itertools.product(*choices):
-        weight = sum(
-            c.weight for c, p in zip(problem.candidates, chosen, strict=True) if p is not None
+def best_goodput(problem: Problem, *, stays: bool = False) -> float:
+    """The largest weight that fits, by trying every choice of plans and every packing.
+
+    With `stays`, beside what runs, which is where it is.
+    """
+    running = problem.running if stays else {}
+    choosing = [c for c in problem.candidates if c.query_id not in running]
+    slices = [s for at in running.values() for s in at.machines]
+    best = fixed = sum(c.weight for c in problem.candidates if c.query_id in running)
+    for chosen in itertools.product(*([None, *c.plans] for c in choosing)):
+        weight = fixed + sum(
+            c.weight for c, p in zip(choosing, chosen, strict=True) if p is not None
         )
-        if weight > best and _fits(problem, [p for p in chosen if p is not None]):
+        if weight > best and _fits(problem, [p for p in chosen if p is not None], slices):
             best = weight
     return best
 
 
-def _fits(problem: Problem, plans: Sequence[PlanOption]) -> bool:
+def _fits(problem: Problem, plans: Sequence[PlanOption], slices: Sequence[Slice]) -> bool:
     for tier in problem.tiers:
+        free = [1_000_000] * tier.machines
+        for slice_ in slices:
+            if slice_.tier == tier.name and not tier.dedicated:
+                free[slice_.machine] -= parts_of(slice_.share)
         groups = [
             [parts_of(share) for name, share in p.demand if name == tier.name] for p in plans
         ]
         together = groups if tier.dedicated else [list(itertools.chain.from_iterable(groups))]
-        if not all(_packs(sorted(sizes, reverse=True), tier.machines) for sizes in together):
+        packed = (next(_packings(sorted(s, reverse=True), free), False) for s in together)
+        if not all(packed):
             return False
     return True
 
