@@ -153,7 +153,10 @@ class Preemption:
     def words(self) -> str:
         """What happened, as a sentence."""
         what = "was moved" if self.moved else "was stopped"
-        why = f"for {', '.join(self.by)}" if self.by else "because its machines or plan are gone"
+        gone = "because its machines or plan are gone" + (
+            ", or to rent less" if self.moved else ""
+        )
+        why = f"for {', '.join(self.by)}" if self.by else gone
         return f"{self.query_id} {what} {why}."
 
 
