@@ -87,6 +87,8 @@ CONFIGURATIONS = Range(1, 2**31 - 1, whole=True)
 """That are measured."""
 MACHINES = Range(0, 100_000, whole=True)
 """Of a tier: more is a slip of the hand."""
+SEED = Range(0, 2**31 - 1, whole=True)
+"""Of devices that are drawn."""
 CORES = Range(0.001, 10_000)
 """Of one machine, as those below."""
 MEMORY_GIB = Range(0.001, 1e6)

@@ -50,7 +50,7 @@ PodKubeconfig = Annotated[Path | None, "The way to the cluster; default: the pod
 INPUT = Option("--input", metavar="JSON", help="Send this input; @FILE reads a file.")
 Cold = Annotated[bool, "Start from nothing that earlier queries measured."]
 InfrastructureName = Annotated[
-    str, "YAML file, or a preset: local, one-tier, three-tier, four-tier."
+    str, "YAML file, or a preset: local, one-tier, three-tier, four-tier, paper-small ..."
 ]
 _METHOD = f"How to plan, schedule and dispatch: {', '.join(METHODS)}; "
 MethodName = Annotated[

@@ -239,6 +239,8 @@ class RestrictionsRequest(Input):
 class DeviceRequest(Input):
     """The query's own device; fields that are left out are those of the infrastructure."""
 
+    name: Name | None = None
+    """Of one of the infrastructure's `devices`, whose figures it has."""
     speed_factor: Speed | None = None
     """How many times as fast as the reference machine."""
     bandwidth_mbit_per_s: Bandwidth | None = Field(default=None, description="Of its links.")

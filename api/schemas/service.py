@@ -179,6 +179,17 @@ class LinkView(View):
     emulated: bool = Field(description="Whether the time is put on by waiting.")
 
 
+class DeviceView(View):
+    """Devices of users that are alike; what is none is as their tier and links have it."""
+
+    name: str = Field(description="What a query names as its device.")
+    machines: int = Field(description="How many users have one.")
+    speed_factor: float | None = None
+    """How many times as fast as the reference machine."""
+    bandwidth_bytes_per_s: float | None = Field(default=None, description="Of its links.")
+    delay_s: float | None = Field(default=None, description="Of its links.")
+
+
 class MachinesBody(Input):
     """Added or removed machines."""
 
@@ -214,6 +225,7 @@ class InfrastructureView(View):
     origin: str = Field(description="Tier where requests arrive.")
     tiers: list[TierView] = Field(description="From the device towards the cloud.")
     links: list[LinkView] = Field(default_factory=list, description="Between the tiers.")
+    devices: list[DeviceView] = Field(default_factory=list, description="Unlike ones of users.")
 
 
 def pipeline_view(listed: ListedPipeline) -> PipelineView:

@@ -8,11 +8,13 @@ list of prices any more, and stays as it was when a list is corrected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from itertools import chain, islice
+from math import frexp, ldexp
 from typing import Annotated, Any, cast
 
+import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
@@ -20,7 +22,7 @@ from circinus.pipelines import ranges
 from circinus.pipelines.errors import MOST_VIOLATIONS, InvalidInput, Violation
 from circinus.pipelines.io.price_list import listed_price
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits
-from circinus.pipelines.model.infrastructure import Infrastructure, Link
+from circinus.pipelines.model.infrastructure import DeviceKind, Infrastructure, Link
 from circinus.pipelines.model.shares import Gpus, GpuSharing
 from circinus.pipelines.model.tiers import OF_TYPES, Calibration, ClassSpeed, MachineType, Tier
 
@@ -50,11 +52,70 @@ def _link(document: _LinkDocument) -> Link:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _DeviceDocument:
+    name: str
+    machines: Annotated[int, ranges.MACHINES] = 1
+    speed_factor: Annotated[float, ranges.SPEED_FACTOR] | None = None
+    bandwidth_mbit_per_s: Annotated[float, ranges.BANDWIDTH_MBIT_PER_S] | None = None
+    delay_s: Annotated[float, ranges.DELAY_S] | None = None
+    # of drawn ones, unlike each other: speed and bandwidth are medians of log-normal figures,
+    # whose logarithms deviate by that of `spread`
+    spread: Annotated[float, ranges.TIMES] | None = None
+    seed: Annotated[int, ranges.SEED] = 0
+
+
+def _devices(document: _DeviceDocument) -> tuple[DeviceKind, ...]:
+    """Return the kinds of an entry: itself, or as many as are drawn, `NAME-1` and so on."""
+    for name, within in ranges.ranges_of(_DeviceDocument).items():
+        within.check(name, getattr(document, name))
+    if document.spread is None:
+        rate = document.bandwidth_mbit_per_s
+        kind = DeviceKind(
+            name=document.name,
+            machines=document.machines,
+            speed_factor=document.speed_factor,
+            bandwidth_bytes_per_s=None if rate is None else rate * _BYTES_PER_MBIT,
+            delay_s=document.delay_s,
+        )
+        return (kind,)
+    rng = np.random.Generator(np.random.PCG64(document.seed))
+    times = document.spread ** rng.standard_normal((document.machines, 2))
+    each = [
+        replace(
+            document,
+            name=f"{document.name}-{number}",
+            machines=1,
+            speed_factor=_drawn(document.speed_factor, faster, ranges.SPEED_FACTOR),
+            bandwidth_mbit_per_s=_drawn(
+                document.bandwidth_mbit_per_s, wider, ranges.BANDWIDTH_MBIT_PER_S
+            ),
+            spread=None,
+        )
+        for number, (faster, wider) in enumerate(times.tolist(), 1)
+    ]
+    return tuple(kind for drawn in each for kind in _devices(drawn))
+
+
+def _drawn(median: float | None, times: float, within: ranges.Range) -> float | None:
+    """Return a drawn figure in its range, with so few binary digits that it is written exactly."""
+    if median is None:
+        return None
+    digits, exponent = frexp(median * times)
+    figure = ldexp(round(digits * 2**_DIGITS), exponent - _DIGITS)
+    return min(max(figure, within.least), within.most)
+
+
+_DIGITS = 16
+"""Binary ones of a drawn figure."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Document:
     name: str
     origin: str | None = None
     tiers: tuple[Tier, ...]
     links: tuple[Annotated[_LinkDocument, AfterValidator(_link)], ...] = ()
+    devices: tuple[Annotated[_DeviceDocument, AfterValidator(_devices)], ...] = ()
 
 
 _READER = TypeAdapter[list[_Document]](
@@ -84,7 +145,7 @@ _RANGES = {
     name: within
     for kind in (
         *(Tier, MachineType, Gpus, Calibration, ClassSpeed),
-        *(Endpoint, CallPrice, RateLimits, _LinkDocument),
+        *(Endpoint, CallPrice, RateLimits, _LinkDocument, _DeviceDocument),
     )
     for name, within in ranges.ranges_of(kind).items()
 }
@@ -107,7 +168,7 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     ]
     if violations := [*violations, *twice, *_out_of_range(stated, "")][:MOST_VIOLATIONS]:
         raise InvalidInput(violations)
-    return Infrastructure(**vars(top))
+    return Infrastructure(**{**vars(top), "devices": tuple(chain.from_iterable(top.devices))})
 
 
 def with_calls(document: object) -> object:
@@ -143,9 +204,11 @@ def _emulated(tier: Mapping[str, Any]) -> float:
 
 def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
     """Return the document of an infrastructure; `infrastructure_from_dict` reads it back."""
+    devices = [_device(asdict(each)) for each in infrastructure.devices]
     return {
         "name": infrastructure.name,
         "origin": infrastructure.origin,
+        **({"devices": devices} if devices else {}),
         "tiers": [_tier(asdict(tier)) for tier in infrastructure.tiers],
         "links": [
             {
@@ -157,6 +220,14 @@ def infrastructure_to_dict(infrastructure: Infrastructure) -> dict[str, object]:
             for link in infrastructure.links
         ],
     }
+
+
+def _device(fields: Mapping[str, Any]) -> dict[str, object]:
+    """Return the document of a kind of devices, without what it does not state."""
+    stated = _stated(fields)
+    if (rate := stated.pop("bandwidth_bytes_per_s", None)) is not None:
+        stated["bandwidth_mbit_per_s"] = rate / _BYTES_PER_MBIT
+    return stated
 
 
 def _out_of_range(document: object, path: str) -> Iterator[Violation]:
@@ -213,6 +284,8 @@ def _violations(error: ErrorDetails) -> list[Violation]:
 def _kind(place: list[int | str]) -> Any:  # noqa: ANN401 - a dataclass, as `fields` takes it
     if place[0] == "links" and len(place) > 1:
         return _LinkDocument
+    if place[0] == "devices" and len(place) > 1:
+        return _DeviceDocument
     if "gpus" in place[:-1]:
         return Gpus
     if place[2:3] == ["types"]:

@@ -7,7 +7,7 @@ their own, and no two are alike: `with_device` gives what one query sees.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
@@ -46,6 +46,29 @@ class Route:
     s_per_byte: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKind:
+    """Devices of users that are alike; what is None is as the tier and links of devices state."""
+
+    name: str  # unique among the devices of an infrastructure
+    machines: Annotated[int, ranges.MACHINES] = 1  # how many users have one
+    # how many times as fast as the reference machine
+    speed_factor: Annotated[float, ranges.SPEED_FACTOR] | None = None
+    bandwidth_bytes_per_s: float | None = None  # of its links, `> 0`
+    delay_s: Annotated[float, ranges.DELAY_S] | None = None  # of its links
+
+    def __post_init__(self) -> None:
+        checks.name("devices.name", self.name)
+        where = f"devices {self.name}."
+        checks.positive(f"{where}bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
+        ranges.check_fields(where, self)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What it states, by field."""
+        return _figures(self)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Infrastructure:
     """Tiers, the links between them, and where requests come from.
@@ -58,6 +81,8 @@ class Infrastructure:
     tiers: tuple[Tier, ...]  # at least one; by convention from the user's device towards the cloud
     links: tuple[Link, ...] = ()  # every tier must be reachable from every other
     origin: str | None = None  # tier where a request's input arrives; None means the first tier
+    # those that users have at `origin`, where they are unlike; a query names its own
+    devices: tuple[DeviceKind, ...] = ()
     _positions: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +100,11 @@ class Infrastructure:
         rule = "must be a tier with machines: requests start there"
         start = self.tiers[names.index(self.origin or "")]
         checks.require(not start.remote, "infrastructure.origin", rule, self.origin)
+        checks.unique("infrastructure.devices", [each.name for each in self.devices])
+        rule = "must be left out: the tier where requests start is shared by all queries"
+        checks.require(
+            start.dedicated or not self.devices, "infrastructure.devices", rule, start.name
+        )
         checks.unique("infrastructure.endpoints", [each.name for each in self.endpoints])
         object.__setattr__(self, "_positions", {name: i for i, name in enumerate(names)})
         _ = self.routes  # every pair must be connected
@@ -106,6 +136,14 @@ class Infrastructure:
         """Return the name of the type of a machine; None as `Tier.type_of`, or for no tier."""
         kinds = (each.type_of(machine) for each in self.present([tier]).values())
         return next((kind.name for kind in kinds if kind is not None), None)
+
+    def device_of(self, user: int) -> DeviceProfile | None:
+        """Return the device of a user, by number: as many of a kind as there are, then around.
+
+        None: all devices are alike.
+        """
+        names = [each.name for each in self.devices for _ in range(each.machines)]
+        return DeviceProfile(name=names[user % len(names)]) if names else None
 
     def route(self, a: str, b: str) -> Route:
         """Return what a transfer from tier `a` to tier `b` costs; free within a tier."""
@@ -148,6 +186,7 @@ class Infrastructure:
 class DeviceProfile:
     """What a query's device is like; what is None is as the infrastructure states."""
 
+    name: str | None = None  # of a kind in `Infrastructure.devices`, with its figures
     # how many times as fast as the reference machine
     speed_factor: Annotated[float, ranges.SPEED_FACTOR] | None = None
     bandwidth_bytes_per_s: float | None = None  # of its links, `> 0`
@@ -165,7 +204,12 @@ def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) ->
     origin = infrastructure.tier(infrastructure.origin or "")
     rule = "must be left out: the tier where requests start is shared by all queries"
     checks.require(origin.dedicated, "device", rule, origin.name)
-    stated = {name: value for name, value in asdict(device).items() if value is not None}
+    stated: dict[str, float] = {}
+    if device.name is not None:
+        kinds = {each.name: each for each in infrastructure.devices}
+        checks.among("device.name", device.name, kinds)
+        stated = kinds[device.name].figures
+    stated |= _figures(device)
     speed = {"speed_factor": stated.pop("speed_factor")} if "speed_factor" in stated else {}
     return replace(
         infrastructure,
@@ -175,3 +219,11 @@ def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) ->
             for link in infrastructure.links
         ),
     )
+
+
+_FIGURES = ("speed_factor", "bandwidth_bytes_per_s", "delay_s")
+
+
+def _figures(device: DeviceKind | DeviceProfile) -> dict[str, float]:
+    stated = ((name, getattr(device, name)) for name in _FIGURES)
+    return {name: value for name, value in stated if value is not None}

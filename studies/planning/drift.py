@@ -48,7 +48,7 @@ WEAK_DEVICE = replace(
     name="weak-device",
     tiers=(replace(_THREE.tiers[0], speed_factor=0.03), *_THREE.tiers[1:]),
 )
-"""The paper's three tiers, the device at 0.03 of the reference instead of 0.1."""
+"""The preset `three-tier`, the device at 0.03 of the reference instead of 0.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -30,7 +30,7 @@ from circinus.pipelines.execution.features import features_of
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.configuration import Configuration
-from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure, with_device
 from circinus.pipelines.model.latency import Work, request_seconds
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import IntArray, Profile
@@ -194,7 +194,13 @@ class _Bench:
         drawing = planner.drawing(lambda: features_of(pipeline, inputs), len(dataset), seed)
         evaluator = self._profiler(dataset, drawing.order)
         slo = Slo(accuracy=bound, latency_s=study.latency_s, holds_for=holds_for)
-        query = Query(pipeline=pipeline.name, slo=slo, seed=seed, limits=study.limits)
+        query = Query(
+            pipeline=pipeline.name,
+            slo=slo,
+            seed=seed,
+            limits=study.limits,
+            device=study.infrastructure.device_of(number),
+        )
         result = planner.search(query, study.infrastructure, evaluator, drawing, clock=clock)
         self.observer(pipeline.name, f"{number + 1} of {study.plans} searches")
         row = FreshRow(
@@ -229,6 +235,7 @@ class _Bench:
         accuracy = float(np.where(good, profile.score, 0.0).mean())
         work = Work.of(profile)
         tiers, bound_s = self.study.infrastructure, self.study.latency_s
+        tiers = with_device(tiers, tiers.device_of(row.seed // PARTS))
         seconds = request_seconds(self.pipeline.graph, tiers, work, plan.deployment)
         fresh_s = float(seconds.mean())
         states = {ahead.accuracy.at_least(row.accuracy_slo), ahead.latency_s.at_most(bound_s)}

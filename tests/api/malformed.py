@@ -156,6 +156,7 @@ DOCUMENTS: tuple[Wrong, ...] = (
         "finite number",
         "fast",
     ),
+    Wrong("device name as number", query(device={"name": 3}), "device.name", "text", "3"),
     Wrong("device unknown", query(device={"speed": 2}), "device.speed", _KNOWN, "2"),
     *(
         Wrong(f"restriction {name}", query(restrictions=restrictions), field, rule, value)

@@ -123,11 +123,11 @@ def test_presets_survive_the_way_to_a_document_and_back(preset: Infrastructure) 
     ("name", "tiers"),
     [("one-tier", 1), ("three-tier", 3), ("four-tier", 4), ("local", 3)],
 )
-def test_the_papers_presets_are_there(name: str, tiers: int) -> None:
+def test_presets_have_the_tiers_of_their_names(name: str, tiers: int) -> None:
     assert len(PRESETS[name].tiers) == tiers
 
 
-def test_the_paper_s_bandwidths_are_those_of_its_appendix() -> None:
+def test_three_tiers_have_the_bandwidths_of_circinus_a_2() -> None:
     links = {frozenset(link.between): link for link in PRESETS["three-tier"].links}
 
     assert links[frozenset({"device", "mec"})].bandwidth_bytes_per_s == 50e6 / 8
