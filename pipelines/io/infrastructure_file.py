@@ -168,7 +168,8 @@ def infrastructure_from_dict(document: object) -> Infrastructure:
     ]
     if violations := [*violations, *twice, *_out_of_range(stated, "")][:MOST_VIOLATIONS]:
         raise InvalidInput(violations)
-    return Infrastructure(**{**vars(top), "devices": tuple(chain.from_iterable(top.devices))})
+    parts = vars(top)
+    return Infrastructure(**{**parts, "devices": tuple(chain.from_iterable(parts["devices"]))})
 
 
 def with_calls(document: object) -> object:

@@ -204,19 +204,26 @@ def with_device(infrastructure: Infrastructure, device: DeviceProfile | None) ->
     origin = infrastructure.tier(infrastructure.origin or "")
     rule = "must be left out: the tier where requests start is shared by all queries"
     checks.require(origin.dedicated, "device", rule, origin.name)
-    stated: dict[str, float] = {}
+    figures: dict[str, float] = {}
     if device.name is not None:
         kinds = {each.name: each for each in infrastructure.devices}
         checks.among("device.name", device.name, kinds)
-        stated = kinds[device.name].figures
-    stated |= _figures(device)
-    speed = {"speed_factor": stated.pop("speed_factor")} if "speed_factor" in stated else {}
+        figures = kinds[device.name].figures
+    figures |= _figures(device)
+
+    def own(link: Link) -> Link:
+        return replace(
+            link,
+            bandwidth_bytes_per_s=figures.get("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s),
+            delay_s=figures.get("delay_s", link.delay_s),
+        )
+
+    faster = replace(origin, speed_factor=figures.get("speed_factor", origin.speed_factor))
     return replace(
         infrastructure,
-        tiers=tuple(replace(t, **speed) if t is origin else t for t in infrastructure.tiers),
+        tiers=tuple(faster if tier is origin else tier for tier in infrastructure.tiers),
         links=tuple(
-            replace(link, **stated) if origin.name in link.between else link
-            for link in infrastructure.links
+            own(link) if origin.name in link.between else link for link in infrastructure.links
         ),
     )
 

@@ -131,7 +131,8 @@ def noise(rng: np.random.Generator) -> Payload:
 
 
 def smooth(rng: np.random.Generator) -> Payload:
-    return np.add.outer(np.arange(24), np.arange(24) + rng.integers(0, 60)).astype(np.uint8)
+    rows, columns = np.ogrid[:24, :24]
+    return np.asarray(rows + columns + rng.integers(0, 60), dtype=np.uint8)
 
 
 def prose(rng: np.random.Generator) -> Payload:

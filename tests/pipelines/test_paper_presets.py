@@ -85,7 +85,7 @@ def test_drawn_devices_are_unlike_in_speed_and_bandwidth_and_always_the_same() -
         logarithms = np.log(np.array(figures, dtype=float) / median)
         assert logarithms.mean() == pytest.approx(0.0, abs=0.31)
         assert logarithms.std() == pytest.approx(log(2), abs=0.22)
-    assert kinds == presets.infrastructure_from_dict(_documents()["paper-large"]).devices
+    assert kinds == infrastructure_from_dict(_documents()["paper-large"]).devices
 
 
 def _documents() -> dict[str, dict[str, Any]]:
