@@ -36,6 +36,9 @@ PUBLISHED = Method(
 )
 """The papers': Circinus 4.1 to 4.3 with appendix A.4, Kairos 5.1."""
 
+MOST_EARLIER = 10
+"""Earlier queries that planning starts from, the newest, unless it is as published."""
+
 METHODS: Mapping[str, Method] = {method.name: method for method in (DEFAULT, PUBLISHED)}
 
 
@@ -53,6 +56,22 @@ def method_where(fits: Callable[[Method], bool]) -> str | None:
 def name_of(planning: PlanningMethod) -> str | None:
     """Return the name of the method that plans so; None: none does."""
     return method_where(lambda method: method.planning == planning)
+
+
+def goes_to_the_end(planning: PlanningMethod) -> bool:
+    """Return whether a search so ends at a limit alone, or when nothing is left to measure.
+
+    As published (Circinus 4.2, algorithm 1); others end when going on is not worth it.
+    """
+    return planning.strategy == PUBLISHED.planning.strategy
+
+
+def most_earlier(planning: PlanningMethod) -> int | None:
+    """Return how many earlier queries planning so starts from, the newest; None: all.
+
+    As published it chooses the most similar among all (Circinus 4.2).
+    """
+    return None if planning.strategy == PUBLISHED.planning.strategy else MOST_EARLIER
 
 
 def parts_of(planning: PlanningMethod) -> dict[str, str]:

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from circinus.deploy.methods import MOST_EARLIER, PUBLISHED, goes_to_the_end, most_earlier
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, Waits
 from circinus.pipelines.execution.features import InputFeatures
@@ -23,10 +24,11 @@ from circinus.pipelines.model.query import PlanningMethod, Query
 from circinus.planner.answers.known import Answer, Known, answer, evaluated
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.auditing import Audit
-from circinus.planner.search.bill import CallsCost, Forecast
-from circinus.planner.search.forecasting import Probes
+from circinus.planner.search.bill import CallsCost, Cost, Forecast
+from circinus.planner.search.budget import Budget
+from circinus.planner.search.forecasting import TO_THE_LIMIT, Probes, from_earlier
 from circinus.planner.search.loop import SearchSettings, search
-from circinus.planner.search.measuring import PartScores
+from circinus.planner.search.measuring import LatencyLooks, PartScores
 from circinus.planner.search.result import Observer, PlanningResult
 from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
@@ -47,6 +49,10 @@ too."""
 PUBLISHED_MARGIN_CONFIDENCE = 0.9
 """The papers tighten to the estimate itself, and every other plan is late. The interval is a
 deviation in their favour."""
+
+ONLY_THE_RULE = LatencyLooks(first=None, accepted=1)
+"""The stopping rule alone ends a measurement (Circinus 4.1): a plan that is late is measured, too,
+until its accuracy is decided."""
 
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
@@ -71,6 +77,7 @@ class Planner:
     settings: SearchSettings = field(default_factory=lambda: SearchSettings(patience=PATIENCE))
     stopping: RuleFactory | None = None  # None: the strategy decides
     sampling: Sampling = random_drawing  # draws the order of inputs
+    most_earlier: int | None = MOST_EARLIER  # queries of a history, the newest; None: all
 
     def drawing(self, features: Features, count: int, seed: int) -> Drawing:
         """Return the sampling order of `count` inputs of a query: equal seeds, equal orders.
@@ -93,6 +100,19 @@ class Planner:
     def rule(self, drawing: Drawing) -> StoppingRule | None:
         """Return what ends measurements of inputs drawn so."""
         return None if self.stopping is None else self.stopping(drawing)
+
+    def forecast(
+        self, query: Query, infrastructure: Infrastructure, bills: Sequence[Cost]
+    ) -> Forecast | Probes:
+        """Return what the cost of a search is forecast from.
+
+        Bills of the pipeline's earlier queries, if enough, or probes; these alone where limits
+        alone end the search, as the bills are of queries with any limits.
+        """
+        if self.settings.patience is None:
+            return Probes(span=TO_THE_LIMIT)
+        # deviates: probes-first
+        return from_earlier(bills, Budget.of(query.limits, infrastructure)) or Probes()
 
     def search(  # noqa: PLR0913 - the arguments of `planner.search.loop.search`
         self,
@@ -126,7 +146,7 @@ class Planner:
             settings=replace(settings, scores=scores),
             observer=observer,
             clock=clock,
-            history=history,
+            history=history[: self.most_earlier],
         )
         if not drawing.strata:
             return result
@@ -152,11 +172,28 @@ class Planner:
 def planner_of(method: PlanningMethod) -> Planner:
     """Return the planner of a method's parts."""
     settings = SearchSettings(strategy=_strategy(method.strategy), patience=PATIENCE)
+    if goes_to_the_end(method):
+        settings = to_the_end(settings)
     stopping = None
     if method.stopping is not None:
         settings = replace(settings, margin_confidence=PUBLISHED_MARGIN_CONFIDENCE)
         stopping = partial(stopping_rule, method.stopping)
-    return Planner(settings=settings, stopping=stopping, sampling=sampling_of(method.sampling))
+    if method.stopping == PUBLISHED.planning.stopping:
+        settings = replace(settings, looks=ONLY_THE_RULE)
+    return Planner(
+        settings=settings,
+        stopping=stopping,
+        sampling=sampling_of(method.sampling),
+        most_earlier=most_earlier(method),
+    )
+
+
+def to_the_end(settings: SearchSettings) -> SearchSettings:
+    """Return settings of a search that limits end, or that nothing is left to measure.
+
+    As published (Circinus 4.2, algorithm 1): neither vain configurations nor models end it.
+    """
+    return replace(settings, patience=None, minimum=None, infeasible_below=0.0)
 
 
 def stopping_rule(name: str, drawing: Drawing) -> StoppingRule:

@@ -24,6 +24,7 @@ from circinus.api.bootstrap.calls import (
 from circinus.api.store.history import SqlHistory, open_history
 from circinus.api.store.journal import edition_of
 from circinus.api.store.records import JsonObject
+from circinus.deploy.methods import goes_to_the_end
 from circinus.deploy.profiling.load import OtherLoad
 from circinus.deploy.profiling.pool import OperatorSettings, WorkerPool
 from circinus.deploy.workers.process import busy_s
@@ -93,8 +94,6 @@ class SharedRuns:
         self._outputs, self._peaks, self._began_s = PrefixCache(), {}, inf
 
 
-MOST_EARLIER = 10
-"""Earlier queries that a search uses (Circinus 4.2: the ten most similar)."""
 _LEAST_OWN_S = 5.0
 """Of what planning may take beside running operators: starting them takes about two."""
 _PACKAGES = ("circinus", "numpy", "scipy")
@@ -141,12 +140,11 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
     # scipy's parts take long to import: the service's process spares them
     from circinus.api.use_cases.knowledge import drawn
     from circinus.deploy.planning import planner_of
-    from circinus.planner.search.budget import Budget
-    from circinus.planner.search.forecasting import Probes, from_earlier
 
     pipeline.make_ready()
     limits, prior = query.limits, prior or PriorWork()
-    if limits.own_s is None:  # planning takes no longer than its measurements
+    # Planning takes no longer than its measurements, unless it is to use all of its time.
+    if limits.own_s is None and not goes_to_the_end(query.planning):
         own_s = max(limits.profiling_s, _LEAST_OWN_S)
         query = replace(query, limits=replace(limits, own_s=own_s))
     clock = SystemClock()
@@ -183,8 +181,7 @@ def plan_query(  # noqa: PLR0913 - a query's four parts, and two that have a def
         infrastructure,
         evaluator,
         drawing,
-        # deviates: probes-first
-        forecast=from_earlier(prior.bills, Budget.of(query.limits, infrastructure)) or Probes(),
+        forecast=planner.forecast(query, infrastructure, prior.bills),
         observer=observer,
         clock=clock,
         history=prior.history,
@@ -255,8 +252,8 @@ class Remembered:
     store: SqlHistory
     fingerprint: str
 
-    def earlier(self, most: int = MOST_EARLIER) -> tuple[QueryRecord, ...]:
-        """Return what the newest queries measured, the newest first."""
+    def earlier(self, most: int | None = None) -> tuple[QueryRecord, ...]:
+        """Return what so many newest queries measured, the newest first; None: all."""
         return tuple(self.store.earlier(self.fingerprint, most))
 
     def remember(self, query_id: str, query: Query, result: PlanningResult) -> None:

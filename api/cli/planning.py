@@ -34,7 +34,7 @@ from circinus.api.settings import FORMS, Settings
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Follow, Screen, interruptible
 from circinus.api.use_cases.queries import require_affordable
-from circinus.deploy.methods import method_of
+from circinus.deploy.methods import method_of, most_earlier
 from circinus.deploy.profiling.checking import CHECK_S, checked, tried
 from circinus.pipelines.errors import InvalidInput, Unavailable
 from circinus.pipelines.execution.pipeline import Pipeline
@@ -148,7 +148,7 @@ def plan(
     name = planning.planned_name(pipeline, dataset, query)
     beside = Path(file) if Path(file).is_file() else Path(f"{pipeline.name}.yaml")
     desk = LabelDesk.opened(loaded, name, (beside, labels), memory, settings)
-    prior = _prior_work(desk, memory)
+    prior = _prior_work(desk, memory, query)
     if prior.history:
         screen.note(f"starting from what {len(prior.history)} earlier queries measured")
     if pipeline.remarks is not None:
@@ -191,11 +191,14 @@ def plan(
     leave(_EXIT_CODES[result.outcome])
 
 
-def _prior_work(desk: LabelDesk | None, memory: planning.Remembered | None) -> planning.PriorWork:
+def _prior_work(
+    desk: LabelDesk | None, memory: planning.Remembered | None, query: Query
+) -> planning.PriorWork:
     """Return what earlier planning left: with labels that of the very same query, too."""
     if desk is not None:
         return planning.PriorWork(journal=desk.journal, history=desk.history)
-    return planning.PriorWork(history=() if memory is None else memory.earlier())
+    most = most_earlier(query.planning)
+    return planning.PriorWork(history=() if memory is None else memory.earlier(most))
 
 
 def _loaded(

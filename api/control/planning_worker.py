@@ -40,6 +40,7 @@ from circinus.api.store.journal import Checkpoint, StaleCheckpoint, edition_of
 from circinus.api.store.records import PlanningEnding, StoredQuery, plan_documents, to_document
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.queries import earlier_bills
+from circinus.deploy.methods import most_earlier
 from circinus.deploy.profiling.checking import checked
 from circinus.deploy.profiling.isolated import first_request
 from circinus.deploy.profiling.warm import STARTER
@@ -63,9 +64,6 @@ from circinus.profiler.spending import Ledger, Spent
 
 IDLE_S = 0.1
 """Between two looks at an empty queue."""
-_MOST_EARLIER = 1000
-"""Earlier queries looked through for those that a checkpoint names."""
-
 _PAUSES = Backoff(0.1, 2.0)
 T = TypeVar("T")
 _LOG = logging.getLogger("circinus.api.control.planning_worker")
@@ -213,7 +211,8 @@ def _planned(
     now = Checkpoint(parts=planning_fingerprints(record.spec, dataset, pipeline))
     # What measurements are remembered by: on other data a query is another one.
     name = f"{record.id} on {now.parts['data']}"
-    earlier = () if cold else patience(memory.earlier)
+    most = most_earlier(record.query.planning)
+    earlier = () if cold else patience(lambda: memory.earlier(most))
     now = replace(now, history=tuple(r.query for r in earlier if r.query != name))
     checkpoint, refused = patience(lambda: _checkpoint(parts, record, now))
     # Operators run on the tiers that there are, whatever is observed of them.
@@ -224,7 +223,7 @@ def _planned(
         query = replace(query, device=None)
         tiers = patience(replace(parts.capacity, stated=search.observed).planned_for)
     journal = parts.store.journal(record.id, edition_of(pipeline), record.claimed_by)
-    every = patience(lambda: memory.earlier(_MOST_EARLIER))
+    every = earlier if checkpoint.history == now.history else patience(memory.earlier)
     prior = PriorWork(
         journal=PatientJournal(journal=journal, patience=patience),
         outputs=None if cold else parts.outputs,

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 
 from circinus.api.bootstrap.planning import (
-    MOST_EARLIER,
     Remembered,
     planned_name,
     planning_fingerprints,
@@ -16,15 +15,13 @@ from circinus.api.library.inputs import LocalQuery
 from circinus.api.settings import Settings
 from circinus.api.store.interrupted import SUFFIX, FileJournal, FileLedger
 from circinus.api.store.journal import Checkpoint
+from circinus.deploy.methods import most_earlier
 from circinus.pipelines.errors import Unavailable
 from circinus.pipelines.execution.code_digest import code_digest
 from circinus.pipelines.io.infrastructure_file import infrastructure_to_dict
 from circinus.pipelines.model.payload import content_hash
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
-
-_MOST_HISTORY = 1000
-"""Earlier queries looked through for those that a journal names."""
 
 
 def opened_journal(
@@ -41,16 +38,16 @@ def opened_journal(
     code = code_digest([(one.run, one.run_batch) for one in pipeline.operators], score)
     parts = planning_fingerprints(document, local.dataset, pipeline)
     parts |= {"code": code, "infrastructure": content_hash(tiers)}
-    history = _history(memory, MOST_EARLIER, without)
+    history = _history(memory, most_earlier(local.query.planning), without)
     now = Checkpoint(parts=parts, history=tuple(record.query for record in history))
     journal = FileJournal.opened(settings.interrupted, now)
     if journal.taken_over:
-        known = _history(memory, _MOST_HISTORY, without)
+        known = _history(memory, None, without)
         history = tuple(record for record in known if record.query in journal.checkpoint.history)
     return journal, history
 
 
-def _history(memory: Remembered | None, most: int, without: str) -> tuple[QueryRecord, ...]:
+def _history(memory: Remembered | None, most: int | None, without: str) -> tuple[QueryRecord, ...]:
     records = () if memory is None else memory.earlier(most)
     return tuple(record for record in records if record.query != without)
 

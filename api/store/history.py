@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, Text, delete, select
+from sqlalchemy import cast as cast_to
 
 from circinus.api.store.engine import connect, insertion, migrate, reading, rows, writing
 from circinus.api.store.query_rows import QueryRow
-from circinus.api.store.records import from_document, to_document
+from circinus.api.store.records import from_document, from_text, to_document
 from circinus.api.store.tables import HistoryRow, LatencyRow, ServedBillRow
 from circinus.deploy.methods import DEFAULT, parts_of
 from circinus.deploy.runtime.learning import Learnt
@@ -27,6 +28,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.query import PlanningMethod
 from circinus.planner.models.history import QueryRecord
 
+# deviates: retained-queries: the paper forgets none
 MOST_RECORDS = 1_000
 _FORM = 1
 """Of exported files: another number is another form."""
@@ -71,15 +73,15 @@ class SqlHistory:
             newest = select(HistoryRow.serial).order_by(HistoryRow.serial.desc()).limit(self._most)
             session.execute(delete(HistoryRow).where(HistoryRow.serial.not_in(newest)))
 
-    def earlier(self, fingerprint: str, most: int) -> Sequence[QueryRecord]:
-        """Return at most `most` records of that fingerprint, the newest first."""
+    def earlier(self, fingerprint: str, most: int | None = None) -> Sequence[QueryRecord]:
+        """Return at most `most` records of that fingerprint, the newest first; None: all."""
         wanted = (
-            select(HistoryRow)
+            select(cast_to(HistoryRow.record, Text))  # parsed once, and into records at once
             .where(HistoryRow.fingerprint == fingerprint)
             .order_by(HistoryRow.serial.desc())
-            .limit(max(most, 0))
+            .limit(None if most is None else max(most, 0))
         )
-        return tuple(from_document(QueryRecord, row.record) for row in rows(self._engine, wanted))
+        return tuple(from_text(QueryRecord, text) for text in rows(self._engine, wanted))
 
     def summaries(self) -> tuple[HistorySummary, ...]:
         """Return stored plans by pipeline, version and planning settings, the oldest first."""

@@ -59,6 +59,9 @@ SPAN = CostSpan(configurations=(36, 57, 85), inputs=(1.5, 1.9, 2.4), confidence=
 took 36 to 80 configurations (median 57), each on 1.2 to 2.7 times the root of 160 inputs (1.9);
 on 40 inputs of `digits`, run, 9 took 32 to 107 (55), on 1.8 to 2.9 times (2.3). All 17 numbers of
 runs were within these, since more configurations meet fewer inputs each."""
+TO_THE_LIMIT = CostSpan(configurations=(1, inf, inf), inputs=(0, inf, inf), confidence=1)
+"""Of a search that only limits end: it is expected to measure everything on all inputs, as far as
+they let it. It cannot cost more; what a stopping rule spares makes it cost less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ def from_probes(
     each = _each_run(np.array([_means(profile, space) for profile in useful]))
     limit = budget.limits.configurations or space.size
     names = tuple(operator.name for operator in space.graph.operators)
+    budget = _in_time(budget, evaluator.width)
     spent = Amounts.of(
         runs=sum(profile.runs for profile in profiles),
         seconds=evaluator.spent_s,
@@ -177,6 +181,14 @@ def from_earlier(bills: Sequence[Cost], budget: Budget) -> Forecast | None:
     return Forecast(
         low=low, expected=expected, high=high, confidence=(n - 1) / (n + 1), source=source
     )
+
+
+def _in_time(budget: Budget, width: int) -> Budget:
+    """Return a budget of no more operator seconds than fit into the response time."""
+    limits = budget.limits
+    most_s = width * (limits.response_s or inf)
+    within_s = min(limits.profiling_s, most_s)
+    return replace(budget, limits=replace(limits, profiling_s=within_s))
 
 
 def with_waits(

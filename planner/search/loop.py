@@ -72,14 +72,16 @@ class SearchSettings:
 
     strategy: StrategyFactory = MultiFidelity
     # New configurations without a cheaper feasible plan after which the search ends, once there is
-    # one, `>= 1`. 100: strategies that know what they may still save stop earlier by themselves.
-    patience: int = 100
-    # Configurations to measure before the models may call the query infeasible, `>= 1`. 30: with
-    # fewer they have not observed most knob values.
-    minimum: int = 30
+    # one, `>= 1`; None: never. 100: strategies that know what they may still save stop earlier.
+    patience: int | None = 100
+    # Configurations to measure before the models, or failures of all, may end a search without
+    # plans, `>= 1`; None: they never do. 30: with fewer most knob values are not observed.
+    minimum: int | None = 30
     # Chance that any other configuration meets the SLOs, below which they do, in [0, 1). 0.1 %.
     infeasible_below: float = 1e-3
+    # deviates: most-plans: the paper keeps every Pareto-optimal variant
     most_plans: int = 24  # of the Pareto set, `>= 1`. 24: what the scheduler can weigh per query
+    # deviates: most-placements: the paper names no bound
     most_placements: int = MOST_PLACEMENTS  # beyond, only those that never send data back down
     looks: LatencyLooks = field(default_factory=LatencyLooks)
     # Of the latency interval whose upper end must meet the SLO after tightening, in (0, 1); None:
@@ -95,7 +97,8 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         for name in ("patience", "minimum", "most_plans", "most_placements"):
-            checks.at_least(f"search.{name}", getattr(self, name), 1)
+            if (value := getattr(self, name)) is not None:
+                checks.at_least(f"search.{name}", value, 1)
         chance = self.infeasible_below
         checks.require(0 <= chance < 1, "search.infeasible_below", "must be in [0, 1)", chance)
         if self.margin_confidence is not None:
@@ -328,13 +331,13 @@ class _Search:
             if isinstance(self._ended, Unaffordable):
                 because = "limit profiling_usd reached"
             return _Stop(PlanningOutcome.EXHAUSTED, f"{because or words}; {self._ended}")
-        is_patient = findings.fruitless < self._settings.patience
+        is_patient = findings.fruitless < (self._settings.patience or inf)
         if findings.plans and not is_patient and not self._rounds.is_finishing:
             self._rounds.finish(f"no cheaper plan in {findings.fruitless} more configurations")
-        failures = len(findings.failed)
+        failures, enough = len(findings.failed), self._settings.minimum or inf
         if failures and self._query.on_failure is OnFailure.STOP:
             return _Stop(PlanningOutcome.FAILED, str(self._evaluator.failures[0]))
-        if because is None and not findings.measured and failures >= self._settings.minimum:
+        if because is None and not findings.measured and failures >= enough:
             because = f"the first {failures} configurations all failed"
         return None if because is None else _Stop(PlanningOutcome.EXHAUSTED, because)
 
@@ -348,7 +351,7 @@ class _Search:
             if because is not None:
                 return _Stop(PlanningOutcome.EXHAUSTED, because)
         chance, least = proposal.chance, self._settings.infeasible_below
-        early = count < self._settings.minimum and chance != 0
+        early = count < (self._settings.minimum or inf) and chance != 0
         if early or chance is None or not chance < least:
             return None
         because = (

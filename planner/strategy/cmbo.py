@@ -3,7 +3,7 @@
 Two Gaussian processes on one-hot knobs, accuracy and log latency; the next configuration has the
 largest utility U = Pr[f_a >= A] * Pr[f_l <= L] / C, in log space, because far from the SLOs the
 probabilities underflow and every candidate would look alike. With earlier queries theirs vote
-first (see `WarmStart`), in place of a space-filling design.
+first (see `planner.strategy.warm_start`), in place of a space-filling design.
 
 | symbol | meaning |
 | --- | --- |
@@ -15,26 +15,6 @@ Deviations: the paper models a plan with its placement; here f_l is the best ove
 placements, because placement is computed and not searched. The paper derives C from
 f_l; it is predicted from the reference seconds instead, with the covariance that f_l
 learnt, because latency on another tier is not what profiling costs.
-
-Warm start (Circinus 4.2, algorithm 1, lines 13 to 30): models of earlier queries vote until the
-query's own is the better one. An earlier query is similar as far as its models predict what is
-profiled now: gaps between both are accumulated, for accuracy and for latency apart.
-
-| symbol | meaning |
-| --- | --- |
-| Q, m | earlier queries, candidates |
-| g | mean gap of a query's predictions: |accuracy| and |log latency| |
-| K | most similar queries: those with the smallest g |
-| w | weight of a vote: 1 / (g + floor), of the K, adding up to 1 |
-
-A candidate's votes are sum(w Pr[f_a >= A]) x sum(w Pr[f_l <= L]); the one with most is profiled.
-A model of the query's own is mature when its gap is smaller than the mean of those of the K, over
-the same candidates. It then takes the place of its factor; once both are, CMBO goes on alone.
-
-What the paper leaves open: it speaks of votes and their weights, and gives no formulas. It has one
-switch for both models; but where inputs differ and seconds do not, earlier models of latency stay
-the better ones, and the query would never outgrow models of accuracy that mislead. Gaps of single
-steps are noisy: maturity is looked at after three of them.
 """
 
 from __future__ import annotations
@@ -45,26 +25,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from circinus.pipelines import checks
-from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import Slo
-from circinus.planner.deployment.prediction import predict
-from circinus.planner.models.history import QueryRecord
+from circinus.planner.strategy.earlier_models import SHORTEST_S, EarlierModels, earlier_models
 from circinus.planner.strategy.protocol import Measured, Proposal, Ruled, SearchSetting
 from circinus.planner.strategy.space import WHOLE_SPACE, candidates, encode, neighbours, spread
 from circinus.planner.strategy.surrogate import Posterior, Surrogate, SurrogateSettings, fit
-
-_SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
+from circinus.planner.strategy.warm_start import WarmStart
 
 _REFIT_GROWTH = 1.25  # hyper-parameters are learnt anew at so many times as many observations
 
 _FEWEST_TO_FIT = 2  # one observation has no variance to learn from
-
-
-FEWEST = 3
-"""Configurations that an earlier query must have measured to have models, and gaps that maturity
-is estimated from."""
-_FLOORS = np.array([0.02, 0.05])  # of accuracy, of log latency: what any model is off by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +72,7 @@ class Cmbo(Ruled):
         self._settings = settings = settings or CmboSettings()
         space = self._space = setting.space
         self._slo = setting.slo
+        # deviates: drawn-candidates: of large spaces a part and neighbours of the best are proposed
         self._pool = candidates(space, rng, limit=settings.candidates)
         self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
         self._position = {number: i for i, number in enumerate(self._pool.numbers)}
@@ -108,9 +80,11 @@ class Cmbo(Ruled):
         self._design = spread(self._pool, settings.initial, rng)
         self._fallback = [int(i) for i in rng.permutation(len(self._pool.numbers))]
         self._warm: WarmStart | None = None
+        self._earlier: EarlierModels | None = None
         if settings.similar and setting.history:
-            models = models_of_earlier(setting, self._pool.encoded, settings.surrogate)
-            self._warm = None if models is None else WarmStart(models, settings.similar)
+            self._earlier = earlier_models(setting, self._pool.encoded, settings.surrogate)
+        if self._earlier is not None:
+            self._warm = WarmStart(self._earlier, settings.similar)
         self._expected: dict[int, tuple[float, float]] = {}  # by the query's own models
         self._done: set[int] = set()
         self._numbers: list[int] = []
@@ -140,13 +114,13 @@ class Cmbo(Ruled):
         if measured is not None:
             self._numbers.append(number)
             self._observed.append(measured)
-            if self._warm is not None and number in self._position:
+            if self._warm and self._earlier and number in self._position:
                 figures = (
                     measured.accuracy.value,
-                    float(np.log(max(measured.latency_s, _SHORTEST_S))),
+                    float(np.log(max(measured.latency_s, SHORTEST_S))),
                 )
-                own = self._expected.pop(number, None)
-                self._warm.learn(self._position[number], figures, own)
+                own, profiled = self._expected.pop(number, None), self._earlier.figures(measured)
+                self._warm.learn(self._position[number], profiled, figures, own)
 
     def _voted(self, warm: WarmStart) -> Proposal:
         """Return what earlier queries vote for; note what the query's own models expect of it."""
@@ -201,7 +175,7 @@ class Cmbo(Ruled):
             [[measured.latency_s, measured.reference_s] for measured in self._observed]
         )
         # deviates: log-latency
-        log_seconds = np.log(np.maximum(seconds, _SHORTEST_S))
+        log_seconds = np.log(np.maximum(seconds, SHORTEST_S))
         warm = self._models or (None, None)
         settings = self._settings.surrogate
         if len(self._observed) < self._refit_at:
@@ -238,111 +212,3 @@ class Cmbo(Ruled):
 def log_chance(accuracy: Posterior, log_latency: Posterior, slo: Slo) -> FloatArray:  # (m,)
     """Return the log of the joint probability of meeting both, the two taken as independent."""
     return accuracy.log_at_least(slo.accuracy) + log_latency.log_at_most(np.log(slo.latency_s))
-
-
-# deviates: refitted-earlier-models
-def models_of_earlier(
-    setting: SearchSetting, encoded: FloatArray, settings: SurrogateSettings
-) -> Posterior | None:
-    """Return what models of earlier queries predict of all candidates; None: none measured enough.
-
-    That is accuracy and log of latency, shape (Q, 2, m), of the encoded candidates, shape (m, D).
-    """
-    predicted = [
-        _predicted(setting, record, encoded, settings)
-        for record in setting.history
-        if len(record.configurations) >= FEWEST
-    ]
-    if not predicted:
-        return None
-    return Posterior(
-        mean=np.stack([[one.mean for one in both] for both in predicted]),
-        deviation=np.stack([[one.deviation for one in both] for both in predicted]),
-    )
-
-
-class WarmStart:
-    """Votes of earlier queries, and how similar they are."""
-
-    def __init__(self, models: Posterior, most: int) -> None:
-        """Start from `models_of_earlier`; at most K = `most >= 1` of them vote."""
-        checks.at_least("warm_start.most", most, 1)
-        self._models = models
-        self._most = most
-        self._gaps = np.zeros((len(models.mean), 2))  # sums
-        self._steps = 0
-        self._own, self._beside = np.zeros(2), np.zeros_like(self._gaps)  # on common steps
-        self._own_steps = 0
-
-    # deviates: switch-per-model
-    @property
-    def mature(self) -> tuple[bool, bool]:
-        """Whether the query's own models, of accuracy and of latency, predict better by now."""
-        if self._own_steps < FEWEST:
-            return False, False
-        similar = np.sort(self._beside, axis=0)[: self._most].mean(axis=0)
-        accuracy, latency = (self._own < similar).tolist()
-        return accuracy, latency
-
-    def voted(
-        self,
-        left: IndexArray,
-        slo: Slo,
-        own: tuple[FloatArray | None, FloatArray | None] = (None, None),
-    ) -> int:
-        """Return the candidate with most votes, among the positions `left`, at least one.
-
-        `own` is Pr[f_a >= A] and Pr[f_l <= L] of these, where the query's own model is mature.
-        """
-        mean, deviation = self._models.mean[:, :, left], self._models.deviation[:, :, left]
-        accuracy, latency = (
-            Posterior(mean=mean[:, target], deviation=deviation[:, target]) for target in range(2)
-        )
-        accurate = np.exp(accuracy.log_at_least(slo.accuracy))
-        fast = np.exp(latency.log_at_most(np.log(slo.latency_s)))
-        weights = self._weights()
-        votes = weights[:, 0] @ accurate, weights[:, 1] @ fast
-        first, second = (
-            theirs if mine is None else mine for mine, theirs in zip(own, votes, strict=True)
-        )
-        return int(left[np.argmax(first * second)])
-
-    def learn(
-        self, position: int, figures: tuple[float, float], own: tuple[float, float] | None
-    ) -> None:
-        """Learn accuracy and log of latency of a candidate.
-
-        `own` is what the query's own models had predicted; None: there were none.
-        """
-        truth = np.array(figures)
-        gaps = np.abs(self._models.mean[:, :, position] - truth)
-        self._gaps += gaps
-        self._steps += 1
-        if own is not None:
-            self._own += np.abs(np.array(own) - truth)
-            self._beside += gaps
-            self._own_steps += 1
-
-    def _weights(self) -> FloatArray:  # (Q, 2)
-        """Return w: of accuracy and of latency, zero for all but the K."""
-        gaps = self._gaps / max(self._steps, 1)
-        ranks = gaps.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
-        # deviates: vote-weights
-        weights = np.where(ranks < self._most, 1 / (gaps + _FLOORS), 0.0)
-        return np.asarray(weights / weights.sum(axis=0))
-
-
-def _predicted(
-    setting: SearchSetting, record: QueryRecord, encoded: FloatArray, settings: SurrogateSettings
-) -> tuple[Posterior, ...]:  # of accuracy and of log latency
-    numbers = [setting.space.number(one.configuration) for one in record.configurations]
-    x = encode(setting.space, numbers)
-    accuracy = np.array([[one.accuracy] for one in record.configurations])
-    least = []
-    for one in record.configurations:
-        spots = setting.placements_of(one.configuration)
-        full = predict(setting.context, spots, one.mean_work, spots.full_steps)
-        least.append(full.latency_s.min())
-    log_latency = np.log(np.maximum(np.array(least), _SHORTEST_S))[:, None]
-    fits = (fit(x, y, settings=settings) for y in (accuracy, log_latency))
-    return tuple(one.predict(encoded).target(0) for one in fits)

@@ -16,12 +16,15 @@ gpytorch's own posterior for 7,000 candidates would build a 7,000 x 7,000 matrix
 
 The hyper-parameters maximise the marginal likelihood of the first target; further
 targets share them. All in float64 on one thread.
+
+An `Ensemble` has Q processes with the hyper-parameters of another one, the observations of each
+padded to n rows: their means at a candidate are K^-1 (Y - c) times its covariances, all at once.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,6 +50,7 @@ SMALLEST_NOISE = 1e-4
 _SMALLEST_VARIANCE = 1e-12  # rounding can push a variance at an observed point below zero
 _SMALLEST_DEVIATION = 1e-9
 _CONSTANT = 1e-12  # a target that varies less than this has no scale of its own
+_AT_ONCE = 100  # processes whose covariances are in memory together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +156,7 @@ def fit(
     _check(x, targets)
     settings = settings or SurrogateSettings()
     offset = targets.mean(axis=0)
-    deviation = targets.std(axis=0)
-    scale = np.where(deviation > _CONSTANT, deviation, 1.0)
+    scale = _scale_of(targets)
     y = torch.from_numpy((targets - offset) / scale)
     with _one_thread():
         model = _Model(torch.from_numpy(np.ascontiguousarray(x)), y[:, 0])
@@ -167,6 +170,66 @@ def fit(
             centred = y - model.mean_module.constant
             whitened = torch.linalg.solve_triangular(lower, centred, upper=False)
     return Surrogate(model=model, cholesky=lower, whitened=whitened, offset=offset, scale=scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ensemble:
+    """Means of many processes that share hyper-parameters. Made by `alike`."""
+
+    shared: Surrogate  # whose hyper-parameters they have
+    rows: torch.Tensor  # X of all, padded by zeros, shape (Q n, D)
+    weights: torch.Tensor  # K^-1 (Y - c) of each, 0 where padded, shape (Q, n)
+    offset: FloatArray  # mean of the target of each, shape (Q,)
+    scale: FloatArray  # its standard deviation, shape (Q,)
+
+    def means(self, candidate: FloatArray) -> FloatArray:  # (D,) -> (Q,)
+        """Return the mean of every process at one candidate."""
+        with torch.no_grad(), _one_thread():
+            model = self.shared.model
+            cross = model.covar_module(torch.from_numpy(candidate)[None], self.rows).to_dense()
+            sums = (cross.reshape(self.weights.shape) * self.weights).sum(dim=1)
+            return np.asarray(
+                self.offset + self.scale * (model.mean_module.constant + sums).numpy()
+            )
+
+
+def alike(shared: Surrogate, each: Sequence[tuple[FloatArray, FloatArray]]) -> Ensemble:
+    """Return the processes of observations x, (n, D), and a target, (n,), of each, n >= 1.
+
+    Their means are those of `fit` from `shared` without a step. InvalidInput as there.
+    """
+    for x, y in each:
+        _check(x, y[:, None])
+    most, columns = max(len(y) for _, y in each), each[0][0].shape[1]
+    rows = torch.zeros((len(each), most, columns), dtype=torch.float64)
+    y_padded, there = (torch.zeros(rows.shape[:2], dtype=torch.float64) for _ in range(2))
+    offset, scale = np.zeros(len(each)), np.ones(len(each))
+    constant = shared.model.mean_module.constant.detach()
+    for q, (x, y) in enumerate(each):
+        offset[q], scale[q] = y.mean(), _scale_of(y)
+        rows[q, : len(y)], there[q, : len(y)] = torch.from_numpy(x), 1.0
+        y_padded[q, : len(y)] = torch.from_numpy((y - offset[q]) / scale[q]) - constant
+    with torch.no_grad(), _one_thread():
+        noise = shared.model.likelihood.noise + CHOLESKY_JITTER
+        weights = []
+        for some in range(0, len(each), _AT_ONCE):
+            part, mask = rows[some : some + _AT_ONCE], there[some : some + _AT_ONCE]
+            k = shared.model.covar_module(part).to_dense() * mask[:, :, None] * mask[:, None, :]
+            lower = torch.linalg.cholesky(k + noise * torch.eye(most, dtype=k.dtype))
+            solved = torch.cholesky_solve(y_padded[some : some + _AT_ONCE, :, None], lower)
+            weights.append(solved[:, :, 0])
+    return Ensemble(
+        shared=shared,
+        rows=rows.reshape(-1, columns),
+        weights=torch.cat(weights),
+        offset=offset,
+        scale=scale,
+    )
+
+
+def _scale_of(targets: FloatArray) -> FloatArray:  # (n, ...) -> (...)
+    deviation = targets.std(axis=0)
+    return np.where(deviation > _CONSTANT, deviation, 1.0)
 
 
 def _check(x: FloatArray, targets: FloatArray) -> None:
