@@ -72,7 +72,7 @@ class Cmbo(Ruled):
         self._settings = settings = settings or CmboSettings()
         space = self._space = setting.space
         self._slo = setting.slo
-        # deviates: drawn-candidates: of large spaces a part and neighbours of the best are proposed
+        # deviates: drawn-candidates: a part of a large space, and neighbours of the best
         self._pool = candidates(space, rng, limit=settings.candidates)
         self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
         self._position = {number: i for i, number in enumerate(self._pool.numbers)}
