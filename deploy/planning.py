@@ -78,6 +78,7 @@ class Planner:
     stopping: RuleFactory | None = None  # None: the strategy decides
     sampling: Sampling = random_drawing  # draws the order of inputs
     most_earlier: int | None = MOST_EARLIER  # queries of a history, the newest; None: all
+    method: PlanningMethod | None = None  # whose parts they are; None: queries name theirs
 
     def drawing(self, features: Features, count: int, seed: int) -> Drawing:
         """Return the sampling order of `count` inputs of a query: equal seeds, equal orders.
@@ -139,7 +140,7 @@ class Planner:
             self.settings, forecast=forecast, audit=audit, called=called, waits=waits
         )
         result = search(
-            query,
+            self._own(query),
             infrastructure,
             evaluator,
             self.rule(drawing),
@@ -158,7 +159,7 @@ class Planner:
         """Return the plans as far as was measured in the drawing's order; errors as `search`."""
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
-        return answer(query, infrastructure, known, strategy, rule, confidence)
+        return answer(self._own(query), infrastructure, known, strategy, rule, confidence)
 
     def every_plan(
         self, query: Query, infrastructure: Infrastructure, known: Known, drawing: Drawing
@@ -166,7 +167,12 @@ class Planner:
         """Return the plans that `answer` chooses among, of every configuration; errors alike."""
         strategy, confidence = self.settings.strategy, self.settings.margin_confidence
         rule = self.rule(drawing)
-        return evaluated(query, infrastructure, known, strategy, rule, confidence).plans
+        own = self._own(query)
+        return evaluated(own, infrastructure, known, strategy, rule, confidence).plans
+
+    def _own(self, query: Query) -> Query:
+        """Return the query as planned by this planner's method, which may allocate otherwise."""
+        return query if self.method is None else replace(query, planning=self.method)
 
 
 def planner_of(method: PlanningMethod) -> Planner:
@@ -185,6 +191,7 @@ def planner_of(method: PlanningMethod) -> Planner:
         stopping=stopping,
         sampling=sampling_of(method.sampling),
         most_earlier=most_earlier(method),
+        method=method,
     )
 
 

@@ -28,6 +28,7 @@ class ReplicaView(View):
 
     tier: str
     machine_type: str | None = None
+    slice: str | None = None
 
 
 class ServedView(View):
@@ -88,4 +89,4 @@ def addresses_in(deployments: Mapping[str, ServedView]) -> dict[str, str]:
 
 
 def _replicas(views: list[ReplicaView]) -> tuple[ExtraReplica, ...]:
-    return tuple(ExtraReplica(view.tier, view.machine_type) for view in views)
+    return tuple(ExtraReplica(view.tier, view.machine_type, view.slice) for view in views)

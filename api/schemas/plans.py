@@ -146,11 +146,13 @@ class PlanView(View):
     calls: PlanCallsView | None = Field(default=None, description="What is called; none: nothing.")
     remote: list[str] = Field(default_factory=list)
     """Tiers of the plan that have no machines: what runs there calls endpoints."""
+    slices: dict[str, str] = Field(default_factory=dict)
+    """Operator -> the further slice of its tier that it is in; others are in the tier's own."""
     states: dict[str, SloState] = Field(default_factory=dict)
     """The state of each SLO: `accuracy`, `latency`, and those of `cost`, `cost_per_1000` and
     `throughput` that are bounded."""
     tier_service_s: dict[str, float] = Field(default_factory=dict)
-    """Tier -> mean seconds for which one request occupies the slice there."""
+    """Slice -> mean seconds for which one request occupies it; a tier's own has its name."""
     future: OutlookView | None = None
     """The same for future inputs; none: not worked out."""
     emulated: list[str] = Field(default_factory=list)
@@ -192,6 +194,7 @@ def unjudged_plan_view(plan: Plan) -> PlanView:
         allocation=deployment.allocation,
         replicas=deployment.replicas,
         remote=sorted(deployment.remote),
+        slices=deployment.slices,
         cost_usd_per_1000_requests=plan.cost_usd_per_1000_requests or None,
         states={},
     )
@@ -204,6 +207,7 @@ def to_plan(view: PlanView, graph: PipelineGraph) -> Plan:
         allocation=view.allocation,
         replicas=view.replicas,
         remote=frozenset(view.remote),
+        slices=view.slices,
     )
     return Plan(
         pipeline=view.pipeline,

@@ -158,13 +158,18 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
 
 def where(plan: PlanView) -> str:
     """Return tiers and their slices in the order of the operators: `device 0.25: sampler`."""
-    parts, shares = [], {item.tier: item.share for item in plan.demand}
-    for tier, group in groupby(plan.placement, key=plan.placement.__getitem__):
+    within, parts, items = {**plan.placement, **plan.slices}, [], iter(plan.demand)
+    shares: dict[str, float] = {}  # of each slice, whose copies stand together in the demand
+    for operator, name in ((o, within[o]) for o in plan.placement):
+        if plan.placement[operator] not in plan.remote and name not in shares:
+            shares[name] = [next(items).share for _ in range(plan.replicas[operator])][0]
+    for name, group in groupby(plan.placement, key=within.__getitem__):
         operators = list(group)
+        tier = plan.placement[operators[0]]
         ends = dict.fromkeys((operators[0], operators[-1]))
         copies = plan.replicas[operators[0]]
         times = f" x{copies}" if copies > 1 else ""
-        share = "" if tier in plan.remote else f" {shares[tier]:g}{times}"
+        share = "" if tier in plan.remote else f" {shares[name]:g}{times}"
         parts.append(f"{tier}{share}: {'..'.join(ends)}")
     return ", ".join(parts)
 

@@ -151,11 +151,11 @@ def overloaded(
 
 
 def _grown(plan: Plan, report: DeploymentReport) -> float:
-    """Return how many times its own replicas a plan has now, on the tier that has grown least."""
+    """Return how many times its own replicas a plan has now, on the slice that has grown least."""
     where = plan.deployment
-    own = {t: where.replicas[where.operators_on(t)[0]] for t in where.tiers}
-    there = [t for t in own if t in report.queues and t not in where.remote]
-    return min((report.queues[t].workers / own[t] for t in there), default=1.0)
+    own = {name: where.replicas[operators[0]] for name, operators in where.groups.items()}
+    there = [name for name in own if name in report.queues and name not in where.remote]
+    return min((report.queues[name].workers / own[name] for name in there), default=1.0)
 
 
 def _accuracy(slo: Slo, scores: FloatArray) -> JudgedObjective:

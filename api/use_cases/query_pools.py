@@ -231,9 +231,9 @@ def _seconds(
 
 
 def _tier(tiers: Sequence[Tier], plan: Plan, name: str | None) -> Tier:
-    used = {item.tier for item in plan.demand}
+    used = {item.tier for item in plan.demand} - set(plan.deployment.further.values())
     typed = {each.name: each for each in tiers if each.types and each.name in used}
-    rule = "must be one with machine types that the query's plan uses"
+    rule = "must be one with machine types that the query's plan uses, in one slice"
     if name is not None:
         checks.require(name in typed, "tier", f"{rule}: {', '.join(typed) or 'none'}", name)
         return typed[name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from math import inf
 
 from circinus.api.schemas.schedule import ArrivalInput, PreviewBody
@@ -77,13 +78,14 @@ class Served:
 
     def machines_usd_per_hour(self, infrastructure: Infrastructure) -> float:
         """Return what the machines cost that it holds, extra replicas and its pool too."""
-        share, pooled = dict(self.plan.demand), {each.tier for each in self.pool}
+        pooled, slices = {each.tier for each in self.pool}, self.plan.demand_of
         types = self.machine_types or (None,) * len(self.plan.demand)
-        own = zip((item.tier for item in self.plan.demand), types, strict=True)
-        held = [(tier, kind) for tier, kind in own if tier not in pooled]
+        own = zip(self.plan.demand, types, strict=True)
+        held = [(item, kind) for item, kind in own if item.tier not in pooled]
+        more = [(slices[e.slice or e.tier], e.machine_type) for e in (*self.extras, *self.pool)]
         return sum(
-            share[tier] * infrastructure.tier(tier).typed(kind).price_usd_per_hour
-            for tier, kind in [*held, *self.extras, *self.pool]
+            item.share * infrastructure.tier(item.tier).typed(kind).price_usd_per_hour
+            for item, kind in [*held, *more]
         )
 
 
@@ -158,8 +160,8 @@ class LiveQuery:
             plan=plan,
             slo=self.slo,
             machine_types=tuple(None if i.tier in pooled else next(own) for i in plan.demand),
-            extras=_replicas(extras, infrastructure),
-            pool=_replicas([s for s in at.machines if s.tier in pooled], infrastructure),
+            extras=_replicas(plan, extras, infrastructure),
+            pool=_replicas(plan, [s for s in at.machines if s.tier in pooled], infrastructure),
             rate_per_s=self.planned_per_s(at.plan_id),
         )
 
@@ -221,9 +223,19 @@ class Target:
         )
 
 
-def _replicas(slices: Sequence[Slice], infrastructure: Infrastructure) -> tuple[ExtraReplica, ...]:
-    types = machine_types(slices, infrastructure)
-    return tuple(ExtraReplica(s.tier, kind) for s, kind in zip(slices, types, strict=True))
+def _replicas(
+    plan: Plan, slices: Sequence[Slice], infrastructure: Infrastructure
+) -> tuple[ExtraReplica, ...]:
+    """Return copies on slices of machines: of those of a plan's that are as large, in turn."""
+    types, alike = machine_types(slices, infrastructure), defaultdict[DemandItem, list[str]](list)
+    for name, item in plan.demand_of.items():
+        alike[item].append(name)
+    turns = {item: cycle(names) for item, names in alike.items()}
+    copies = []
+    for (tier, _, share), kind in zip(slices, types, strict=True):
+        name = next(turns.get(DemandItem(tier, share), iter([tier])))
+        copies.append(ExtraReplica(tier, kind, None if name == tier else name))
+    return tuple(copies)
 
 
 def machine_types(

@@ -130,13 +130,13 @@ def _groups(scheduled: ScheduledPlan, settings: RenderSettings) -> list[WorkerGr
         numbered = not spec.tier.dedicated and spec.machine_type is None
         pinned = settings.pinning is Pinning.MACHINE and numbered
         machine = each.machine if each and pinned else None
-        alike[spec.tier.name, spec.machine_type, machine].append(spec)
+        alike[spec.key.queue, spec.machine_type, machine].append(spec)
     groups = [
         WorkerGroup(spec=same[0], own={names.ROLE: SERVING}, machine=at[-1], replicas=len(same))
         for at, same in alike.items()
     ]
     if settings.standby:
-        first_of = {(g.spec.tier.name, g.spec.machine_type): g.spec for g in reversed(groups)}
+        first_of = {(g.spec.key.queue, g.spec.machine_type): g.spec for g in reversed(groups)}
         warm, standby = {names.ROLE: STANDBY}, settings.standby
         groups += [WorkerGroup(spec=s, own=warm, replicas=standby) for s in first_of.values()]
     return groups
@@ -218,6 +218,8 @@ def _deployment(scheduled: ScheduledPlan, group: WorkerGroup, settings: RenderSe
     where = ["any" if group.machine is None else str(group.machine)]
     if group.spec.machine_type is not None:
         where.append(f"type {group.spec.machine_type}")
+    if group.spec.key.slice is not None:
+        where.append(f"slice {group.spec.key.slice}")
     labels = _of_tier(scheduled, tier)
     document = _object(scheduled, "Deployment", labels, tier, *where, group.own[names.ROLE])
     own = {**group.own, names.GROUP: document["metadata"]["name"]}

@@ -121,7 +121,8 @@ def budget_spec(selector: Mapping[str, str]) -> Object:
 def name_of(key: InstanceKey) -> str:
     """Return the name of an instance's objects: valid, and the same for equal keys alone."""
     others = (key.plan_id, str(key.replica), key.machine_type or "")
-    return names.object_name(key.query_id, key.tier, *others)
+    further = () if key.slice is None else (key.slice,)
+    return names.object_name(key.query_id, key.tier, *others, *further)
 
 
 def worker_objects(spec: InstanceSpec, settings: RenderSettings) -> tuple[Object, ...]:

@@ -69,7 +69,7 @@ class InstanceStarts:
     async def all(
         self, supervisors: Sequence[InstanceSupervisor]
     ) -> list[tuple[str, WorkerClient]]:
-        """Start instances; return the tier and a client of each, once none is starting."""
+        """Start instances; return the slice and a client of each, once none is starting."""
         launches = [asyncio.ensure_future(self._one(each)) for each in supervisors]
         # All are waited for, so that none is still starting when the others are stopped.
         await asyncio.gather(*launches, return_exceptions=True)
@@ -154,7 +154,7 @@ class RunningDeployment:
         await _stop_all(self.supervisors)
 
     def _supervisor(self, spec: InstanceSpec) -> InstanceSupervisor:
-        queue, starts = self.dispatcher.queues[spec.key.tier], self.starts
+        queue, starts = self.dispatcher.queues[spec.key.queue], self.starts
         return InstanceSupervisor(spec, starts.launcher, queue, self.warm_up, starts.clock)
 
     async def _bring_up(self, supervisors: Sequence[InstanceSupervisor]) -> None:

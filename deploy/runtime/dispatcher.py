@@ -51,7 +51,7 @@ class Dispatcher:
     queue_limit: int
     gate: CallGate = field(default_factory=UnlimitedCalls)  # of its calls to endpoints
     segments: tuple[Segment, ...] = field(init=False)
-    queues: dict[str, TierQueue] = field(init=False)
+    queues: dict[str, TierQueue] = field(init=False)  # by slice
     telemetry: Telemetry = field(init=False)
     in_hand: int = field(default=0, init=False)  # requests not answered yet
     calls: Calls = field(init=False)
@@ -61,7 +61,8 @@ class Dispatcher:
     def __post_init__(self) -> None:
         remote = [tier.name for tier in self.links.tiers if tier.remote]
         placement = self.plan.deployment.placement
-        self.segments = segments(self.pipeline.graph, placement, remote)
+        deployment = self.plan.deployment
+        self.segments = segments(self.pipeline.graph, placement, remote, deployment.slices)
         endpoints = {each.name: each for each in self.links.endpoints}
         callees = {
             name: Callee.of(self.pipeline.by_name[name], self.plan.configuration, endpoints)
@@ -69,16 +70,16 @@ class Dispatcher:
             if tier in remote
         }
         self.calls = Calls(self.gate, self.clock)
-        tiers, prior_s = self.plan.deployment.tiers, self.plan.tier_service_s
+        tiers, prior_s = deployment.tiers, self.plan.tier_service_s
         self.telemetry = Telemetry(self.plan.id, tuple(tiers), Traffic(self.clock.now()))
         self.queues = {
-            tier: TierQueue(
-                *(tier, self.policy, self.clock),
+            name: TierQueue(
+                *(name, self.policy, self.clock),
                 limit=self.queue_limit,
-                prior_s=prior_s.get(tier, 0.0),
+                prior_s=prior_s.get(name, 0.0),
                 trace=self.telemetry.trace,
             )
-            for tier in tiers
+            for name in deployment.groups
         }
         self._runner = PlanRunner(
             links=emulated_links(self.links),
@@ -108,12 +109,12 @@ class Dispatcher:
         return self.telemetry.report(self.clock.now(), self._figures())
 
     def _figures(self) -> dict[str, QueueFigures]:
-        """Return tier -> its queue at this moment, with what was used of its endpoints."""
+        """Return slice -> its queue at this moment, with what was used of its endpoints."""
         queues = {tier: queue.figures() for tier, queue in self.queues.items()}
         for segment in self.segments:
             for used in self.calls.used.get(segment.operators[0], {}).values():
-                figures = queues[segment.tier]
-                queues[segment.tier] = replace(figures, endpoints=figures.endpoints.plus(used))
+                figures = queues[segment.slice]
+                queues[segment.slice] = replace(figures, endpoints=figures.endpoints.plus(used))
         return queues
 
     def bill(self) -> ServedBill | None:
@@ -128,7 +129,7 @@ class Dispatcher:
         sizes, classes = classes_of(monitor.sizes())
         kinds: defaultdict[str, list[str]] = defaultdict(list)
         for segment in self.segments:
-            kinds[segment.tier].append(segment.operators[0])
+            kinds[segment.slice].append(segment.operators[0])
         seconds = {
             tier.name: seconds_of(
                 self.queues[tier.name].latencies,
@@ -178,7 +179,7 @@ class Dispatcher:
         sized = self.pipeline.request_size is not None
         due_s = inf if sized else self._runner.due_in_s(arrived + self.deadline_s, first)
         try:
-            self.queues[first.tier].shed_infeasible(first.operators[0], due_s, unless=unless)
+            self.queues[first.slice].shed_infeasible(first.operators[0], due_s, unless=unless)
         except TooManyRequests:
             now = self.clock.now()
             self.telemetry.traffic.arrived(now)

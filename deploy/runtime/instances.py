@@ -35,6 +35,7 @@ class ExtraReplica(NamedTuple):
 
     tier: str
     machine_type: str | None = None  # of its machine; None: the tier has no types
+    slice: str | None = None  # further one of the tier that it is a copy of; None: the tier's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,9 +69,15 @@ class InstanceKey(NamedTuple):
     tier: str
     replica: int  # counts those of a plan on machines of the tier and type, from 0
     machine_type: str | None = None  # None: the tier has no types
+    slice: str | None = None  # further one of the tier; None: the tier's own
+
+    @property
+    def queue(self) -> str:
+        """The name of the slice that it is a copy of: requests wait for those of one."""
+        return self.slice or self.tier
 
     def __str__(self) -> str:
-        """Return `query/plan/tier/replica`, or `query/plan/tier/replica/type`."""
+        """Return `query/plan/tier/replica`, then its type and its further slice if any."""
         return "/".join(str(part) for part in self if part is not None)
 
 
@@ -144,7 +151,7 @@ def instances_of(
     """Return the instances of a plan; InvalidInput if it does not fit.
 
     There is one for each item of its demand, or of the pool on its tier, and one for each extra
-    replica, all as large as the demand of the tier. An instance runs its operators one at a
+    replica, all as large as the demand of their slice. An instance runs its operators one at a
     time on the item's whole share. That is never slower than running each on its part of it: w
     operators that could run at once share w times the share of one. On each remote tier of the
     plan there is one more, which has no share of a machine and calls.
@@ -152,34 +159,41 @@ def instances_of(
     plan = desired.plan
     _check_placement(plan, graph, infrastructure)
     remote = [tier for tier in plan.deployment.tiers if infrastructure.tier(tier).remote]
-    demand = [item for item in plan.deployment.demand(graph) if item.tier not in remote]
+    groups, copy_of = plan.deployment.groups, plan.deployment.demand_of(graph)
+    demand = [
+        (name, item.tier)
+        for name, item in copy_of.items()
+        if item.tier not in remote
+        for _ in range(plan.deployment.replicas[groups[name][0]])
+    ]
     types = desired.machine_types or (None,) * len(demand)
     fits, rule = len(types) == len(demand), f"must be one for each of {len(demand)} items"
     checks.require(fits, "machine_types", rule, list(types))
-    shares, pooled = dict(demand), {each.tier for each in desired.pool}
+    pooled = {each.tier for each in desired.pool}
     items = [
-        (tier, share, machine_type)
-        for (tier, share), machine_type in zip(demand, types, strict=True)
-        if tier not in pooled
+        (name, tier, machine_type)
+        for (name, tier), machine_type in zip(demand, types, strict=True)
+        if name not in pooled
     ]
-    for name, more in (("pool", desired.pool), ("extras", desired.extras)):
+    for field, more in (("pool", desired.pool), ("extras", desired.extras)):
         for each in more:
-            checks.among(name, each.tier, shares)
-            items.append((each.tier, shares[each.tier], each.machine_type))
-    items += [(tier, 1.0, None) for tier in remote]
+            checks.among(field, each.slice or each.tier, copy_of)
+            items.append((each.slice or each.tier, each.tier, each.machine_type))
+    items += [(tier, tier, None) for tier in remote]
     specs: dict[InstanceKey, InstanceSpec] = {}
     replicas = Counter[tuple[str, str | None]]()
-    for tier, share, machine_type in items:
-        key = InstanceKey(query_id, plan.id, tier, replicas[tier, machine_type], machine_type)
-        replicas[tier, machine_type] += 1
+    for name, tier, machine_type in items:
+        number, slice_ = replicas[name, machine_type], None if name == tier else name
+        key = InstanceKey(query_id, plan.id, tier, number, machine_type, slice_)
+        replicas[name, machine_type] += 1
         specs[key] = InstanceSpec(
             key=key,
             pipeline_reference=desired.pipeline_reference,
-            operators=tuple(graph.operator(o) for o in plan.deployment.operators_on(tier)),
+            operators=tuple(graph.operator(o) for o in groups[name]),
             configuration=plan.configuration,
             tier=infrastructure.tier(tier).typed(machine_type),
-            share=min(share, 1.0),
-            memory_bytes=plan.memory_on(tier),
+            share=min(copy_of[name].share, 1.0) if name in copy_of else 1.0,
+            memory_bytes=plan.memory_in(name),
         )
     return specs
 

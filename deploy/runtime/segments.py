@@ -35,6 +35,12 @@ class Segment:
     needs: tuple[str, ...]  # operators outside whose outputs it takes, in topological order
     takes_input: bool  # whether it takes the pipeline's input
     wants: tuple[str, ...]  # its operators whose outputs are needed outside or are the pipeline's
+    further: str | None = None  # slice of the tier that they are in; None: the tier's own
+
+    @property
+    def slice(self) -> str:
+        """The name of the slice that its operators are in."""
+        return self.further or self.tier
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -43,11 +49,15 @@ class Segment:
 
 
 def segments(
-    graph: PipelineGraph, placement: Mapping[str, str], remote: Collection[str] = ()
+    graph: PipelineGraph,
+    placement: Mapping[str, str],
+    remote: Collection[str] = (),
+    slices: Mapping[str, str] | None = None,
 ) -> tuple[Segment, ...]:
     """Return the segments of a placement, operator -> tier; each needs only those before it.
 
-    `remote` names the tiers without machines.
+    `remote` names the tiers without machines, `slices` the further slices that operators are in,
+    which are apart as tiers are; None: there are none.
 
     InvalidInput if an operator is not placed.
     """
@@ -55,27 +65,29 @@ def segments(
         if operator.name not in placement:
             rule = "must place every operator, missing is"
             raise InvalidInput.of("placement", rule, operator.name)
+    within = {**placement, **(slices or {})}
     groups: list[list[OperatorSpec]] = []
     for operator in graph.operators:
-        group = next((g for g in groups if _may_join(graph, placement, g, operator)), None)
+        group = next((g for g in groups if _may_join(graph, within, g, operator)), None)
         if group is None or placement[operator.name] in remote:
             groups.append([operator])
         else:
             group.append(operator)
-    return tuple(_segment(graph, placement, group) for group in groups)
+    further = slices or {}
+    return tuple(_segment(graph, placement, further, group) for group in groups)
 
 
 def _may_join(
     graph: PipelineGraph,
-    placement: Mapping[str, str],
+    within: Mapping[str, str],  # slice of each operator
     group: list[OperatorSpec],
     operator: OperatorSpec,
 ) -> bool:
-    tier = placement[operator.name]
+    own = within[operator.name]
     inside = {member.name for member in group}
-    elsewhere = [other for other in graph.operators if placement[other.name] != tier]
+    elsewhere = [other for other in graph.operators if within[other.name] != own]
     is_awaited = not inside.isdisjoint(parent for child in elsewhere for parent in child.after)
-    if placement[group[0].name] != tier or is_awaited:
+    if within[group[0].name] != own or is_awaited:
         return False
     outer = frozenset(operator.after) - inside
     if operator.after and not outer:
@@ -85,7 +97,10 @@ def _may_join(
 
 
 def _segment(
-    graph: PipelineGraph, placement: Mapping[str, str], group: list[OperatorSpec]
+    graph: PipelineGraph,
+    placement: Mapping[str, str],
+    further: Mapping[str, str],  # slices of operators
+    group: list[OperatorSpec],
 ) -> Segment:
     names = [operator.name for operator in group]
     needed = {parent for operator in group for parent in operator.after}
@@ -96,4 +111,5 @@ def _segment(
         needs=tuple(op.name for op in graph.operators if op.name in needed.difference(names)),
         takes_input=any(not operator.after for operator in group),
         wants=tuple(n for n in names if n in consumed or n in graph.sinks),
+        further=further.get(names[0]),
     )

@@ -78,9 +78,9 @@ class WarmUp:
         self._known = {} if sample is None else {INPUT: encode(sample)}
 
     async def run(self, clients: Iterable[tuple[str, WorkerClient]]) -> None:
-        """Warm up instances, each with its tier, segment by segment."""
-        for segment, (tier, client) in product(self._segments, clients):
-            if tier != segment.tier or not self._known.keys() >= set(segment.inputs):
+        """Warm up instances, each with its slice, segment by segment."""
+        for segment, (name, client) in product(self._segments, clients):
+            if name != segment.slice or not self._known.keys() >= set(segment.inputs):
                 continue
             inputs = {name: self._known[name] for name in segment.inputs}
             work = (segment.operators, inputs, segment.wants)
@@ -115,11 +115,11 @@ class InstanceSupervisor:
         self._peers = Peers(self.queue, kind, self._warm, self._note_beside)
 
     async def launch(self) -> tuple[str, WorkerClient]:
-        """Start the instance, free of its share; return its tier and a client, or LaunchFailed."""
+        """Start the instance, free of its share; return its slice and a client, or LaunchFailed."""
         running = await self.launcher.start(self.spec)
         self.status = replace(self.status, running=running)
         self._client = running.client()
-        return self.spec.tier.name, self._client
+        return self.spec.key.queue, self._client
 
     def serve(self) -> None:
         """Limit it to its share (LaunchFailed if it cannot be), send it requests, keep it up."""
@@ -152,7 +152,7 @@ class InstanceSupervisor:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def _warm(self, client: WorkerClient) -> None:
-        await self.warm_up.run([(self.spec.tier.name, client)])
+        await self.warm_up.run([(self.spec.key.queue, client)])
 
     def _note_beside(self, addresses: tuple[str, ...]) -> None:
         self.status = replace(self.status, beside=addresses)

@@ -121,7 +121,7 @@ class PlanRunner:
     links: Infrastructure  # whose emulated links are waited for
     segments: tuple[Segment, ...]
     sinks: tuple[str, ...]  # operators whose outputs are the answer
-    queues: Mapping[str, TierQueue]
+    queues: Mapping[str, TierQueue]  # by slice
     callees: Mapping[str, Callee]  # operators on remote tiers
     calls: Calls
     clock: Clock
@@ -216,7 +216,7 @@ class PlanRunner:
             )
 
         try:
-            reply, waited_s = await self.queues[segment.tier].serve(
+            reply, waited_s = await self.queues[segment.slice].serve(
                 segment.operators[0],
                 work,
                 time_left_s=self.due_in_s(walk.due, segment),
@@ -243,7 +243,7 @@ class PlanRunner:
             ends_in_s=lambda: walk.ends - self.clock.now(),
             doing=lambda what: setattr(walk, "doing", what),
         )
-        result = await self.calls.make(self.queues[segment.tier], call)
+        result = await self.calls.make(self.queues[segment.slice], call)
         walk.operator_s[callee.operator] = result.seconds
         for operator, by_endpoint in result.used.items():
             walk.used[operator] = reduce(Usage.plus, by_endpoint.values(), NOTHING_USED)
@@ -270,7 +270,7 @@ class PlanRunner:
             encoded_output = encoded_together({name: each.data for name, each in sinks.items()})
         latency_s = self.clock.now() - walk.began
         self._learn_rest(walk, last)
-        tier_s = dict.fromkeys(self.queues, 0.0)
+        tier_s = dict.fromkeys((segment.tier for segment in self.segments), 0.0)
         for segment in self.segments:
             tier_s[segment.tier] += sum(walk.operator_s[name] for name in segment.operators)
         return RequestResult(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from sys import float_info
 from typing import Annotated
 
 import numpy as np
@@ -180,6 +181,26 @@ class Infrastructure:
                         visited.add(there)
                         paths.append([*path, there])
         raise InvalidInput.of("infrastructure.links", "must connect every two tiers", f"{a}, {b}")
+
+
+def divided(infrastructure: Infrastructure, slices: Mapping[str, str]) -> Infrastructure:
+    """Return it with further slices of tiers, name -> tier, as tiers behind all others.
+
+    What is in one shares no turn with what is in another, and is beside it: moving data is free.
+    """
+    missing = {name: of for name, of in slices.items() if not infrastructure.present([name])}
+    if not missing:
+        return infrastructure
+    tiers = (replace(infrastructure.tier(of), name=name) for name, of in missing.items())
+    links = (
+        Link(between=(of, name), bandwidth_bytes_per_s=float_info.max)
+        for name, of in missing.items()
+    )
+    return replace(
+        infrastructure,
+        tiers=(*infrastructure.tiers, *tiers),
+        links=(*infrastructure.links, *links),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

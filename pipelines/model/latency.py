@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from circinus.pipelines import checks
 from circinus.pipelines.model.graph import PipelineGraph
-from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure, divided
 from circinus.pipelines.model.operators import OperatorSpec, Scaling
 from circinus.pipelines.model.plan import Deployment
 from circinus.pipelines.model.profile import FloatArray, Profile
@@ -336,19 +336,23 @@ def request_seconds(
     graph: PipelineGraph, infrastructure: Infrastructure, work: Work, deployment: Deployment
 ) -> FloatArray:  # (n,)
     """Return the seconds of every input under one deployment."""
-    placement, shares = deployment_arrays(graph, infrastructure, deployment)
-    return np.asarray(compose(graph, infrastructure, work, placement, shares)[0])
+    own = divided(infrastructure, deployment.further)
+    placement, shares = deployment_arrays(graph, own, deployment)
+    return np.asarray(compose(graph, own, work, placement, shares)[0])
 
 
 def deployment_arrays(
     graph: PipelineGraph, infrastructure: Infrastructure, deployment: Deployment
 ) -> tuple[TierArray, FloatArray]:  # (1, O), (1, O)
-    """Return it as arrays for `compose`; InvalidInput if an operator is not on a known tier."""
+    """Return it as arrays for `compose`; InvalidInput if an operator is not on a known tier.
+
+    Its further slices are tiers of the infrastructure, see `divided`.
+    """
     for operator in graph.operators:
         placed = operator.name in deployment.placement
         checks.require(placed, "placement", "must place every operator, missing is", operator.name)
-    names = [deployment.placement[operator.name] for operator in graph.operators]
+    names = [deployment.slice_of(operator.name) for operator in graph.operators]
     tiers = [infrastructure.position(name) for name in names]
-    slices = dict(deployment.demand(graph))
-    shares = [slices.get(name, 1.0) for name in names]
+    demand = deployment.demand_of(graph)
+    shares = [demand[name].share if name in demand else 1.0 for name in names]
     return np.array([tiers], dtype=np.int64), np.array([shares], dtype=np.float64)

@@ -34,22 +34,31 @@ class Deployment:
     """Where the operators of a pipeline run and on how much.
 
     The operators that a plan has on one tier sit together in one slice of one machine and
-    share it over time, so they have the same share of it and the same number of replicas. On a
-    tier without machines nothing is shared: there both are 1.
+    share it over time, so they have the same share of it and the same number of replicas. Some
+    may have a further slice there, perhaps on another machine, with a share and replicas of its
+    own. On a tier without machines nothing is shared: there both are 1.
     """
 
     placement: Mapping[str, str]  # operator -> tier, in topological order
     allocation: Mapping[str, float]  # operator -> share of one machine of its tier, in (0, 1]
     replicas: Mapping[str, int]  # operator -> number of copies, `>= 1`
     remote: frozenset[str] = frozenset()  # tiers in use that have endpoints and no machines
+    # operator -> name of the further slice it is in; others are in that of their tier's name
+    slices: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for tier in self.remote:
             checks.among("deployment.remote", tier, self.tiers)
+        for operator in self.slices:
+            checks.among("deployment.slices", operator, self.placement)
+        groups = self.groups
         for operator, tier in self.placement.items():
             checks.share(f"allocation of {operator}", self.allocation[operator])
             checks.at_least(f"replicas of {operator}", self.replicas[operator], 1)
-            first = self.operators_on(tier)[0]
+            first = groups[self.slice_of(operator)][0]
+            rule = f"must be on {self.placement[first]}, as {first} of its slice is"
+            together = self.placement[first] == tier
+            checks.require(together, f"placement of {operator}", rule, tier)
             own = (self.allocation[operator], self.replicas[operator])
             alike = own == (self.allocation[first], self.replicas[first])
             rule = f"must equal those of {first}, its neighbour on {tier}"
@@ -67,22 +76,47 @@ class Deployment:
         """Return the operators on a tier, in topological order."""
         return tuple(operator for operator, on in self.placement.items() if on == tier)
 
-    def demand(self, graph: PipelineGraph) -> tuple[DemandItem, ...]:
-        """Return what the deployment asks of machines.
+    def slice_of(self, operator: str) -> str:
+        """Return the name of the slice that an operator is in."""
+        return self.slices.get(operator, self.placement[operator])
 
-        One item per tier and replica. Its share is that of an operator times the largest number
-        of the operators there that can run at once, so a chain asks for one operator's share.
-        A tier without machines is asked for none.
+    @property
+    def further(self) -> dict[str, str]:
+        """The tier of each further slice."""
+        return {name: self.placement[operator] for operator, name in self.slices.items()}
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """The operators of each slice, both in topological order; a remote tier counts as one."""
+        groups: dict[str, tuple[str, ...]] = {}
+        for operator in self.placement:
+            name = self.slice_of(operator)
+            groups[name] = (*groups.get(name, ()), operator)
+        return groups
+
+    def demand_of(self, graph: PipelineGraph) -> dict[str, DemandItem]:
+        """Return what each copy of a slice asks of a machine, by the slice's name.
+
+        Its share is that of an operator times the largest number of the operators there that can
+        run at once, so a chain asks for one operator's share. Tiers without machines have none.
         """
-        items = []
-        for tier in self.tiers:
-            if tier in self.remote:
-                continue
-            operators = self.operators_on(tier)
-            width = graph.width([graph.position(operator) for operator in operators])
-            item = DemandItem(tier, round(self.allocation[operators[0]] * width, 9))
-            items += [item] * self.replicas[operators[0]]
-        return tuple(items)
+        items = {}
+        for name, operators in self.groups.items():
+            tier = self.placement[operators[0]]
+            if tier not in self.remote:
+                width = graph.width([graph.position(operator) for operator in operators])
+                share = round(self.allocation[operators[0]] * width, 9)
+                items[name] = DemandItem(tier, share)
+        return items
+
+    def demand(self, graph: PipelineGraph) -> tuple[DemandItem, ...]:
+        """Return what the deployment asks of machines: one item per slice and replica."""
+        groups = self.groups
+        return tuple(
+            item
+            for name, item in self.demand_of(graph).items()
+            for _ in range(self.replicas[groups[name][0]])
+        )
 
 
 def cost_usd_per_hour(demand: tuple[DemandItem, ...], infrastructure: Infrastructure) -> float:
@@ -122,7 +156,7 @@ class Plan:
     cost_usd_per_hour: (
         float  # price of the demand, and of calls at the rate of `calls_usd_per_hour`
     )
-    tier_service_s: Mapping[str, float]  # tier -> mean seconds that a request keeps its slice busy
+    tier_service_s: Mapping[str, float]  # slice -> mean seconds that a request keeps it busy
     future: Outlook | None = None  # accuracy and latency ahead; None: not worked out
     p99_over_mean: float = 1.0  # of the latencies of the inputs measured, `>= 1`
     calls: PlanCalls | None = None  # what is called; None: nothing
@@ -134,14 +168,26 @@ class Plan:
     # operator -> most memory resident in a process that ran it so; those not measured are left out
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
-    def memory_on(self, tier: str) -> int | None:
-        """Return the bytes that a worker of its operators needs; None: not all were measured.
+    def memory_in(self, name: str) -> int | None:
+        """Return the bytes that a worker of a slice needs; None: not all were measured.
 
         They are run one at a time by a process that has loaded the whole pipeline, as those were.
         """
-        needed = [self.memory_bytes.get(name) for name in self.deployment.operators_on(tier)]
+        needed = [self.memory_bytes.get(each) for each in self.deployment.groups[name]]
         known = [each for each in needed if each is not None]
         return max(known) if known and len(known) == len(needed) else None
+
+    @property
+    def demand_of(self) -> dict[str, DemandItem]:
+        """What each copy of a slice asks of a machine, by the slice's name."""
+        where = self.deployment
+        copies = (
+            name
+            for name, operators in where.groups.items()
+            if where.placement[operators[0]] not in where.remote
+            for _ in range(where.replicas[operators[0]])
+        )
+        return dict(zip(copies, self.demand, strict=True))
 
     @property
     def id(self) -> str:
@@ -150,17 +196,18 @@ class Plan:
         placed = [
             (o, t, where.allocation[o], where.replicas[o]) for o, t in where.placement.items()
         ]
-        parts = (self.pipeline, self.configuration.values, placed)
+        further = [tuple(sorted(where.slices.items()))] if where.slices else []
+        parts = (self.pipeline, self.configuration.values, placed, *further)
         return "p-" + blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
     @property
     def throughput_per_s(self) -> Estimate:
-        """Requests per second when there are always some to do: of the slowest tier's copies.
+        """Requests per second when there are always some to do: of the slowest slice's copies.
 
         Its interval is as wide, relative to the value, as that of the latency: both come from the
         same seconds. Limits of endpoints bound it, too.
         """
-        value = min(self._finished_per_s(tier) for tier in self.deployment.tiers)
+        value = min(self._finished_per_s(name) for name in self.deployment.groups)
         value = value if self.calls is None else min(value, self.calls.most_per_s)
         latency = self.latency_s
         return Estimate(
@@ -247,9 +294,9 @@ class Plan:
         nothing = Estimate(value=0, low=0, high=0, confidence=SURE, inputs=inputs)
         return nothing if usd is None else usd
 
-    def _finished_per_s(self, tier: str) -> float:
-        copies = self.deployment.replicas[self.deployment.operators_on(tier)[0]]
-        busy = self.tier_service_s.get(tier, 0.0)
+    def _finished_per_s(self, name: str) -> float:
+        copies = self.deployment.replicas[self.deployment.groups[name][0]]
+        busy = self.tier_service_s.get(name, 0.0)
         return copies / busy if busy > 0 else inf
 
     def states(self, slo: Slo) -> dict[str, SloState]:

@@ -46,6 +46,11 @@ class PlanningMethod:
         rule = "must be random with the stopping rule betting, which is proven for no other order"
         checks.require(proven, "planning.sampling", rule, self.sampling)
 
+    @property
+    def own_slices(self) -> bool:
+        """Whether branches may have slices of their own: published allocation is per operator."""
+        return self.strategy == "cmbo"
+
     def changed(
         self,
         *,
@@ -144,6 +149,8 @@ class PlanningContext:
     graph: PipelineGraph
     infrastructure: Infrastructure
     query: Query
+    # Of each of the infrastructure's last tiers, which tier it is a further slice of, by position.
+    further: tuple[int, ...] = ()
 
     @property
     def slo(self) -> Slo:

@@ -17,7 +17,7 @@ from sys import float_info
 
 from circinus.pipelines import checks, units
 from circinus.pipelines.model.graph import PipelineGraph
-from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.infrastructure import Infrastructure, divided
 from circinus.pipelines.model.latency import Work, busy_seconds, deployment_arrays, request_seconds
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.profile import FloatArray
@@ -126,11 +126,12 @@ def parts_of(
         replace(tier, call_s=0.0, call_s_per_byte=0.0, call_delay_s=0.0) for tier in free.tiers
     ]
     bare = replace(free, tiers=tuple(uncalled))
-    placement, shares = deployment_arrays(graph, infrastructure, plan.deployment)
-    busy = busy_seconds(graph, bare, work, placement, shares)[0].mean(axis=1)  # (O,)
+    own = divided(bare, plan.deployment.further)
+    placement, shares = deployment_arrays(graph, own, plan.deployment)
+    busy = busy_seconds(graph, own, work, placement, shares)[0].mean(axis=1)  # (O,)
     tier_s = dict.fromkeys(plan.deployment.tiers, 0.0)
-    for tier, seconds in zip(placement[0], busy, strict=True):
-        tier_s[infrastructure.tiers[tier].name] += float(seconds)
+    for operator, seconds in zip(graph.operators, busy, strict=True):
+        tier_s[plan.deployment.placement[operator.name]] += float(seconds)
     whole, unmoved, operators = (
         float(request_seconds(graph, where, work, plan.deployment).mean())
         for where in (infrastructure, free, bare)

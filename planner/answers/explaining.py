@@ -15,6 +15,7 @@ from circinus.pipelines import units
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import Usage
+from circinus.pipelines.model.infrastructure import divided
 from circinus.pipelines.model.latency import TierArray, busy_seconds, deployment_arrays
 from circinus.pipelines.model.operators import KnobValue
 from circinus.pipelines.model.plan import Plan
@@ -26,6 +27,7 @@ from circinus.planner.deployment.callers import called_by, tightest
 from circinus.planner.deployment.costs import ranked_by
 from circinus.planner.deployment.placement import Placements
 from circinus.planner.deployment.prediction import HIGHEST_UTILISATION, mean_work, predict
+from circinus.planner.deployment.slices import tier_of
 from circinus.planner.search.plans import feasible_plans
 from circinus.planner.search.relaxations import is_crowded
 from circinus.planner.strategy.protocol import Measured, SearchSetting
@@ -89,15 +91,18 @@ def explained(plan: Plan, answer: Answer, known: Known) -> Explanation:
     if mine is None:
         raise InvalidInput.of("plan", "must be of a configuration that was measured", plan.id)
     context = answer.setting.context
-    placement, shares = deployment_arrays(context.graph, context.infrastructure, plan.deployment)
+    own = divided(context.infrastructure, plan.deployment.further)
+    placement, shares = deployment_arrays(context.graph, own, plan.deployment)
+    within = replace(context, infrastructure=own)
+    tiers = len(context.infrastructure.tiers) - len(context.further)
     return Explanation(
         plan=plan,
-        operators=_operators(context, plan, mine, placement, shares),
+        operators=_operators(within, plan, mine, placement, shares),
         alternatives=tuple(
-            _moved(answer.setting, plan, mine, placement[0], o=o, to=to)
-            for o in range(len(context.graph.operators))
-            for to in range(len(context.infrastructure.tiers))
-            if to != placement[0, o]
+            _moved(answer.setting, plan, mine, o=o, to=to)
+            for o, operator in enumerate(context.graph.operators)
+            for to in range(tiers)
+            if context.infrastructure.tiers[to].name != plan.deployment.placement[operator.name]
         ),
         ruled_out=_ruled_out(answer, known),
     )
@@ -117,8 +122,9 @@ def _operators(
     usd = np.zeros(len(names)) if work.used is None else work.used[:, _USD, 0]
     calls_usd = plan.calls_usd_per_hour * usd / usd.sum() if usd.any() else usd
     price, total = defaultdict[str, float](float), defaultdict[str, float](float)
-    for tier, share in plan.demand:
-        price[tier] += share * infrastructure.tier(tier).price_usd_per_hour
+    for name, item in plan.deployment.demand_of(graph).items():
+        copies = plan.deployment.replicas[plan.deployment.groups[name][0]]
+        price[name] = copies * item.share * infrastructure.tier(name).price_usd_per_hour
     for name, seconds in zip(names, busy, strict=True):
         total[name] += float(seconds)
     origin = infrastructure.origin or infrastructure.tiers[0].name
@@ -133,7 +139,7 @@ def _operators(
             OperatorPart(
                 operator=operator.name,
                 after=tuple(graph.operators[p].name for p in graph.parents[o]),
-                tier=names[o],
+                tier=plan.deployment.placement[operator.name],
                 share=float(shares[0, o]),
                 knobs=plan.configuration.of(operator.name),
                 seconds=float(busy[o]),
@@ -149,15 +155,17 @@ def _moved(
     setting: SearchSetting,
     plan: Plan,
     measured: Measured,
-    placement: TierArray,  # (O,)
     *,
     o: int,
     to: int,
 ) -> Alternative:
     context, spots = setting.context, setting.placements_of(measured.configuration)
-    target = placement.copy()
+    placed = plan.deployment.placement
+    target = [
+        context.infrastructure.position(placed[each.name]) for each in context.graph.operators
+    ]
     target[o] = to
-    spot = spots.take(np.flatnonzero((spots.tiers == target).all(axis=1)))
+    spot = spots.take(np.flatnonzero((tier_of(context)[spots.tiers] == target).all(axis=1)))
     allowed = allowed_tiers(context.graph, context.infrastructure, context.query.restrictions)
     tier, cost = context.infrastructure.tiers[to], None
     if to not in allowed[o]:

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
+
+import numpy as np
 
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput, Violation
@@ -30,7 +32,7 @@ from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import Usage
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.infrastructure import Infrastructure
-from circinus.pipelines.model.latency import Work
+from circinus.pipelines.model.latency import TierArray, Work
 from circinus.pipelines.model.operators import OperatorSpec
 from circinus.pipelines.model.query import PlanningContext
 from circinus.pipelines.model.restrictions import Restrictions, allowed_tiers
@@ -93,6 +95,19 @@ class Callers:
     def any_calls(self) -> bool:
         """Whether any operator may call anything."""
         return any(operator.all_calls for operator in self.operators)
+
+    def in_slices(self, tier_of: TierArray) -> Callers:
+        """Return them for the slices of tiers, of whose tier the position is (T + F,)."""
+        return replace(
+            self,
+            tiers=tuple(
+                {
+                    called: tuple(np.flatnonzero(np.isin(tier_of, positions)).tolist())
+                    for called, positions in each.items()
+                }
+                for each in self.tiers
+            ),
+        )
 
     def choices(self) -> list[list[int]]:
         """Return the tiers that each operator may be on under any settings, ascending."""

@@ -51,6 +51,11 @@ class Placements:
         """Return P."""
         return len(self.tiers)
 
+    @property
+    def fits(self) -> TierArray:
+        """The rows in which a machine has a share for each operator, on every tier."""
+        return np.flatnonzero(((self.full_steps > 0) | (self.widths == 0)).all(axis=1))
+
     def take(self, rows: TierArray) -> Placements:
         """Return the placements of those rows, in that order."""
         return Placements(
@@ -113,21 +118,31 @@ def placements_of(
         tiers = np.array(list(itertools.product(*choices)), dtype=np.int64)
     else:
         tiers = _upwards(graph, choices, remote, most)
-    widths = _widths(graph, tiers, len(infrastructure.tiers))
-    widths[:, remote] = 0
+    spots = placed(infrastructure, tiers, _widths(graph, tiers, len(infrastructure.tiers)))
+    fits = spots.fits
+    rule = (
+        f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
+        f"{_of_gpus(infrastructure)}"
+    )
+    least = int(spots.widths.max(axis=1).min())
+    checks.require(len(fits) > 0, f"pipeline {graph.name}", rule, least)
+    return spots.take(fits)
+
+
+def placed(infrastructure: Infrastructure, tiers: TierArray, widths: TierArray) -> Placements:
+    """Return placements (P, O) with what machines can give so many at once on a tier, (P, T).
+
+    Also where that is nothing.
+    """
+    widths = widths.copy()
+    widths[:, [i for i, tier in enumerate(infrastructure.tiers) if tier.remote]] = 0
     # deviates: full-share-divided
     full = np.where(widths > 0, FULL_STEPS // np.maximum(widths, 1), 0)
     for tier, width in _limited(infrastructure, widths):
         full[widths[:, tier] == width, tier] = max(
             granted_steps(infrastructure.tiers[tier], width), default=0
         )
-    fits = np.flatnonzero(((full > 0) | (widths == 0)).all(axis=1))
-    rule = (
-        f"must have a placement with at most {FULL_STEPS} operators at once on a machine"
-        f"{_of_gpus(infrastructure)}"
-    )
-    checks.require(len(fits) > 0, f"pipeline {graph.name}", rule, int(widths.max(axis=1).min()))
-    return Placements(tiers=tiers, widths=widths, full_steps=full).take(fits)
+    return Placements(tiers=tiers, widths=widths, full_steps=full)
 
 
 def granted_steps(tier: Tier, width: int) -> tuple[int, ...]:

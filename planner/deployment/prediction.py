@@ -44,6 +44,7 @@ from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.model.slo import LatencyStatistic
 from circinus.planner.deployment.callers import limited
 from circinus.planner.deployment.placement import Placements
+from circinus.planner.deployment.slices import crowding_of
 
 HIGHEST_UTILISATION = 0.7
 """Copies are added until rho is at most this: beyond it waiting grows steeply with every burst. Of
@@ -95,6 +96,9 @@ def predict(
     replicas, wait = _queued(context, service, used)
     places = copies_held(context.infrastructure, placements, steps)
     crowding = (replicas / np.maximum(places, 1)).max(axis=1)
+    if context.further:
+        together = crowding_of(context, steps * placements.widths, replicas)
+        crowding = np.maximum(crowding, together * (1 - _ROUNDING))
     most = HIGHEST_UTILISATION if context.slo.throughput_per_s is None else 1.0
     return Prediction(
         latency_s=latency + wait.sum(axis=1),

@@ -46,6 +46,7 @@ from circinus.planner.deployment.costs import Costs, costs, one_by_one, usd_of_i
 from circinus.planner.deployment.pareto import undominated
 from circinus.planner.deployment.placement import Placements, raised
 from circinus.planner.deployment.prediction import Latencies, copies_held, meets, predict
+from circinus.planner.deployment.slices import by_tier, packed
 
 MOST_ROWS = 20_000
 """Deployments tried at once; where exactness takes more, tiers are lowered one by one."""
@@ -122,11 +123,11 @@ def allocations(
     return Allocations(
         placements=placements,
         steps=steps,
-        demand=demand,
+        demand=by_tier(context, demand),
         cost_usd_per_hour=cost.per_hour,
         cost_usd_per_1000_requests=cost.per_1000,
         latency_s=prediction.latency_s,
-        fits=prediction.fits,
+        fits=prediction.fits & packed(context, steps * placements.widths, prediction.replicas),
     )
 
 

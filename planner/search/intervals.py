@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from circinus.pipelines.model.draws import means_of_inputs
 from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
-from circinus.pipelines.model.latency import compose
+from circinus.pipelines.model.latency import compose, request_seconds
 from circinus.pipelines.model.plan import Outlook, Plan, PlanCalls
 from circinus.pipelines.model.query import PlanningContext
 from circinus.pipelines.model.slo import SURE, Estimate, HoldsFor, LatencyStatistic, Slo
@@ -91,13 +91,10 @@ def _outlook(
 
 def _seconds(setting: SearchSetting, plan: Plan, measured: Measured, population: int) -> Estimate:
     """Return the latency of a plan on its inputs, as those of so many."""
-    context, where = setting.context, plan.deployment
-    names = [operator.name for operator in context.graph.operators]
-    on = [[context.infrastructure.position(where.placement[name]) for name in names]]
-    shares = [[where.allocation[name] for name in names]]
-    seconds = compose(
-        context.graph, context.infrastructure, measured.work, np.array(on), np.array(shares)
-    )[0]
+    context = setting.context
+    seconds = request_seconds(
+        context.graph, context.infrastructure, measured.work, plan.deployment
+    )
     return latency_estimate(seconds, statistic=context.statistic, population=population)
 
 

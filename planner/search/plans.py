@@ -24,6 +24,7 @@ from circinus.planner.deployment.prediction import (
     shares_of,
 )
 from circinus.planner.deployment.shares import tightened
+from circinus.planner.deployment.slices import own_shares, tier_of
 from circinus.planner.models.estimates import latency_estimate
 from circinus.planner.models.latency_tail import LatencyTail
 from circinus.planner.search.intervals import cheaper, estimated, plan_calls, stricter, upper_ratio
@@ -117,15 +118,22 @@ def plan_of(
     shares = shares_of(placement, steps)
     prediction = predict(context, placement, work, steps)
     names, tiers = [operator.name for operator in graph.operators], placement.tiers[0]
-    on = [infrastructure.tiers[tier].name for tier in tiers]
+    on = [infrastructure.tiers[tier].name for tier in tier_of(context)[tiers]]
+    slices = [infrastructure.tiers[slice_].name for slice_ in tiers]
+    of_slices = allocation_of(placement, steps)[0].tolist()
     deployment = Deployment(
         placement=dict(zip(names, on, strict=True)),
-        allocation=dict(zip(names, allocation_of(placement, steps)[0].tolist(), strict=True)),
+        allocation=dict(zip(names, own_shares(context, slices, of_slices), strict=True)),
         # A tier without machines has no copies: what is there stands for itself.
         replicas=dict(
             zip(names, np.maximum(prediction.replicas[0, tiers], 1).tolist(), strict=True)
         ),
         remote=frozenset(name for name in on if infrastructure.tier(name).remote),
+        slices={
+            name: slice_
+            for name, slice_, tier in zip(names, slices, on, strict=True)
+            if slice_ != tier
+        },
     )
     demand = deployment.demand(graph)
     seconds = compose(graph, infrastructure, work, placement.tiers, shares)[0]
@@ -147,9 +155,9 @@ def plan_of(
         latency_s=replace(latency, value=value, low=low, high=high),
         cost_usd_per_hour=machines + calls_usd_per_hour,
         tier_service_s={
-            tier: float(prediction.service_s[0, infrastructure.position(tier)])
-            for tier in deployment.tiers
-            if tier not in deployment.remote
+            name: float(prediction.service_s[0, infrastructure.position(name)])
+            for name in deployment.groups
+            if name not in deployment.remote
         },
         calls=calls,
         calls_usd_per_hour=calls_usd_per_hour,
@@ -226,5 +234,7 @@ def _selected(context: PlanningContext, objectives: FloatArray, most: int) -> Ti
 
 def _shared(context: PlanningContext) -> list[int]:
     """Return the tiers whose machines a query competes for."""
-    tiers = enumerate(context.infrastructure.tiers)
-    return [i for i, tier in tiers if not tier.dedicated and not tier.remote]
+    tiers = context.infrastructure.tiers[
+        : len(context.infrastructure.tiers) - len(context.further)
+    ]
+    return [i for i, tier in enumerate(tiers) if not tier.dedicated and not tier.remote]

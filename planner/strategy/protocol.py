@@ -22,6 +22,7 @@ from circinus.pipelines.model.slo import Estimate, HoldsFor, Slo
 from circinus.planner.deployment.callers import Called, Callers
 from circinus.planner.deployment.placement import MOST_PLACEMENTS, Placements, placements_of
 from circinus.planner.deployment.prediction import least_latencies
+from circinus.planner.deployment.slices import with_own_slices
 from circinus.planner.models.ahead import MOST_EXAMPLES, accuracy_needed
 from circinus.planner.models.history import QueryRecord, within
 
@@ -65,6 +66,8 @@ class SearchSetting:
         space, own = ConfigurationSpace(context.graph), context.infrastructure
         callers = Callers.of(context.graph, own, query.restrictions)
         spots = placements_of(callers, context.graph, own, most=most_placements)
+        if query.planning.own_slices:
+            context, callers, spots = with_own_slices(context, callers, spots)
         needed = None
         # deviates: future-inputs
         if query.slo.holds_for is HoldsFor.FUTURE:  # all of them where none is known to do

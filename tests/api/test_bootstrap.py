@@ -85,7 +85,7 @@ def test_plans_know_the_memory_that_a_pool_saw_and_keep_it_when_stored_and_shown
     (tier,) = plan.deployment.tiers
 
     assert plan.memory_bytes.keys() == {"add", "slower"}
-    needed = plan.memory_on(tier)
+    needed = plan.memory_in(tier)
     assert needed is not None
     assert 2**24 < needed < 2**30  # a process with Python, numpy and gRPC's encoding
     assert from_document(Plan, to_document(plan)) == plan

@@ -184,14 +184,14 @@ def plan_memory_plan(configuration: int = 0, **memory_bytes: int) -> Plan:
 
 
 def test_a_tier_with_an_operator_that_was_not_measured_has_no_figure() -> None:
-    assert plan_memory_plan(op0=5, op1=7).memory_on("edge") is None
-    assert plan_memory_plan().memory_on("edge") is None
+    assert plan_memory_plan(op0=5, op1=7).memory_in("edge") is None
+    assert plan_memory_plan().memory_in("edge") is None
 
 
 def test_a_tier_takes_what_the_largest_of_its_operators_takes() -> None:
     found = plan_memory_plan(op0=5, op1=7, op2=6)
 
-    assert (found.memory_on("edge"), found.memory_on("cloud")) == (6, 7)
+    assert (found.memory_in("edge"), found.memory_in("cloud")) == (6, 7)
 
 
 def test_memory_is_no_part_of_what_a_plan_is() -> None:
