@@ -162,7 +162,7 @@ def where(plan: PlanView) -> str:
     shares: dict[str, float] = {}  # of each slice, whose copies stand together in the demand
     for operator, name in ((o, within[o]) for o in plan.placement):
         if plan.placement[operator] not in plan.remote and name not in shares:
-            shares[name] = [next(items).share for _ in range(plan.replicas[operator])][0]
+            shares[name] = max(next(items).share for _ in range(plan.replicas[operator]))
     for name, group in groupby(plan.placement, key=within.__getitem__):
         operators = list(group)
         tier = plan.placement[operators[0]]

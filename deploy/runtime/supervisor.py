@@ -115,7 +115,7 @@ class InstanceSupervisor:
         self._peers = Peers(self.queue, kind, self._warm, self._note_beside)
 
     async def launch(self) -> tuple[str, WorkerClient]:
-        """Start the instance, free of its share; return its slice and a client, or LaunchFailed."""
+        """Start it, free of its share; return its slice and a client, or raise LaunchFailed."""
         running = await self.launcher.start(self.spec)
         self.status = replace(self.status, running=running)
         self._client = running.client()

@@ -2,7 +2,7 @@
 
 The paper tightens a share for each operator. Here operators of which no two may run at once share
 a slice, as they would only wait in slices of their own while others run. Those of branches may be
-in further slices of their tier, each with a share and copies of its own, and run beside each other.
+in further slices of their tier, each with a share and copies of its own, and run side by side.
 A further slice is a tier of the infrastructure behind all others, so that shares are tightened,
 copies counted and seconds composed per slice as they are per tier.
 

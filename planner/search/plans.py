@@ -234,7 +234,5 @@ def _selected(context: PlanningContext, objectives: FloatArray, most: int) -> Ti
 
 def _shared(context: PlanningContext) -> list[int]:
     """Return the tiers whose machines a query competes for."""
-    tiers = context.infrastructure.tiers[
-        : len(context.infrastructure.tiers) - len(context.further)
-    ]
-    return [i for i, tier in enumerate(tiers) if not tier.dedicated and not tier.remote]
+    tiers, own = context.infrastructure.tiers, set(tier_of(context).tolist())
+    return [i for i in sorted(own) if not tiers[i].dedicated and not tiers[i].remote]
