@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from time import perf_counter
+
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -9,8 +14,8 @@ from scipy.optimize import linear_sum_assignment
 
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.dispatch.baselines import MinCostMatching
 from circinus.scheduler.dispatch.learnt_latency import LatencyLine, LearntLatency
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState, Fleet
 from circinus.scheduler.policies.registry import Greedy
@@ -86,6 +91,43 @@ def crowd(size: int, seed: int = 7) -> DispatchState:
 @pytest.mark.parametrize("policy", [PlanAhead(), MinCostMatching()], ids=["plan_ahead", "kairos"])
 def test_decision(benchmark: BenchmarkFixture, policy: DispatchPolicy, size: int) -> None:
     assert benchmark(policy.decide, crowd(size)).starts
+
+
+def changed(state: DispatchState, seed: int = 8) -> DispatchState:
+    """A tenth of the requests are others; the rest, and the dual, are as Kairos left them."""
+    rng = np.random.default_rng(seed)
+    decision = MinCostMatching().decide(state)
+    planned = np.full(len(state.waited_s), UNPLANNED, dtype=np.int64)
+    for request, instance in (*decision.starts, *decision.planned):
+        planned[request] = instance
+    new = rng.choice(len(planned), len(planned) // 10, replace=False)
+    predicted = state.predicted_s.copy()
+    predicted[new] *= rng.uniform(0.5, 2.0, (len(new), 1))
+    planned[new] = UNPLANNED
+    return replace(state, predicted_s=predicted, planned=planned, dual=np.array(decision.dual))
+
+
+@pytest.mark.parametrize("size", [20, 64, 200])
+def test_warm_decision(benchmark: BenchmarkFixture, size: int) -> None:
+    """Beside scipy's matching of the same pairs in the same run, one after the other."""
+    state, policy = changed(crowd(size)), MinCostMatching()
+    cost = policy.cost(state)
+    decision = benchmark(policy.decide, state)
+    matched = np.array([*decision.starts, *decision.planned])
+    rows, columns = linear_sum_assignment(cost)
+    least = cost[rows, columns].sum()
+    assert cost[matched[:, 0], matched[:, 1]].sum() == pytest.approx(least, abs=1e-9 * size**2)
+    ours = [_seconds(lambda: policy.decide(state)) for _ in range(30)]
+    scipys = [_seconds(lambda: linear_sum_assignment(cost)) for _ in range(30)]
+    benchmark.extra_info["of_scipy"] = median(ours) / median(scipys)
+    if size == 200:
+        assert median(ours) <= median(scipys) / 9
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began
 
 
 @pytest.mark.parametrize("size", [20, 64, 200])

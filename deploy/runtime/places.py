@@ -47,6 +47,7 @@ class Place:
     idle: bool = True
     began: float = 0.0
     predicted_s: float = 0.0
+    dual: float = 0.0  # of the last decision, see `scheduler.dispatch.policy`
 
     @property
     def key(self) -> PlaceKey:

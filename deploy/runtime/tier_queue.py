@@ -65,6 +65,7 @@ class TierQueue:
     _prices: LearntPrices = field(init=False)
     _figures: QueueFigures = field(default_factory=QueueFigures, init=False)
     _compared: int = field(default=0, init=False)  # answers with a prediction
+    _largest: float = field(default=0.0, init=False)  # size until now
 
     def __post_init__(self) -> None:
         self.latencies = TierLatencies(self.tier, self.policy.level, self.prior_s)
@@ -107,6 +108,7 @@ class TierQueue:
         """
         arrived = self.clock.now()
         self._prices.note((kind, size), time_left_s)
+        self._largest = max(self._largest, size)
         waiter = _Waiter((kind, size), arrived, time_left_s)
         place = await self._turn(waiter)
         if before is not None:
@@ -286,6 +288,8 @@ class TierQueue:
             waiter.planned = None
         for i, j in decision.planned:
             waiting[i].planned = places[j].key
+        for place, dual in zip(places, decision.dual, strict=False):  # or none
+            place.dual = dual
         for i in decision.rejected:
             self._give_up(waiting[i], self._infeasible)
 
@@ -310,6 +314,8 @@ class TierQueue:
             np.array([place.busy_s(now) for place in places]),
             np.array([place.idle for place in places], dtype=np.bool_),
             self._places.fleet,
+            np.array([place.dual for place in places]),
+            self._largest,
         )
 
     def _note(self, place: Place, seconds: float, late_s: float) -> None:

@@ -1,28 +1,9 @@
-"""Published dispatch rules: Kairos and the ones it compares itself with (section 7).
+"""Published dispatch rules that Kairos compares itself with (section 7).
 
 First come, first served and Clockwork come in two forms: as published, and rejecting what cannot
 be served in time. With that overload is survived, so it is the harder one to beat; and Clockwork
-itself does it, which the CLKWRK of the Kairos paper does not. Kairos (5.1) matches
-waiting requests to instances at the least cost:
-
-| symbol | meaning | shape |
-| --- | --- | --- |
-| m, n | waiting requests, instances | |
-| W | seconds that a request has waited | (m,) |
-| T | seconds within which it should be answered (T_qos); infinite when it has no deadline | (m,) |
-| L | seconds until it would be done: what the instance is still busy + its latency | (m, n) |
-| C | heterogeneity coefficient of an instance | (n,) |
-| xi | part of T that may be planned with | |
-
-    cost = C L          where W + L <= xi T           (eq. 4)
-         = C 10 T       where the request would be late (eq. 8)
-
-min(m, n) pairs of least total cost are matched (eq. 6, 7); a pair on a busy instance
-only reserves: the request waits and is matched anew next time.
-
-Deviations: T is each request's own, or none; among requests that cost the same the one
-that began to wait first is taken (the paper leaves it to the solver, and then a request
-may starve); a request never starts on an instance that cannot serve it at all.
+itself does it, which the CLKWRK of the Kairos paper does not. Kairos itself is in
+`scheduler.dispatch.matching`.
 """
 
 from __future__ import annotations
@@ -40,11 +21,9 @@ from circinus.scheduler.dispatch.kernel import (
     Kernel,
     RuleInput,
     compiled,
-    compiled_part,
     decided_by_rule,
-    rule_input,
 )
-from circinus.scheduler.dispatch.policy import DispatchState, FloatArray, IntArray
+from circinus.scheduler.dispatch.policy import FloatArray, IntArray
 
 
 @compiled
@@ -93,7 +72,7 @@ class FcfsDispatch:
 @compiled
 def threshold_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) -> None:
     """Start each request, oldest first, on the first idle instance of its side."""
-    largest_small = settings[0]
+    largest_small = settings[0] * max(inputs.largest[0], inputs.size.max())
     free = inputs.idle.copy()
     left = free.sum()
     for i in range(len(inputs.waited_s)):
@@ -115,13 +94,15 @@ def threshold_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) ->
 class SizeThreshold:
     """A `DispatchPolicy`: DeepRecSys' large requests to the base type, small ones to the others.
 
-    First come, first served on either side. Deviation: where one side has no instances that can
-    serve a request, it goes to the other, since it would never be served.
+    First come, first served on either side. Deviations: the threshold is a fraction of the largest
+    size until now, as sizes come in any unit; and where one side has no instances that can serve a
+    request, it goes to the other, since it would never be served.
     """
 
-    # requests up to this size go to the auxiliary types, `>= 0`. The study finds the best by a
-    # sweep
-    largest_small: float
+    # deviates: drs-threshold
+    # requests up to this part of the largest size go to the auxiliary types, in [0, 1]. A half
+    # where nobody swept for the best, as `studies.dispatch.study` does
+    fraction: float = 0.5
     rule: ClassVar[Kernel] = staticmethod(threshold_rule)
     level: ClassVar[float | None] = None
     plans_ahead: ClassVar[bool] = False
@@ -129,7 +110,7 @@ class SizeThreshold:
     sheds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        checks.non_negative("largest_small", self.largest_small)
+        checks.probability("fraction", self.fraction)
 
     decide = decided_by_rule
 
@@ -177,133 +158,6 @@ class Clockwork:
         checks.share("xi", self.xi)
 
     decide = decided_by_rule
-
-
-_LATE = 10.0  # eq. 8: a late pair counts as ten times the deadline
-# deviates: oldest-first-ties
-_TIE_S = 1e-9  # per place in the queue: far below any latency, far above float noise
-
-
-@compiled_part
-def matching_cost(xi: float, inputs: RuleInput) -> FloatArray:  # (m, n)
-    """Return the cost of every pair; infinite where the instance cannot serve the request."""
-    m, n = inputs.predicted_s.shape
-    cost = np.empty((m, n))
-    for i in range(m):
-        for j in range(n):
-            done = inputs.busy_s[j] + inputs.predicted_s[i, j]
-            if inputs.waited_s[i] + done > xi * inputs.qos_s[i] and done < inf:
-                done = _LATE * inputs.qos_s[i]
-            cost[i, j] = inputs.coefficient[j] * done
-    return cost
-
-
-# deviates: never-where-impossible
-@compiled_part
-def _solvable(cost: FloatArray) -> FloatArray:  # (m, n)
-    """Return finite costs that break ties by age; pairs that cannot be are avoided if possible."""
-    m, n = cost.shape
-    never = (np.where(cost < inf, cost, 0.0).max() + 1.0) * (min(m, n) + 1)
-    aged: FloatArray = np.where(cost < inf, cost, never) + np.arange(m).reshape(m, 1) * _TIE_S
-    return aged
-
-
-@compiled_part
-def assigned_columns(  # noqa: C901 - three nested loops are the method
-    cost: FloatArray,  # (m, n), c, finite, m <= n
-) -> IntArray:  # (m,)
-    """Return the column of each row in an assignment of all rows of least total cost.
-
-    The Hungarian method in the form of Jonker and Volgenant (Kairos' reference 51): a row after
-    the other is matched along a path of least reduced cost, O(m^2 n). u and v are the dual
-    potentials: c_ij - u_i - v_j >= 0, = 0 on matched pairs.
-    """
-    m, n = cost.shape
-    u = np.zeros(m + 1)
-    v = np.zeros(n + 1)
-    row_of = np.zeros(n + 1, dtype=np.int64)  # 1-based; row_of[0] is the row being placed
-    previous = np.zeros(n + 1, dtype=np.int64)
-    least = np.empty(n + 1)
-    visited = np.empty(n + 1, dtype=np.bool_)
-    for row in range(1, m + 1):
-        row_of[0] = row
-        at = 0
-        least[:] = inf
-        visited[:] = False
-        while row_of[at] != 0:
-            visited[at] = True
-            i = row_of[at]
-            delta = inf
-            step_to = 0
-            for j in range(1, n + 1):
-                if visited[j]:
-                    continue
-                reduced = cost[i - 1, j - 1] - u[i] - v[j]
-                if reduced < least[j]:
-                    least[j] = reduced
-                    previous[j] = at
-                if least[j] < delta:
-                    delta = least[j]
-                    step_to = j
-            for j in range(n + 1):
-                if visited[j]:
-                    u[row_of[j]] += delta
-                    v[j] -= delta
-                else:
-                    least[j] -= delta
-            at = step_to
-        while at != 0:
-            row_of[at] = row_of[previous[at]]
-            at = previous[at]
-    columns = np.empty(m, dtype=np.int64)
-    for j in range(1, n + 1):
-        if row_of[j] > 0:
-            columns[row_of[j] - 1] = j - 1
-    return columns
-
-
-@compiled
-def matching_rule(settings: FloatArray, inputs: RuleInput, answer: IntArray) -> None:
-    """Start the matched pairs whose instance is idle."""
-    xi, idle = settings[0], inputs.idle
-    if not idle.any():
-        return
-    cost = matching_cost(xi, inputs)
-    solvable = _solvable(cost)
-    if cost.shape[0] <= cost.shape[1]:
-        columns = assigned_columns(solvable)
-        for i in range(len(columns)):
-            # deviates: busy-pairs-wait
-            if idle[columns[i]] and cost[i, columns[i]] < inf:
-                answer[i] = columns[i]
-    else:
-        rows = assigned_columns(np.ascontiguousarray(solvable.T))
-        for j in range(len(rows)):
-            if idle[j] and cost[rows[j], j] < inf:
-                answer[rows[j]] = j
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MinCostMatching:
-    """A `DispatchPolicy`: the matching that leaves the instances the most time."""
-
-    # part of a deadline that may be planned with, in (0, 1]. 0.98 is the paper's: a prediction
-    # within 2 % of the deadline counts as late
-    xi: float = 0.98
-    rule: ClassVar[Kernel] = staticmethod(matching_rule)
-    level: ClassVar[float | None] = None
-    plans_ahead: ClassVar[bool] = False
-    rejects: ClassVar[bool] = False
-    sheds: ClassVar[bool] = False  # as published
-
-    def __post_init__(self) -> None:
-        checks.share("xi", self.xi)
-
-    decide = decided_by_rule
-
-    def cost(self, state: DispatchState) -> FloatArray:  # (m, n)
-        """Return the cost of every pair; infinite where the instance cannot serve the request."""
-        return matching_cost(self.xi, rule_input(state))
 
 
 def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both

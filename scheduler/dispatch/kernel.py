@@ -47,10 +47,12 @@ class RuleInput(NamedTuple):
     kind: IntArray  # (n,)
     coefficient: FloatArray  # (n,)
     price: FloatArray  # (n,)
+    dual: FloatArray  # (n,); a rule may change it, which is the `dual` of its decision
+    largest: FloatArray  # (1,)
 
 
 class Kernel(Protocol):
-    """A compiled rule: fills `answer`, shape (m,), and keeps nothing."""
+    """A compiled rule: fills `answer`, shape (m,), may change `dual`, and keeps nothing."""
 
     def __call__(self, settings: FloatArray, inputs: RuleInput, answer: IntArray, /) -> None:
         """Answer for each waiting request."""
@@ -61,7 +63,8 @@ MATRIX = nb.float64[:, ::1]
 tuple_type: Callable[..., Any] = nb.types.NamedTuple
 """(types, class) -> what numba calls a named tuple; it ships no types of its own."""
 _RULE_INPUT = tuple_type(
-    (FLOATS, FLOATS, FLOATS, INTS, MATRIX, FLOATS, BOOLS, INTS, FLOATS, FLOATS), RuleInput
+    (FLOATS, FLOATS, FLOATS, INTS, MATRIX, FLOATS, BOOLS, INTS, FLOATS, FLOATS, FLOATS, FLOATS),
+    RuleInput,
 )
 KERNEL_TYPE = nb.types.void(FLOATS, _RULE_INPUT, INTS)
 
@@ -116,6 +119,8 @@ def rule_input(state: DispatchState) -> RuleInput:
         state.fleet.kind,
         state.fleet.coefficient,
         state.fleet.price,
+        np.zeros(len(state.busy_s)) if state.dual is None else state.dual.copy(),
+        np.array([state.largest]),
     )
 
 
@@ -124,7 +129,8 @@ def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
     if not len(state.waited_s) or not len(state.busy_s):
         return Decision()
     answer = np.full(len(state.waited_s), WAIT, dtype=np.int64)
-    policy.rule(settings_of(policy), rule_input(state), answer)
+    inputs = rule_input(state)
+    policy.rule(settings_of(policy), inputs, answer)
     starts, rejected, planned = [], [], []
     for i, code in enumerate(answer.tolist()):
         if code >= 0:
@@ -133,4 +139,4 @@ def decided_by_rule(policy: CompiledPolicy, state: DispatchState) -> Decision:
             rejected.append(i)
         elif code <= PLANNED:
             planned.append(Start(i, PLANNED - code))
-    return Decision(starts, rejected, planned)
+    return Decision(starts, rejected, planned, tuple(inputs.dual.tolist()))

@@ -12,21 +12,18 @@ from circinus.pipelines import checks
 from circinus.scheduler.dispatch.baselines import (
     Clockwork,
     FcfsDispatch,
-    MinCostMatching,
     SizeThreshold,
 )
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
-
-DRS_LARGEST_SMALL = 500.0
-"""Of `drs` where nobody swept for the best: half of the largest size of the published models."""
 
 _MADE: Mapping[str, CompiledPolicy] = {
     "plan_ahead": PlanAhead(),
     "kairos": MinCostMatching(),
     "fcfs": FcfsDispatch(),
     "fcfs_reject": FcfsDispatch(rejects=True),
-    "drs": SizeThreshold(largest_small=DRS_LARGEST_SMALL),
+    "drs": SizeThreshold(),
     "clockwork": Clockwork(),
     "clockwork_reject": Clockwork(rejects=True),
 }

@@ -92,6 +92,9 @@ class DispatchState:
     # longer than predicted keeps an instance busy with no seconds left
     idle: BoolArray  # (n,)
     fleet: Fleet
+    # `Decision.dual` of the decision before this one; None: there was none, or it had none
+    dual: FloatArray | None = None  # (n,)
+    largest: float = 0.0  # size of the largest request until now; 0: none but those that wait
 
     def __post_init__(self) -> None:
         m, n = self.waited_s.shape[0], len(self.fleet)
@@ -102,6 +105,8 @@ class DispatchState:
             raise InvalidInput.of("qos_s", f"must have shape ({m},)", self.qos_s.shape)
         if not (self.busy_s.shape == self.idle.shape == (n,)):
             raise InvalidInput.of("busy_s", f"must have shape ({n},)", self.busy_s.shape)
+        if self.dual is not None and self.dual.shape != (n,):
+            raise InvalidInput.of("dual", f"must have shape ({n},)", self.dual.shape)
         # Written out: a state is built for every event, and the fast path must stay fast.
         if not self.predicted_s.min(initial=inf) >= 0:
             raise InvalidInput.of("predicted_s", "must be >= 0 everywhere", "less")
@@ -126,6 +131,9 @@ class Decision(NamedTuple):
     rejected: Sequence[int] = ()  # requests that are turned away for good
     # what is foreseen for requests that go on waiting; the next state holds it for the policy
     planned: Sequence[Start] = ()
+    # of each instance: where the next decision begins, see `scheduler.dispatch.matching`; empty
+    # of a policy that begins anew each time
+    dual: Sequence[float] = ()
 
 
 class DispatchPolicy(Protocol):

@@ -197,6 +197,8 @@ class _Instances(NamedTuple):
     began: FloatArray  # (n,)
     foreseen: FloatArray  # (n,), when it should be free
     free_at: FloatArray  # (n,), when it will be
+    dual: FloatArray  # (n,), of the last decision
+    largest: FloatArray  # (1,), size of the largest request until now
 
 
 @compiled_part
@@ -232,6 +234,8 @@ def _answers(
         requests.kind,
         requests.coefficient,
         requests.price,
+        instances.dual,
+        instances.largest,
     )
     rule(settings, inputs, answer)
     return answer
@@ -319,7 +323,9 @@ def _handle_events(
 ) -> int:
     """Handle events until there are none; return the number of late requests."""
     n, total = len(requests.kind), len(requests.arrived)
-    instances = _Instances(np.ones(n, dtype=np.bool_), np.zeros(n), np.zeros(n), np.zeros(n))
+    instances = _Instances(
+        np.ones(n, dtype=np.bool_), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(1)
+    )
     line = np.empty((2, 256), dtype=np.int64)
     m, arrivals, late, events = 0, 0, 0, 0
     while True:
@@ -332,6 +338,7 @@ def _handle_events(
             instances.idle[j] = True
         else:
             now = requests.arrived[arrivals]
+            instances.largest[0] = max(instances.largest[0], requests.size[arrivals])
             if m == line.shape[1]:
                 line = np.concatenate((line, np.empty_like(line)), axis=1)
             waited = m

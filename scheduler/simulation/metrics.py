@@ -52,6 +52,7 @@ def state_at(run: SimulationRun, request: int) -> DispatchState:
         busy,
         idle,
         scenario.fleet,
+        largest=float(scenario.size[: request + 1].max()),
     )
 
 

@@ -11,8 +11,9 @@ with means, as published (`DispatchPolicy.level`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated
@@ -43,8 +44,7 @@ POLICIES = (*_METHODS, "fcfs", "drs", "clockwork", "clockwork_reject", ORACLE)
 """In the order in which they run, those of the methods first; also `fcfs_reject`."""
 _KNOWN = (*DISPATCH_POLICIES, ORACLE)
 
-# deviates: threshold-grid
-_THRESHOLDS = (0, 100, 200, 300, 400, 500, 600, 700, 800, 900)
+_STEPS = (0.2, 0.1, 0.05)  # of hill climbing, as parts of the largest size
 _SWEEP_REQUESTS = 4000
 SEARCH_SEED = 9000  # of sweeps: none of the study's own
 _DECISIONS = 200  # timed per run
@@ -170,15 +170,29 @@ def _row(
 
 
 def _best_threshold(draws: LoadDraws, pool: Pool) -> SizeThreshold:
+    """Return the threshold of the highest allowable rate by hill climbing (Kairos, section 7)."""
     scenarios = draws.scenarios(pool, None)
     bound = draws.bound_rps(pool)
 
-    def rate_of(policy: SizeThreshold) -> float:
+    @cache
+    def rate_of(fraction: float) -> float:
+        policy = SizeThreshold(fraction=fraction)
         return allowable_rate(policy, scenarios, bound, tolerance=0.01)[0]
 
-    largest = float(draws.table.batches[-1])
-    tried = [SizeThreshold(largest_small=t) for t in _THRESHOLDS if t <= largest]
-    return max(tried, key=rate_of)
+    return SizeThreshold(fraction=climbed(rate_of, SizeThreshold().fraction))
+
+
+def climbed(height_of: Callable[[float], float], start: float) -> float:
+    """Return where hill climbing in [0, 1] ends: no step up, of whatever length, is left."""
+    at = start
+    for step in _STEPS:
+        while True:
+            near = [round(min(max(at + move, 0.0), 1.0), 9) for move in (0.0, step, -step)]
+            best = max(near, key=height_of)
+            if height_of(best) <= height_of(at):
+                break
+            at = best
+    return at
 
 
 def _decision_us(policy: CompiledPolicy, run: SimulationRun, clock: Clock) -> np.ndarray:

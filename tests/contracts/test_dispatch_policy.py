@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from circinus.scheduler.dispatch.baselines import (
     Clockwork,
     FcfsDispatch,
-    MinCostMatching,
     SizeThreshold,
 )
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import UNPLANNED, DispatchPolicy, DispatchState
 from tests.scheduler.states import states
@@ -20,11 +20,12 @@ from tests.scheduler.states import states
 POLICIES: list[DispatchPolicy] = [
     MinCostMatching(),
     MinCostMatching(xi=1.0),
+    MinCostMatching(part=2),
     PlanAhead(),
     PlanAhead(xi=0.9, lead=0.0, delay_weight=0.0, old=1.0, overdue=1.0),
     FcfsDispatch(),
     FcfsDispatch(rejects=True),
-    SizeThreshold(largest_small=500),
+    SizeThreshold(fraction=0.5),
     Clockwork(),
     Clockwork(rejects=True),
 ]
@@ -55,7 +56,7 @@ def test_only_idle_instances_start_and_nothing_is_doubled(state: DispatchState) 
 @given(state=states())
 def test_equal_states_get_equal_decisions_and_nothing_is_changed(state: DispatchState) -> None:
     arrays = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "fleet"}
-    before = {name: array.copy() for name, array in arrays.items()}
+    before = {name: np.array(array) for name, array in arrays.items()}
     for policy in POLICIES:
         assert policy.decide(state) == policy.decide(state), policy
         assert all(np.array_equal(array, before[name]) for name, array in arrays.items()), policy

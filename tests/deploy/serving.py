@@ -26,7 +26,7 @@ from circinus.pipelines.model.plan import Deployment, Plan
 from circinus.pipelines.model.slo import Estimate
 from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.registry import load_pipeline
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 
 MODULE = "tests.deploy.tiny_pipelines"
 ONE_TIER = Infrastructure(name="one", tiers=(Tier(name="cloud", machines=4),))

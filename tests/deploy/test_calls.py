@@ -25,7 +25,7 @@ from circinus.pipelines.execution.calling import Permit
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.endpoints import CallPrice, Endpoint, RateLimits, Usage
 from circinus.pipelines.registry import load_pipeline
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.calling_pipelines import MODULE
 
 MOST = {"reader": Usage(calls=1, input_tokens=100, output_tokens=inf, usd=0.5)}

@@ -18,7 +18,8 @@ from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed, Unavailable
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.payload import Payload, encode
-from circinus.scheduler.dispatch.baselines import Clockwork, MinCostMatching
+from circinus.scheduler.dispatch.baselines import Clockwork
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import Decision, DispatchPolicy, DispatchState
 from tests.deploy.serving import ONE_TIER, plan, tiny

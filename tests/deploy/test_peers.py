@@ -13,7 +13,7 @@ from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
 from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.model.payload import Payload
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, is_alive, launcher, pipeline_of, plan, within
 
 PATIENCE_S = 20.0

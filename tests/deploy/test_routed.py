@@ -20,7 +20,7 @@ from circinus.deploy.runtime.orchestrator import Orchestrator
 from circinus.deploy.workers.errors import DeadlineExceeded
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.routing.regimes import Regime, RegimeSettings
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 from tests.deploy.routed_pipelines import doubled

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circinus.deploy.runtime.dual_prices import DualPrice
 from circinus.deploy.runtime.places import InstanceType
 from circinus.deploy.runtime.tier_queue import TierQueue
 from circinus.deploy.workers.client import WorkerClient
@@ -15,7 +16,8 @@ from circinus.deploy.workers.errors import InstanceLost, TooManyRequests
 from circinus.deploy.workers.proto.worker_pb2 import RunReply
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import OperatorFailed, Unavailable
-from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, MinCostMatching
+from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import DispatchPolicy
 
@@ -423,5 +425,31 @@ def test_a_queue_learns_which_type_is_the_base_and_puts_it_first() -> None:
         assert slow.running[-1].done()
         fast.running[-1].set_result(REPLY)
         await lone
+
+    asyncio.run(scenario())
+
+
+def test_the_largest_size_until_now_is_what_a_threshold_is_a_fraction_of() -> None:
+    async def scenario() -> None:
+        policy = SizeThreshold(fraction=0.5)
+        queue = TierQueue("cloud", policy, ManualClock(), limit=10, prior_s=1.0)
+        base, other = FakeClient("a"), FakeClient("b")
+        for kind, client in enumerate((base, other)):
+            type = InstanceType(price=DualPrice(kind=kind))
+            queue.add(cast("WorkerClient", client), type)
+        served = []
+        for size in (4.0, 10.0, 4.0, 6.0):  # one after the other: 4 > 2, 10 > 5, 4 <= 5, 6 > 5
+            before = len(base.running), len(other.running)
+            task = asyncio.create_task(
+                queue.serve(
+                    "k", lambda at: cast("FakeClient", at).work(), time_left_s=60.0, size=size
+                )
+            )
+            await quiet()
+            client = base if len(base.running) > before[0] else other
+            served.append(client.address)
+            client.running[-1].set_result(REPLY)
+            await task
+        assert served == ["a", "a", "b", "a"]
 
     asyncio.run(scenario())

@@ -19,7 +19,7 @@ from circinus.deploy.workers.execution import INPUT
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import LONGEST_CAUSE, CircinusError, OperatorFailed
 from circinus.pipelines.model.payload import decode, encode
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, is_alive, launcher, pipeline_of, tiny, within
 
 

@@ -19,7 +19,7 @@ from circinus.deploy.workers.errors import LaunchFailed
 from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, pids_of, plan, serving, tiny, within
 
 SLOW = replace(desired("echo"), pipeline_reference="tests.deploy.slow_import:pipeline")

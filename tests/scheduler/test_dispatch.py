@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -8,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linear_sum_assignment
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.dispatch.baselines import MinCostMatching, assigned_columns, heterogeneity
+from circinus.scheduler.dispatch.baselines import SizeThreshold, heterogeneity
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray, Start
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
@@ -180,13 +181,32 @@ def test_as_many_requests_as_can_be_served_are_started(
     assert len(starts) == most
 
 
-@pytest.mark.parametrize("size", [(20, 20), (7, 40)])
-def test_the_assignment_costs_what_scipy_finds(size: tuple[int, int]) -> None:
-    cost = np.random.default_rng(5).random(size)
-    rows, columns = linear_sum_assignment(cost)
-    ours = assigned_columns(cost)
-    assert len(set(ours.tolist())) == size[0]
-    assert cost[np.arange(size[0]), ours].sum() == pytest.approx(cost[rows, columns].sum())
+@pytest.mark.parametrize(
+    ("largest", "instances"),
+    [(0.0, [1, 1, 0]), (16.0, [1, 1, 1]), (11.0, [1, 1, 0])],
+)
+def test_up_to_half_of_the_largest_size_goes_to_the_auxiliary_types(
+    largest: float, instances: list[int]
+) -> None:
+    # 4, 5 and 8 one by one, beside 10 until now: up to 5 is small; 16: up to 8; 11: up to 5.5
+    def at(size: float) -> int:
+        alone = state([[1.0, 4.0]], size=size, kind=[0, 1])
+        (start,) = SizeThreshold().decide(replace(alone, largest=max(largest, 10.0))).starts
+        return start.instance
+
+    assert [at(size) for size in (4.0, 5.0, 8.0)] == instances
+
+
+def test_those_that_wait_count_for_the_largest_size() -> None:
+    # 8 and 4: 4 is half of the largest
+    decision = SizeThreshold().decide(state([[1.0, 4.0]] * 2, size=[8.0, 4.0], kind=[0, 1]))
+    assert set(decision.starts) == {Start(0, 0), Start(1, 1)}
+
+
+@pytest.mark.parametrize("fraction", [-0.01, 1.01, nan])
+def test_a_threshold_outside_its_range_is_refused(fraction: float) -> None:
+    with pytest.raises(InvalidInput, match=r"fraction must be in \[0, 1\]"):
+        SizeThreshold(fraction=fraction)
 
 
 POLICY = PlanAhead(old=2.0, overdue=3.0)

@@ -13,10 +13,10 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.baselines import (
     Clockwork,
     FcfsDispatch,
-    MinCostMatching,
     SizeThreshold,
 )
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
 from circinus.scheduler.dispatch.policy import Fleet, FloatArray
 from circinus.scheduler.simulation.engine import NOT_SERVED, Scenario, simulate
@@ -33,7 +33,7 @@ POLICIES: list[CompiledPolicy] = [
     MinCostMatching(),
     PlanAhead(),
     Clockwork(),
-    SizeThreshold(largest_small=0.5),
+    SizeThreshold(fraction=0.5),
     Clockwork(rejects=True),
 ]
 
@@ -192,6 +192,20 @@ def test_requests_are_served_once_and_instances_one_at_a_time(
         mine = np.flatnonzero(run.instance == j)
         mine = mine[np.argsort(run.started_s[mine])]
         assert (run.started_s[mine][1:] >= run.finished_s[mine][:-1]).all()
+
+
+def test_a_threshold_is_a_fraction_of_the_largest_size_until_then() -> None:
+    # one after the other: 4 > 2, 10 > 5, 4 <= 5, 6 > 5
+    service_s = np.ones((4, 2))
+    scenario = Scenario(
+        arrived_s=np.array([0.0, 5.0, 10.0, 15.0]),
+        size=np.array([4.0, 10.0, 4.0, 6.0]),
+        service_s=service_s,
+        predicted_s=service_s,
+        qos_s=10.0,
+        fleet=Fleet(np.arange(2), np.ones(2), np.ones(2)),
+    )
+    assert simulate(scenario, SizeThreshold(fraction=0.5)).instance.tolist() == [0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("policy", POLICIES[:3], ids=repr)

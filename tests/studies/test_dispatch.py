@@ -17,6 +17,7 @@ from circinus.scheduler.simulation.measurements import LatencyTable, parse_laten
 from circinus.studies.dispatch.study import (
     POLICIES,
     DispatchStudy,
+    climbed,
     page,
     picture,
     results,
@@ -74,6 +75,15 @@ def study(**changed: Any) -> DispatchStudy:  # noqa: ANN401 - values of any fiel
 def test_a_study_that_makes_no_sense_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         study(**changed)
+
+
+@pytest.mark.parametrize("peak", [0.0, 0.1, 0.35, 0.5, 0.85, 1.0])
+def test_hill_climbing_ends_at_the_top_of_a_single_hill(peak: float) -> None:
+    assert climbed(lambda at: -abs(at - peak), 0.5) == peak
+
+
+def test_hill_climbing_stays_on_a_plain() -> None:
+    assert climbed(lambda at: 1.0, 0.5) == 0.5
 
 
 @pytest.mark.parametrize(
