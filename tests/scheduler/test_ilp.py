@@ -176,6 +176,67 @@ def test_brute_force_agrees_on_the_least_rent_for_all(
         assert rent == pytest.approx(solved.objective)
 
 
+@st.composite
+def partly_running(draw: st.DrawFn) -> Problem:
+    """Where the first queries run as greedy had them, and others come."""
+    problem = draw(quarters(2))
+    first = problem.candidates[: draw(st.integers(0, 3))]
+    running = Greedy().schedule(replace(problem, candidates=first)).by_query
+    return replace(problem, running=running)
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+@given(problem=partly_running())
+@settings(deadline=None, max_examples=15)
+def test_brute_force_agrees_on_the_best_beside_what_runs(
+    solver: Solver, symmetry: Symmetry, problem: Problem
+) -> None:
+    solved = Ilp(solver=solver, symmetry=symmetry).solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    assert solved.proven
+    now = solved.schedule.by_query
+    assert {q: now[q] for q in problem.running} == problem.running
+    assert solved.objective == pytest.approx(best_goodput(problem, stays=True))
+    assert solved.bound == pytest.approx(solved.objective, rel=1e-5)
+
+
+@pytest.mark.parametrize(("solver", "symmetry"), WAYS)
+def test_newcomers_are_rented_for_beside_what_runs(solver: Solver, symmetry: Symmetry) -> None:
+    # a holds 0.75 of a machine at 3 and stays: b, 0.5, needs another one, c, 0.25, none
+    tiers = (replace(cloud(3), price_usd_per_hour=3.0),)
+    shares = {"a": 0.75, "b": 0.5, "c": 0.25}
+    queries = [candidate(name, plan("p", ("cloud", share))) for name, share in shares.items()]
+    running = {"a": Assignment(query_id="a", plan_id="p", machines=(Slice("cloud", 2, 0.75),))}
+    problem = Problem(tiers=tiers, candidates=tuple(queries), running=running)
+    solved = Ilp(objective=Objective.COST, solver=solver, symmetry=symmetry).solve(problem)
+    assert solved.objective == solved.bound == pytest.approx(6.0)
+    assert rented_usd_per_hour(tiers, solved.schedule) == pytest.approx(6.0)
+    assert solved.schedule.by_query["a"] == running["a"]
+
+
+def test_a_quota_counts_what_stays() -> None:
+    # of two machines a may hold one: 0.5 runs, so one of its two newcomers of 0.5 is served
+    queries = [
+        replace(candidate(n, plan("p", ("cloud", 0.5))), tenant="a") for n in ("old", "b", "c")
+    ]
+    running = {"old": Assignment(query_id="old", plan_id="p", machines=(Slice("cloud", 1, 0.5),))}
+    problem = Problem(
+        tiers=(cloud(2),), candidates=tuple(queries), running=running, quotas={"a": 0.5}
+    )
+    solved = Ilp().solve(problem)
+    assert validate(problem, solved.schedule) == ()
+    assert (solved.objective, len(solved.schedule.by_query)) == (2.0, 2)
+
+
+def test_who_lost_its_machine_competes_as_a_newcomer() -> None:
+    # its machine, number 1, is gone, and so is its place: the heavier newcomer has the one left
+    running = {"old": Assignment(query_id="old", plan_id="p", machines=(Slice("cloud", 1, 1.0),))}
+    old = candidate("old", plan("p", ("cloud", 1.0)))
+    new = candidate("new", plan("p", ("cloud", 1.0)), weight=2.0)
+    problem = Problem(tiers=(cloud(),), candidates=(old, new), running=running)
+    assert Ilp().schedule(problem).by_query.keys() == {"new"}
+
+
 def test_a_tiny_item_beside_a_whole_machine_is_placed() -> None:
     shares = (0.05, 1.0, 1e-9)
     plan = PlanOption(

@@ -95,6 +95,8 @@ def test_the_defaults_come_first() -> None:
 def test_terms_reach_the_policy() -> None:
     moving = Terms(migration=Migration(price=0.5))
     assert scheduling_policy("priced", moving).migration == Migration(price=0.5)  # type: ignore[attr-defined]  # a Priced
+    assert scheduling_policy("ilp", moving) == Ilp(moves=True)
+    assert scheduling_policy("ilp", Terms()) == Ilp()
     assert isinstance(scheduling_policy("priced", Terms(objective=Objective.COST)), Rental)
 
 
