@@ -61,7 +61,8 @@ def most_weight(problem: Problem) -> float:
         weight = sum(c.weight for c in served)
         if weight > best:
             rent = least_rent(replace(problem, candidates=tuple(served)))
-            best = weight if rent <= problem.most_usd_per_hour else best
+            fits = rent < inf and rent <= problem.most_usd_per_hour
+            best = weight if fits else best
     return best
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from circinus.deploy.kubernetes.api import Object
 from circinus.deploy.kubernetes.fitness.check import Check
 from circinus.deploy.kubernetes.fitness.cluster import checks_of
-from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds
+from circinus.deploy.kubernetes.fitness.needs import ClusterNeeds, needs_of
 from circinus.deploy.kubernetes.names import MACHINE_TYPE, TIER
 
 
@@ -133,3 +133,19 @@ def test_of_many_nodes_some_are_named() -> None:
     found = looked([node(f"n{i}") for i in range(9)], ClusterNeeds())["tier edge"]
 
     assert found.detail == "9 of 9 nodes count as machines: n0, n1, n2, n3, n4 and 4 more"
+
+
+def test_a_tier_whose_nodes_a_node_pool_makes_needs_none_yet() -> None:
+    values = {
+        "deployment": {"target": "kubernetes"},
+        "nodePools": [{"tier": "edge"}, {"tier": "cloud", "machineType": "large"}],
+    }
+    rented = needs_of(values, namespace="n", installs=True).rented
+    assert rented == {"edge", "cloud/large"}
+    needs = ClusterNeeds(tiers={"edge": 1, "cloud/large": 2, "cloud/small": 1}, rented=rented)
+
+    found = looked([], needs)
+
+    assert found["tier edge"].state == found["tier cloud/large"].state == "ok"
+    assert "its NodePool makes nodes for pods that wait" in found["tier edge"].detail
+    assert found["tier cloud/small"].state == "fail"
