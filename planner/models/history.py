@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
 
 import numpy as np
 
@@ -56,8 +58,9 @@ class ConfigurationRecord:
             values = getattr(self, name)
             rule = f"must have {operators} figures, one per operator"
             checks.require(len(values) == operators >= 1, f"record.{name}", rule, len(values))
-            for value in values:
-                checks.non_negative(f"record.{name}", value)
+            if not all(0 <= value < inf for value in values):
+                for value in values:
+                    checks.non_negative(f"record.{name}", value)
         alike = len(self.waited_s) in (0, operators)
         rule = f"must have {operators} figures, one per operator, or none"
         checks.require(alike, "record.waited_s", rule, len(self.waited_s))
@@ -108,11 +111,12 @@ class QueryRecord:
 
 def within(history: Sequence[QueryRecord], space: ConfigurationSpace) -> tuple[QueryRecord, ...]:
     """Return the records without configurations outside a space: queries rule values out."""
+    is_held = cache(lambda configuration: holds(space, configuration))  # records share most
     return tuple(
         replace(
             record,
             configurations=tuple(
-                one for one in record.configurations if holds(space, one.configuration)
+                one for one in record.configurations if is_held(one.configuration)
             ),
         )
         for record in history

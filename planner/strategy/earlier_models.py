@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -54,7 +55,8 @@ class EarlierModels:
         self._records = [_best_known(record.configurations) for record in records]
         ends = np.cumsum([len(each) for each in self._records])[:-1]
         every = [one for each in self._records for one in each]
-        numbers = [setting.space.number(one.configuration) for one in every]
+        number = cache(setting.space.number)  # records share most configurations
+        numbers = [number(one.configuration) for one in every]
         inputs = np.array([one.inputs for one in every], dtype=np.float64)
         self._x = np.split(encode(setting.space, numbers), ends)
         accuracy = np.array([one.accuracy for one in every])
