@@ -125,7 +125,7 @@ def from_probes(
     if not useful:
         return None
     each = _each_run(np.array([_means(profile, space) for profile in useful]))
-    limit = budget.limits.configurations or space.size
+    limit = budget.limits.configurations or inf
     names = tuple(operator.name for operator in space.graph.operators)
     budget = _in_time(budget, evaluator.width)
     spent = Amounts.of(
@@ -138,7 +138,8 @@ def from_probes(
     wholes = []
     for m, n, of_run in zip(span.configurations, span.inputs, each, strict=True):
         inputs = min(n * sqrt(evaluator.population), evaluator.population)
-        runs = inputs * _settings_met(space, min(m, limit, space.size))
+        most = min(m, limit)  # inf: every setting is met
+        runs = inputs * _settings_met(space, most if most == inf else min(most, space.size))
         used = np.zeros_like(spent.used)
         used[: len(names)] = runs[:, None] * of_run[:, 2:]  # the first are the pipeline's
         seconds, machine_s = (float(runs @ of_run[:, i]) for i in (0, 1))

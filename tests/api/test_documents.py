@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circinus.api.store.records import Search, from_document, to_document
+from circinus.api.store.records import Search, from_document, from_text, to_document
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.configuration import Configuration
@@ -111,3 +111,12 @@ def test_reading_checks_the_rules_again() -> None:
 def test_only_dataclasses_have_documents(value: object) -> None:
     with pytest.raises(InvalidInput, match="must be made of a dataclass"):
         to_document(value)
+
+
+def test_a_text_is_read_as_its_document_is() -> None:
+    document = to_document(PROGRESS)
+    assert from_text(PlanningProgress, json.dumps(document)) == from_document(
+        PlanningProgress, document
+    )
+    with pytest.raises(InvalidInput, match=r"PlanningProgress\.measured must be valid"):
+        from_text(PlanningProgress, json.dumps({**document, "measured": "many"}))

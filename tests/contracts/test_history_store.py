@@ -49,6 +49,7 @@ def test_records_come_back_as_they_were_the_newest_first(
         history.record(_record(name))
     assert list(history.earlier("digits@1", 2)) == [_record("c"), _record("b")]
     assert list(history.earlier("digits@1", 0)) == []
+    assert list(history.earlier("digits@1")) == [_record(name) for name in "cba"]
 
 
 def test_versions_of_a_pipeline_are_never_mixed(make: Callable[[int], SqlHistory]) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from circinus.deploy.methods import DEFAULT, PUBLISHED
+from circinus.deploy.methods import DEFAULT, PUBLISHED, Method
 from circinus.deploy.planning import planner_of, sampling_of, stopping_rule
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.features import InputFeatures
@@ -13,7 +15,10 @@ from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import SAMPLING, STOPPING, STRATEGIES, PlanningLimits, Query
 from circinus.pipelines.model.slo import Slo
+from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningOutcome
+from circinus.planner.strategy.in_order import random_search
+from circinus.planner.strategy.protocol import SearchSetting, Strategy
 from circinus.profiler.drawing import Drawing
 from circinus.profiler.stopping import Betting
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -128,3 +133,27 @@ def test_every_strategy_plans(strategy: str) -> None:
 
 def _number(graph: PipelineGraph, plan: Plan) -> int:
     return ConfigurationSpace(graph).number(plan.configuration)
+
+
+@pytest.mark.parametrize(("method", "count"), [(DEFAULT, 10), (PUBLISHED, 12)])
+def test_as_published_planning_starts_from_all_earlier_queries_else_from_the_newest(
+    method: Method, count: int
+) -> None:
+    slo = Slo(accuracy=0.5, latency_s=1.0)
+    history = [
+        QueryRecord(query=f"q{i}", fingerprint="f", slo=slo, configurations=()) for i in range(12)
+    ]
+    starts: list[list[str]] = []
+
+    def strategy(setting: SearchSetting, rng: np.random.Generator) -> Strategy:
+        starts.append([record.query for record in setting.history])
+        return random_search(setting, rng)
+
+    planner = planner_of(method.planning)
+    planner = replace(planner, settings=replace(planner.settings, strategy=strategy))
+    graph, flat = chain(2), additive([[0.1, 0.1]])
+    query = Query(pipeline=graph.name, slo=slo)
+    evaluator = SyntheticEvaluator(graph, flat, flat, population=5)
+    drawing = planner.drawing(lambda: np.arange(5.0)[:, None], 5, seed=0)
+    planner.search(query, PRESETS["one-tier"], evaluator, drawing, history=history)
+    assert starts == [[f"q{i}" for i in range(count)]]

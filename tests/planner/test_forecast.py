@@ -21,7 +21,14 @@ from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.bill import Cost, Forecast, Tally
 from circinus.planner.search.budget import Budget
-from circinus.planner.search.forecasting import SPAN, Probes, from_earlier, from_probes, probed
+from circinus.planner.search.forecasting import (
+    SPAN,
+    TO_THE_LIMIT,
+    Probes,
+    from_earlier,
+    from_probes,
+    probed,
+)
 from circinus.planner.search.loop import SearchSettings, search
 from circinus.planner.search.result import (
     PlanningOutcome,
@@ -306,6 +313,24 @@ def test_a_forecast_stays_within_the_limits() -> None:
     assert forecast.high.seconds == pytest.approx(2.0)  # 0.1 cents a second
     assert forecast.high.usd == pytest.approx(0.002)
     assert forecast.low.seconds >= measuring.spent_s
+
+
+def test_to_the_limit_everything_on_all_inputs_is_forecast_as_far_as_there_is_time() -> None:
+    measuring = evaluator()
+    space = ConfigurationSpace(measuring.graph)
+    rng = np.random.default_rng(2)
+    profiles = probed(Probes(), space, measuring, rng, lambda: False)
+    forecast = from_probes(profiles, space, measuring, forecasting_budget(), TO_THE_LIMIT)
+    assert forecast is not None
+    # o0 has 3 settings, o1 with those of o0 12, each on 60 inputs.
+    every_s = (3 + 12) * 60 * _EACH_S / 2
+    assert forecast.low.seconds == pytest.approx(measuring.spent_s)
+    assert forecast.expected.seconds == pytest.approx(every_s)
+    assert forecast.high.seconds == pytest.approx(every_s)
+    half = forecasting_budget(response_s=every_s / 2)
+    timed = from_probes(profiles, space, measuring, half, TO_THE_LIMIT)
+    assert timed is not None
+    assert timed.high.seconds == pytest.approx(every_s / 2)
 
 
 def test_few_earlier_bills_forecast_nothing_and_more_forecast_their_range() -> None:
