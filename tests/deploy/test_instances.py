@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,12 @@ from circinus.deploy.runtime.instances import (
     instances_of,
 )
 from circinus.deploy.runtime.supervisor import instance_type
+from circinus.deploy.workers.shares import Enforcement
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.infrastructure import Infrastructure
+from circinus.pipelines.model.plan import Deployment, Plan
 from circinus.pipelines.model.tiers import MachineType, Tier
-from tests.deploy.serving import LOCAL, desired, plan, tiny
+from tests.deploy.serving import LOCAL, ONE_TIER, desired, plan, serving, tiny, within
 
 UNLIKE = Infrastructure(
     name="unlike",
@@ -132,3 +136,52 @@ def test_an_instance_per_tier_and_replica_has_the_demands_share() -> None:
     }
     edge = found[InstanceKey("q", chosen.id, "edge", 0)]
     assert [operator.name for operator in edge.operators] == ["left", "right"]
+
+
+def with_own_slices() -> Plan:
+    """Left and join in the cloud's own slice, right in a further one with two copies."""
+    chosen = plan("fork")
+    deployment = Deployment(
+        placement=chosen.deployment.placement,
+        allocation={"left": 0.5, "right": 0.25, "join": 0.5},
+        replicas={"left": 1, "right": 2, "join": 1},
+        slices={"right": "cloud.2"},
+    )
+    demand = deployment.demand(tiny("fork").graph)
+    return replace(chosen, deployment=deployment, demand=demand)
+
+
+def test_an_instance_of_each_slice_has_the_share_of_that() -> None:
+    wanted = desired("fork", with_own_slices())
+    extras = (ExtraReplica("cloud"), ExtraReplica("cloud", slice="cloud.2"))
+    found = instances_of("q", replace(wanted, extras=extras), tiny("fork").graph, ONE_TIER)
+    assert {
+        str(key).split("/", 2)[2]: (spec.names, spec.share) for key, spec in found.items()
+    } == {
+        "cloud/0": (("left", "join"), 0.5),
+        "cloud/0/cloud.2": (("right",), 0.25),
+        "cloud/1/cloud.2": (("right",), 0.25),
+        "cloud/1": (("left", "join"), 0.5),
+        "cloud/2/cloud.2": (("right",), 0.25),
+    }
+
+
+def test_branches_in_slices_of_their_own_are_served_side_by_side_at_their_shares(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, {"q": desired("fork", with_own_slices())}) as orchestrator:
+            running = orchestrator.status("q").instances
+            assert [each.spec.share for each in running] == [0.5, 0.25, 0.25]
+            assert {each.running.enforcement for each in running if each.running} == {
+                Enforcement.DUTY_CYCLE
+            }
+            result = await orchestrator.request("q", 0.2, within(20.0))
+            # Naps count as computing: 0.2 s take 0.4 s on a half, 0.8 s on a quarter.
+            assert result.output == {"left": 0.2, "right": 0.2}
+            assert result.operator_s["left"] >= 0.4
+            assert result.operator_s["right"] >= 0.8
+            assert result.path_operator_s < result.operator_s["left"] + result.operator_s["right"]
+            assert result.tier_s["cloud"] == pytest.approx(sum(result.operator_s.values()))
+
+    asyncio.run(scenario())
