@@ -13,7 +13,14 @@ from circinus.pipelines.io.presets import PRESETS
 from circinus.pipelines.model.configuration import ConfigurationSpace
 from circinus.pipelines.model.graph import PipelineGraph
 from circinus.pipelines.model.plan import Plan
-from circinus.pipelines.model.query import SAMPLING, STOPPING, STRATEGIES, PlanningLimits, Query
+from circinus.pipelines.model.query import (
+    SAMPLING,
+    STOPPING,
+    STRATEGIES,
+    PlanningLimits,
+    PlanningMethod,
+    Query,
+)
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningOutcome
@@ -91,19 +98,28 @@ def test_a_random_order_in_place_of_strata_gives_its_reason(
     assert betting.drawing(lambda: features, len(values), seed=0).strata == ""
 
 
-def test_the_answer_has_a_remark_on_what_strata_are_made_of() -> None:
+@pytest.mark.parametrize(
+    ("method", "remarks"),
+    [
+        (DEFAULT.planning, ()),
+        (
+            DEFAULT.planning.changed(strategy="exhaustive", sampling="stratified"),
+            ("strata: by 1 number",),
+        ),
+    ],
+)
+def test_the_answer_has_a_remark_on_what_strata_are_made_of(
+    method: PlanningMethod, remarks: tuple[str, ...]
+) -> None:
     graph = chain(3, 3)
-    evaluator = SyntheticEvaluator(graph, additive([[0.3], [0.1]]), additive([[0.1], [0.1]]))
-    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.1, latency_s=1.0))
-    for sampling, remarks in (
-        ("stratified", ("strata: by 1 number",)),
-        ("random", ()),
-    ):
-        planner = planner_of(DEFAULT.planning.changed(sampling=sampling))
-        count = evaluator.population
-        drawing = planner.drawing(lambda: _numbered(count), count, seed=0)  # noqa: B023
-        result = planner.search(query, PRESETS["one-tier"], evaluator, drawing)
-        assert tuple(each for each in result.remarks if "strata" in each) == remarks
+    seconds = additive([[0.01, 0.02, 0.03], [0.0, 0.01, 0.02]])
+    evaluator = SyntheticEvaluator(graph, additive([[0.3, 0.4, 0.5], [0.1, 0.2, 0.4]]), seconds)
+    query = Query(pipeline=graph.name, slo=Slo(accuracy=0.6, latency_s=0.2))
+    planner = planner_of(method)
+    count = evaluator.population
+    drawing = planner.drawing(lambda: _numbered(count), count, seed=0)
+    result = planner.search(query, PRESETS["one-tier"], evaluator, drawing)
+    assert tuple(each for each in result.remarks if "strata" in each) == remarks
 
 
 def test_equal_seeds_draw_equal_orders_and_unlike_seeds_unlike_ones() -> None:
