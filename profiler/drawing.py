@@ -84,8 +84,10 @@ def no_strata(features: FloatArray | None, count: int, strata: int = DEFAULT_STR
     """Return why inputs with these features have no strata, in words; empty: they have some."""
     if count < strata:
         return f"{count} inputs are fewer than {strata} strata"
-    differ = features is not None and features.size > 0 and bool((features != features[:1]).any())
-    return "" if differ else "the inputs have no features that differ"
+    if features is None or features.size == 0:
+        return "the inputs have no features that differ"
+    equal = (features == features[:1]) & np.isfinite(features)
+    return "the inputs have no features that differ" if equal.all() else ""
 
 
 def _usable(features: FloatArray | None, count: int, strata: int) -> FloatArray | None:

@@ -178,6 +178,7 @@ def test_the_study_writes_every_cell_and_a_picture(
         "trace",
         "rule",
         "sampling",
+        "strata",
         "method",
         "slo_distance",
         "profiles",
