@@ -127,7 +127,7 @@ class RouteController:
         may = {name for name, unit in units.items() if self._may_take(unit)}
         if self.sharing is RequestSharing.TURNS:
             can = {u.name: ready[u.name] * u.most_per_s * (u.name in may) for u in route.units}
-            return parts_now(traffic.weights, can, changing=keep)
+            return parts_now(traffic.weights, can, changing=keep and not traffic.fixed)
         wanted = replace(route, demand_per_s=HEADROOM * observation.demand_per_s)
         if self.verifies:
             return verified_weights(wanted, traffic, ready, may, self._weights)

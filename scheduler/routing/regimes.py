@@ -5,8 +5,8 @@
                             or at once when a load cycle restarts and it can be had then
 
 Pure: an observation goes in with its time, the next state comes out, with the reason. Wherever the
-paper polls every five minutes, whoever calls this does so when something happened, and at
-`RegimeState.look_at_s`.
+authors poll every five minutes (their repository, see `routers.POLLED_S`), whoever calls this does
+so when something happened, and at `RegimeState.look_at_s`.
 
 Capacity that comes and goes would make traffic flap. So each further failover in a cycle doubles
 how long capacity must have been back, up to `longest_settle_s`; a new cycle forgets them. The

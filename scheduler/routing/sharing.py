@@ -27,7 +27,8 @@ def parts_now(
 
     `can` is what those that run can do, in requests per second, 0: none of it runs. While units
     start that weights count on (`changing`), and where all weight is on what does not run, parts
-    are by what those that run can do.
+    are by what those that run can do. Else they are the weights of what runs, normalised (3.3),
+    as a load balancer shares requests among healthy targets; published ones always.
     """
     there = {name: per_s for name, per_s in can.items() if per_s > 0}
     parts = {name: weights[name] for name in there if weights.get(name, 0.0) > 0}

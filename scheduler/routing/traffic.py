@@ -15,6 +15,13 @@ Where the paper contradicts itself, and what is done here:
 - *Supply*: sum DU^r_i T_i in eq. 2, and sum w_i T_i DU^r_i in the last equation of 3.3, which is
   at most the largest term of the first. The first counts: it is what units can do.
 - *Average latency* (eq. 4) is a sum. `mean_latency_s` weighs by traffic.
+- *Capacity weights*: "reduces the weight" of units that lack capacity "and normalizes the
+  distribution weight" of the others (3.3) leaves dear units less than cheap ones; equation 6 and
+  5.4.2 ("equal share") give all the same. Equation 6 counts. That quick units "handle a higher
+  volume" (5.4.2) contradicts both.
+- *Switch*: "based on Equation 2" (text), by equation 3 (its formula), which counts.
+- *Share of inf2*: 40 % in cost mode (5.4.1); the equation gives it 25 %, its inverse cost of an
+  inference (table 1) 30 %. The equation counts.
 
 Ours: each unit gets what it can do, w_i = n_i T^max_i / sum_j n_j T^max_j, with the numbers n of
 the cheapest that serve the demand (`cheapest_counts`) in cost mode, and else of as many of each
@@ -179,6 +186,8 @@ class RouteTraffic:
         str, float
     ]  # unit -> its part of the requests; others none. Empty: no traffic
     why: str = ""  # the regime is this one; empty: it never changes
+    # whether weights hold while units start, too, as published: among what runs, normalised (3.3)
+    fixed: bool = False
 
 
 def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:
@@ -191,7 +200,8 @@ def cheapest_traffic(route: EndpointRoute, method: RouteMethod) -> RouteTraffic:
     else:
         numbers = cheapest_counts(endless) or {}  # none: no unit is quick enough
         weights = carried_weights(endless.quick, numbers)
-    return RouteTraffic(regime=Regime.COST, numbers=numbers, weights=weights)
+    fixed = method is RouteMethod.PUBLISHED
+    return RouteTraffic(regime=Regime.COST, numbers=numbers, weights=weights, fixed=fixed)
 
 
 def spread_traffic(
@@ -207,4 +217,5 @@ def spread_traffic(
     numbers = {name: min(count, there.get(name, 0)) for name, count in wanted.items()}
     if method is RouteMethod.CARRIED:
         weights = carried_weights(route.quick, numbers)
-    return RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights)
+    fixed = method is RouteMethod.PUBLISHED
+    return RouteTraffic(regime=Regime.CAPACITY, numbers=numbers, weights=weights, fixed=fixed)

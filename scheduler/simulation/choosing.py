@@ -76,7 +76,7 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
         return market.nothing(0, 0, market.no_rate())
     if question.method is ChoiceMethod.RIBBON:
         return _by_ribbon(question, rate_rps)
-    most = _most_tried(question.method)
+    limit = _most_tried(question.method)
     before, dearest = -1.0, max(market.space.prices)
     budgets = [factor * least + n * dearest for n, factor in enumerate(_ROUNDS, start=1)]
     # where few may be had of the types that cost least, it may take all of the others
@@ -87,8 +87,8 @@ def cheapest_for_rate(question: PoolQuestion, rate_rps: float) -> PoolChoice:
         mask = market.space.within(budget) & (costs > before) & (costs >= least - 1e-9)
         bounds = market.bounds(mask)
         looked += int(mask.sum())
-        for pool in _by_price(market.space, bounds, mask & (bounds >= rate_rps), most):
-            if runs == most:
+        for pool in _by_price(market.space, bounds, mask & (bounds >= rate_rps), limit):
+            if runs == limit:
                 why = f"none of {runs} pools that were simulated, the cheapest first, is in time"
                 return market.nothing(looked, runs, f"{why} at {rate_rps:g}/s")
             runs += question.method.tries

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from circinus.deploy.methods import DEFAULT
-from circinus.deploy.planning import planner_of
+from circinus.deploy.planning import Planner
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.presets import PRESETS
@@ -26,16 +26,18 @@ from circinus.pipelines.io.replay import TraceEvaluator
 from circinus.pipelines.io.trace import Trace, load_trace
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
 from circinus.planner.answers.known import Known
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
-from circinus.studies.planning.ground_truth import LEVELS, GroundTruth, Recorder
+from circinus.studies.planning.ground_truth import GroundTruth, Recorder, level_factors
+from circinus.studies.planning.methods import StudyMethod, study_method
+from circinus.studies.planning.splitting import halves_by_feature, of_inputs
 from circinus.studies.planning.study import (
     FOR_GOOD,
     ONE_TIER,
     earlier_queries,
-    halves_by_feature,
-    of_inputs,
+    method_for,
     record_of,
     replayed,
 )
@@ -105,10 +107,6 @@ def with_other_inputs(
     )
 
 
-_OURS = planner_of(DEFAULT.planning)
-_FOR_GOOD = replace(_OURS, settings=replace(_OURS.settings, **FOR_GOOD))
-
-
 class DriftKind(StrEnum):
     """What drifts."""
 
@@ -135,6 +133,7 @@ class DriftStudy:
 
     traces: tuple[Path, ...]  # folders
     kind: DriftKind  # what drifts
+    methods: tuple[str, ...] = (DEFAULT.name,)  # that plan, before the drift and after it
     levels: tuple[str, ...] = ("medium",)  # of SLOs, in the world before
     seeds: int = 3  # per SLO, `>= 1`
     first_seed: int = 0  # the first of them, `>= 0`
@@ -143,7 +142,9 @@ class DriftStudy:
     left: float = 0.5  # part of its bandwidth that is left, in (0, 1). A half: as in section 6.4
     budget_s: float = 60.0  # profiling seconds of a run after the drift, `> 0`
     before_s: float = 1.0  # most profiling seconds of planning before it, `> 0`
-    history: int = 0  # earlier queries before the drift that replanning also learns from, `>= 0`
+    # earlier queries before the drift that replanning also learns from, `>= 0`, planned by the
+    # method of the row
+    history: int = 0
     after: Path | None = None  # folder of a trace after a drift of accuracy; None: halves of one
 
     def __post_init__(self) -> None:
@@ -155,7 +156,9 @@ class DriftStudy:
         rule = "must go with one trace and a drift of accuracy"
         checks.require(fits, "drift.after", rule, f"{self.after} ({self.kind.value})")
         for level in self.levels:
-            checks.among("slo", level, LEVELS)
+            level_factors(level)
+        for name in self.methods:
+            study_method(name, published_inputs=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +172,7 @@ class DriftRow:
     trace: str  # name of the pipeline
     drift: str  # what drifted
     change: str  # how, in words
+    method: str  # that planned it
     slo: str  # its level
     seed: int  # of the order of inputs and of the search
     accuracy_slo: float  # at least
@@ -195,20 +199,28 @@ def results(study: DriftStudy) -> Iterator[DriftRow]:
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
         scenario = _scenario(study, trace)
-        before, count = scenario.before, study.history
-        earlier = {
-            seed: earlier_queries(before.trace, before.infrastructure, count=count, seed=seed)
-            for seed in seeds
-        }
-        for level in study.levels:
-            for seed, slo in itertools.product(seeds, before.slos(level)):
-                # As the product does it, until the search ends by itself.
-                limits = PlanningLimits(profiling_s=study.before_s, response_s=None)
-                query = Query(pipeline=trace.graph.name, slo=slo, seed=seed, limits=limits)
-                drawing, evaluator = replayed(_OURS, before.trace, seed)
-                result = _OURS.search(query, before.infrastructure, evaluator, drawing)
-                past = _Past(query, evaluator, result, earlier[seed])
-                yield _row(study, scenario, level, past)
+        for name in study.methods:
+            earlier = {
+                seed: earlier_queries(scenario.before, name, count=study.history, seed=seed)
+                for seed in seeds
+                if study.history
+            }
+            for level in study.levels:
+                for seed, slo in itertools.product(seeds, scenario.before.slos(level)):
+                    past = _planned(study, scenario.before, name, slo, seed)
+                    yield _row(
+                        study, scenario, level, past._replace(earlier=earlier.get(seed, ()))
+                    )
+
+
+def _planned(study: DriftStudy, before: GroundTruth, name: str, slo: Slo, seed: int) -> _Past:
+    """Plan a query before the drift, as the product does it, until the search ends by itself."""
+    limits = PlanningLimits(profiling_s=study.before_s, response_s=None)
+    query = Query(pipeline=before.trace.graph.name, slo=slo, seed=seed, limits=limits)
+    who = method_for(name, before, slo)
+    drawing, evaluator = replayed(who.planner, before.trace, seed, cached=who.cached)
+    result = who.planner.search(query, before.infrastructure, evaluator, drawing)
+    return _Past(who, query, evaluator, result)
 
 
 def _scenario(study: DriftStudy, trace: Trace) -> DriftScenario:
@@ -225,6 +237,7 @@ def _row(study: DriftStudy, scenario: DriftScenario, level: str, past: _Past) ->
         trace=scenario.before.trace.graph.name,
         drift=study.kind.value,
         change=scenario.change,
+        method=past.who.name,
         slo=level,
         seed=past.query.seed,
         accuracy_slo=slo.accuracy,
@@ -235,7 +248,7 @@ def _row(study: DriftStudy, scenario: DriftScenario, level: str, past: _Past) ->
     )
     if outcome is not DriftOutcome.COUNTED:
         return row
-    cold = _cold(scenario.after, past.query, study.budget_s)
+    cold = _cold(scenario.after, past, study.budget_s)
     again, at_once = _replanned(scenario.after, past, study)
     return replace(
         row,
@@ -252,10 +265,17 @@ def _row(study: DriftStudy, scenario: DriftScenario, level: str, past: _Past) ->
 class _Past(NamedTuple):
     """A query as it was planned before the drift; `earlier` ones are known besides its own."""
 
+    who: StudyMethod
     query: Query
     evaluator: TraceEvaluator
     result: PlanningResult
-    earlier: tuple[QueryRecord, ...]
+    earlier: tuple[QueryRecord, ...] = ()
+
+    @property
+    def for_good(self) -> Planner:
+        """The method's planner, which goes on after a plan that is not true."""
+        planner = self.who.planner
+        return replace(planner, settings=replace(planner.settings, **FOR_GOOD))
 
 
 def _outcome(scenario: DriftScenario, past: _Past, kind: DriftKind) -> DriftOutcome:
@@ -271,18 +291,19 @@ def _outcome(scenario: DriftScenario, past: _Past, kind: DriftKind) -> DriftOutc
     return DriftOutcome.IMPOSSIBLE if impossible else DriftOutcome.COUNTED
 
 
-def _cold(truth: GroundTruth, query: Query, budget_s: float) -> Recorder:
+def _cold(truth: GroundTruth, past: _Past, budget_s: float) -> Recorder:
+    query, who = _within(past.query, budget_s), past.who
     recorder = Recorder(truth=truth, slo=query.slo, first_only=True)
-    drawing, evaluator = replayed(_OURS, truth.trace, query.seed)
-    query = _within(query, budget_s)
-    _FOR_GOOD.search(query, truth.infrastructure, evaluator, drawing, observer=recorder)
+    drawing, evaluator = replayed(who.planner, truth.trace, query.seed, cached=who.cached)
+    past.for_good.search(query, truth.infrastructure, evaluator, drawing, observer=recorder)
     return recorder
 
 
 def _replanned(truth: GroundTruth, past: _Past, study: DriftStudy) -> tuple[Recorder, bool]:
     """Plan again as the product does, on where its first answer is untrue; give if it had one."""
     slo, same_inputs = past.query.slo, study.kind is DriftKind.LATENCY
-    drawing, evaluator = replayed(_OURS, truth.trace, past.query.seed)
+    planner = past.who.planner
+    drawing, evaluator = replayed(planner, truth.trace, past.query.seed, cached=past.who.cached)
     evaluator = past.evaluator if same_inputs else evaluator
     before_s = evaluator.spent_s
     recorder = Recorder(truth=truth, slo=slo, first_only=True, before_s=before_s)
@@ -295,9 +316,9 @@ def _replanned(truth: GroundTruth, past: _Past, study: DriftStudy) -> tuple[Reco
         population=past.evaluator.population,
         trusted={plan.configuration: slo.accuracy for plan in past.result.plans},
     )
-    plans = _OURS.answer(query, truth.infrastructure, known, drawing).plans
+    plans = planner.answer(query, truth.infrastructure, known, drawing).plans
     if not plans or not recorder.judge(plans[0], before_s):
-        _FOR_GOOD.search(
+        past.for_good.search(
             query,
             truth.infrastructure,
             evaluator,
@@ -331,6 +352,7 @@ class DriftCell:
     trace: str  # name of the pipeline
     drift: str  # what drifted
     change: str  # how
+    method: str  # that planned them
     slo: str  # the level
     runs: Annotated[int, len]  # queries
     unplanned: Annotated[int, _number_of(DriftOutcome.UNPLANNED)]  # that had no true plan before
@@ -361,5 +383,5 @@ class DriftCell:
 
 
 def summary(rows: Iterable[DriftRow]) -> list[DriftCell]:
-    """Return a cell per trace, drift and level, in order of first appearance."""
-    return summarised(rows, DriftCell, "trace", "drift", "change", "slo")
+    """Return a cell per trace, drift, method and level, in order of first appearance."""
+    return summarised(rows, DriftCell, "trace", "drift", "change", "method", "slo")

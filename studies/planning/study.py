@@ -10,22 +10,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from circinus.deploy.planning import Planner, planner_of
+from circinus.deploy.planning import Planner
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.execution.features import recorded_features
 from circinus.pipelines.io.replay import TraceEvaluator
 from circinus.pipelines.io.trace import Trace, load_trace
-from circinus.pipelines.model.configuration import IndexArray
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.plan import Plan
 from circinus.pipelines.model.query import PlanningLimits, Query
-from circinus.pipelines.model.slo import LatencyStatistic
+from circinus.pipelines.model.slo import LatencyStatistic, Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.models.history import QueryRecord
 from circinus.planner.search.result import PlanningResult
@@ -37,8 +37,16 @@ from circinus.planner.strategy.protocol import (
     Strategy,
 )
 from circinus.profiler.drawing import Drawing
-from circinus.studies.planning.ground_truth import LEVELS, Goal, GroundTruth, Recorder
+from circinus.studies.planning.ground_truth import (
+    LEVELS,
+    Goal,
+    GroundTruth,
+    Recorder,
+    drawn,
+    level_factors,
+)
 from circinus.studies.planning.methods import StudyMethod, published_count, study_method
+from circinus.studies.planning.splitting import halves
 from circinus.studies.report.tables import written
 
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
@@ -49,7 +57,6 @@ FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "infeasible_below": 0.0}
 """The study measures the time to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
 _STREAM = 2  # of a run's seed
-_BUDGET_S = 2.0  # of an earlier query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +103,8 @@ class PlanningStudy:
     # deviates: own-pipelines
     traces: tuple[Path, ...]  # folders
     methods: tuple[str, ...]  # names, see `studies.planning.methods`
-    levels: tuple[str, ...] = ("easy", "medium", "hard")  # of SLOs: easy, medium, hard
+    # of SLOs: easy, medium, hard; hard-medium: accuracy and latency apart
+    levels: tuple[str, ...] = ("easy", "medium", "hard")
     seeds: int = 20  # per Pareto point
     first_seed: int = 0  # the first of them, `>= 0`
     infrastructure: Infrastructure = ONE_TIER  # where plans may run
@@ -105,23 +113,31 @@ class PlanningStudy:
     # whether a run ends with its first true plan (without cost ratios), or as users' searches do
     first_only: bool = False
     statistic: LatencyStatistic = LatencyStatistic.MEAN  # of latency
-    # earlier queries on one half of the inputs; then all runs are on the other half, each
-    # without and with them. 0: none, and all inputs
+    # earlier queries on one half of the inputs, planned by the method of the run; then all runs
+    # are on the other half, each without and with them. 0: none, and all inputs
     history: int = 0
+    history_budget_s: float = 2.0  # profiling seconds of an earlier query, `> 0`
     workers: int = 1  # measurements made at once, `>= 1`
     # most Pareto points per level, spread evenly from the fastest to the most accurate one, `>=
     # 2`; None: all
     points: int | None = None
+    # queries of each level and seed, their Pareto points drawn as in 6.1, `>= 1`; None: a query
+    # for each point
+    drawn: int | None = None
     # most that a run may measure, `>= 1`; None: any number. For competitors whose proposals take
     # seconds; a run that ends so without a plan counts its budget
     configurations: int | None = None
 
     def __post_init__(self) -> None:
         checks.at_least("points", self.points, 2)
+        checks.at_least("drawn", self.drawn, 1)
+        both = self.drawn is not None and self.points is not None
+        checks.require(not both, "points", "must be left out with drawn", self.points)
+        checks.positive("history_budget_s", self.history_budget_s)
         for name in self.methods:
             study_method(name, published_inputs=1)
         for level in self.levels:
-            checks.among("slo", level, LEVELS)
+            level_factors(level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,33 +171,56 @@ def results(study: PlanningStudy) -> Iterator[StudyProgress]:
     seeds = range(study.first_seed, study.first_seed + study.seeds)
     for trace in [load_trace(folder) for folder in study.traces]:
         if not study.history:
-            yield from _runs(study, GroundTruth(trace, where, study.statistic), seeds, ((),))
+            truth = GroundTruth(trace, where, study.statistic)
+            yield from _runs(study, truth, seeds, None)
             continue
         for seed in seeds:
-            before, now = halves(trace, seed)
-            earlier = earlier_queries(before, where, count=study.history, seed=seed)
-            yield from _runs(
-                study, GroundTruth(now, where, study.statistic), (seed,), ((), earlier)
+            before, truth = (GroundTruth(h, where, study.statistic) for h in halves(trace, seed))
+            earlier = partial(
+                earlier_queries,
+                before,
+                count=study.history,
+                seed=seed,
+                budget_s=study.history_budget_s,
             )
+            yield from _runs(study, truth, (seed,), earlier)
 
 
 def _runs(
     study: PlanningStudy,
     truth: GroundTruth,
     seeds: Sequence[int],
-    histories: Sequence[tuple[QueryRecord, ...]],
+    earlier: Callable[[str], tuple[QueryRecord, ...]] | None,  # by the name of a method; None: no
 ) -> Iterator[StudyProgress]:
-    each = list(itertools.product(seeds, histories))
+    histories: dict[str, tuple[tuple[QueryRecord, ...], ...]] = {
+        name: ((),) if earlier is None else ((), earlier(name)) for name in study.methods
+    }
     for level in study.levels:
-        goals = _spread(truth.goals(level), study.points)
+        cases = list(_cases(study, truth.goals(level), seeds))
         for name in study.methods:
-            done = itertools.count(1)
-            for goal in goals:
-                count = published_count(truth.trace, goal.slo.accuracy)
-                who = study_method(name, published_inputs=count)
-                for seed, history in each:
-                    row = _row(study, truth, goal, who, seed, history)
-                    yield StudyProgress(row=row, done=next(done), runs=len(goals) * len(each))
+            named = cache(partial(method_for, name, truth))
+            runs = itertools.product(cases, histories[name])
+            for done, ((goal, seed), history) in enumerate(runs, start=1):
+                row = _row(study, truth, goal, named(goal.slo), seed, history)
+                count = len(cases) * len(histories[name])
+                yield StudyProgress(row=row, done=done, runs=count)
+
+
+def method_for(name: str, truth: GroundTruth, slo: Slo) -> StudyMethod:
+    """Return a method on a trace: published competitors measure on what the t-test takes there."""
+    return study_method(name, published_inputs=published_count(truth.trace, slo.accuracy))
+
+
+def _cases(
+    study: PlanningStudy, goals: Sequence[Goal], seeds: Sequence[int]
+) -> Iterator[tuple[Goal, int]]:
+    """Yield the queries: of each point all seeds, or of each seed what it draws."""
+    if study.drawn is None:
+        yield from itertools.product(_spread(goals, study.points), seeds)
+        return
+    for seed in seeds:
+        for goal in drawn(goals, study.drawn, seed):
+            yield goal, seed
 
 
 def _spread(goals: Sequence[Goal], most: int | None) -> Sequence[Goal]:
@@ -299,58 +338,23 @@ class _Timed:
         return self._inner.under(setting)
 
 
-def halves(trace: Trace, seed: int) -> tuple[Trace, Trace]:
-    """Return the trace of one half of the inputs, drawn at random, and that of the other."""
-    inputs = np.random.default_rng([seed, _STREAM]).permutation(len(trace.input_bytes))
-    middle = len(inputs) // 2
-    return of_inputs(trace, inputs[:middle]), of_inputs(trace, inputs[middle:])
-
-
-def halves_by_feature(trace: Trace) -> tuple[IndexArray, IndexArray, str]:
-    """Return the inputs of the easier half and of the harder one, and which feature splits them.
-
-    Halves are below and above the median; the feature is the one whose halves differ most in mean
-    score over all configurations. InvalidInput if inputs have none.
-    """
-    count = trace.features.shape[1]
-    checks.require(count > 0, "trace.features", "must hold one to split inputs by", count)
-    draws = trace.score.astype(float).reshape(-1, len(trace.input_bytes))  # (C D, N)
-    ease = np.nanmean(draws, axis=0)  # (N,)
-    orders = np.argsort(trace.features, axis=0, kind="stable")  # (N, F)
-    middle = len(orders) // 2
-    below, above = ease[orders[:middle]].mean(axis=0), ease[orders[middle:]].mean(axis=0)  # (F,)
-    feature = int(np.argmax(np.abs(below - above)))
-    halves = [orders[:middle, feature], orders[middle:, feature]]
-    names = ["below", "above"]
-    if below[feature] < above[feature]:
-        halves, names = halves[::-1], names[::-1]
-    change = f"feature {feature} from {names[0]} to {names[1]} its median"
-    return halves[0], halves[1], change
-
-
 def earlier_queries(
-    trace: Trace, infrastructure: Infrastructure, *, count: int, seed: int
+    truth: GroundTruth, method: str, *, count: int, seed: int, budget_s: float = 2.0
 ) -> tuple[QueryRecord, ...]:
-    """Return what `count` queries measured, planned as the product plans them, the newest first.
+    """Return what `count` queries measured, planned by a method, the newest first.
 
-    They are of the same pipeline, each for a Pareto point and a level drawn at random.
+    They are of the same pipeline, each for a Pareto point and a level drawn at random, the same
+    ones for every method, and profile for so many seconds.
     """
-    if not count:
-        return ()  # a truth takes its time
-    truth = GroundTruth(trace, infrastructure)
     rng = np.random.default_rng([seed, _STREAM])
     slos = [slo for level in LEVELS for slo in truth.slos(level)]
-    records = []
+    limits, records = PlanningLimits(profiling_s=budget_s, response_s=None), list[QueryRecord]()
     for i in range(count):
-        slo = slos[int(rng.integers(len(slos)))]
-        limits, own = (
-            PlanningLimits(profiling_s=_BUDGET_S, response_s=None),
-            int(rng.integers(2**31)),
-        )
-        query = Query(pipeline=trace.graph.name, slo=slo, seed=own, limits=limits)
-        planner = planner_of(query.planning)
-        drawing, evaluator = replayed(planner, trace, query.seed)
-        result = planner.search(query, infrastructure, evaluator, drawing)
+        slo, own = slos[int(rng.integers(len(slos)))], int(rng.integers(2**31))
+        query = Query(pipeline=truth.trace.graph.name, slo=slo, seed=own, limits=limits)
+        who = method_for(method, truth, slo)
+        drawing, evaluator = replayed(who.planner, truth.trace, query.seed, cached=who.cached)
+        result = who.planner.search(query, truth.infrastructure, evaluator, drawing)
         records.append(record_of(f"earlier-{i}", query, result))
     return tuple(records[::-1])
 
@@ -374,19 +378,4 @@ def record_of(name: str, query: Query, result: PlanningResult) -> QueryRecord:
     """Return what a planned query leaves to later ones."""
     return QueryRecord(
         query=name, fingerprint="study", slo=query.slo, configurations=result.configurations
-    )
-
-
-def of_inputs(trace: Trace, inputs: IndexArray) -> Trace:
-    """Return the trace of some of the inputs."""
-    columns = trace.columns(inputs)
-    return replace(
-        trace,
-        score=trace.score[:, columns],
-        latency_s=trace.latency_s[:, :, columns],
-        output_bytes=trace.output_bytes[:, :, columns],
-        used=None if trace.used is None else trace.used[..., columns],
-        waited_s=None if trace.waited_s is None else trace.waited_s[..., columns],
-        input_bytes=trace.input_bytes[inputs],
-        features=trace.features[inputs],
     )

@@ -20,6 +20,7 @@ import numpy as np
 
 from circinus.pipelines import checks
 from circinus.scheduler.routing.routers import (
+    OFTEN_S,
     POLLED_S,
     EvenRouter,
     RegimeRouter,
@@ -70,10 +71,14 @@ ROUTERS: dict[str, Callable[[EndpointRoute], Router]] = {
     "published": lambda route: RegimeRouter(
         route=route, method=RouteMethod.PUBLISHED, polls_s=POLLED_S
     ),
+    "published_5s": lambda route: RegimeRouter(
+        route=route, method=RouteMethod.PUBLISHED, polls_s=OFTEN_S
+    ),
     "static": lambda route: StaticRouter(route=route),
     "round_robin": lambda route: EvenRouter(route=route),
 }
-"""By name: ours; as published, with its poller; the cheapest whatever can be had; equal parts."""
+"""By name: ours; as published, with the authors' period and with one of 5 s; the cheapest whatever
+can be had; equal parts."""
 
 _DRAWN = 2  # policies, side by side
 _BUCKETS = 60  # of a load cycle, in pictures

@@ -11,11 +11,21 @@ import pytest
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.trace import Trace, load_trace, save_trace
 from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.profiler.drawing import Drawing
-from circinus.studies.planning.ground_truth import GroundTruth
+from circinus.studies.planning.ground_truth import LEVELS, GroundTruth, drawn
 from circinus.studies.planning.methods import FixedSamples, names, study_method
 from circinus.studies.planning.report import Coverage, PlanningCell, coverage, summary
-from circinus.studies.planning.study import ONE_TIER, PlanningStudy, StudyProgress, halves, run
+from circinus.studies.planning.splitting import halves
+from circinus.studies.planning.study import (
+    ONE_TIER,
+    PlanningStudy,
+    StudyProgress,
+    earlier_queries,
+    method_for,
+    replayed,
+    run,
+)
 from circinus.studies.report.tables import markdown
 from tests.api.cli.commands import invoke
 from tests.oracles.synthetic import chain
@@ -179,6 +189,81 @@ def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Pat
     assert [row.history for row in rows] == [0, 2] * (len(rows) // 2)
     assert all(row.found for row in rows)
     assert {cell.history for cell in summary(rows)} == {0, 2}
+
+
+@pytest.mark.parametrize("name", ["published", "vulcan", "random_tuned"])
+def test_earlier_queries_are_planned_by_the_method_under_test(name: str) -> None:
+    """What is remembered is what a search of that method measures, for the same SLO and seed."""
+    truth = GroundTruth(_trace(), ONE_TIER)
+    records = earlier_queries(truth, name, count=3, seed=1, budget_s=0.5)
+    ours = earlier_queries(truth, "default", count=3, seed=1, budget_s=0.5)
+    assert [record.slo for record in records] == [record.slo for record in ours]  # same queries
+    assert records != ours
+    rng = np.random.default_rng([1, 2])
+    slos = [slo for level in LEVELS for slo in truth.slos(level)]
+    limits = PlanningLimits(profiling_s=0.5, response_s=None)
+    for record in records[::-1]:
+        slo, seed = slos[int(rng.integers(len(slos)))], int(rng.integers(2**31))
+        who = method_for(name, truth, slo)
+        query = Query(pipeline=truth.trace.graph.name, slo=slo, seed=seed, limits=limits)
+        drawing, evaluator = replayed(who.planner, truth.trace, seed, cached=who.cached)
+        result = who.planner.search(query, ONE_TIER, evaluator, drawing)
+        assert record.slo == slo
+        assert record.configurations == result.configurations
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan")])
+def test_earlier_queries_need_seconds(wrong: float) -> None:
+    with pytest.raises(InvalidInput, match="history_budget_s must be finite and > 0"):
+        PlanningStudy(traces=(), methods=("default",), history_budget_s=wrong)
+
+
+def test_accuracy_and_latency_have_levels_of_their_own() -> None:
+    truth = GroundTruth(_trace(), ONE_TIER)
+    mixed, hard, easy = (truth.slos(level) for level in ("hard-easy", "hard", "easy"))
+    assert [slo.accuracy for slo in mixed] == [slo.accuracy for slo in hard]
+    assert [slo.latency_s for slo in mixed] == [slo.latency_s for slo in easy]
+    assert truth.slos("medium-medium") == truth.slos("medium")
+
+
+@pytest.mark.parametrize("level", ["hard-absurd", "absurd-hard", "hard-", "hard-easy-hard", ""])
+def test_a_pair_of_levels_that_is_none_is_refused(level: str) -> None:
+    with pytest.raises(InvalidInput, match=r"two of them, ACCURACY-LATENCY, got"):
+        PlanningStudy(traces=(), methods=("default",), levels=(level,))
+
+
+def test_drawn_queries_are_of_pareto_points_of_the_whole_trace(tmp_path: Path) -> None:
+    """Accuracy of 0.85 of a point's, latency of 1.5 times its (6.1); the points by brute force."""
+    truth, seeds = GroundTruth(_trace(), ONE_TIER), 3
+    pairs = list(zip(truth.accuracy.tolist(), truth.latency_s.tolist(), strict=True))
+    points = [
+        (a, s)
+        for a, s in pairs
+        if not any((b >= a and t < s - 1e-12) or (b > a + 1e-9 and t <= s) for b, t in pairs)
+    ]
+    rows = run(_study(tmp_path, levels=("medium",), drawn=4, seeds=seeds), tmp_path / "out")
+    assert [row.seed for row in rows] == [0] * 4 + [1] * 4 + [2] * 4
+    for row in rows:
+        apart = [
+            max(abs(row.accuracy_slo / 0.85 - a), abs(row.latency_slo_s / 1.5 - s))
+            for a, s in points
+        ]
+        assert min(apart) < 1e-6
+    assert len({row.accuracy_slo for row in rows}) > 2
+
+
+def test_points_are_drawn_uniformly() -> None:
+    """Chi-square at 0.1 %: 27.9 for nine degrees of freedom."""
+    counts = np.bincount(drawn(range(10), 10_000, seed=3), minlength=10)
+    assert ((counts - 1000) ** 2 / 1000).sum() < 27.9
+    assert drawn(range(10), 5, seed=3) != drawn(range(10), 5, seed=4)
+
+
+def test_drawn_queries_leave_no_choice_of_points() -> None:
+    with pytest.raises(InvalidInput, match="points must be left out with drawn, got 3"):
+        PlanningStudy(traces=(), methods=("default",), points=3, drawn=2)
+    with pytest.raises(InvalidInput, match="drawn must be >= 1, got 0"):
+        PlanningStudy(traces=(), methods=("default",), drawn=0)
 
 
 def test_fewer_than_two_points_are_refused() -> None:

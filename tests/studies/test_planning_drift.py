@@ -29,7 +29,7 @@ from circinus.studies.planning.drift import (
     with_other_inputs,
     with_thinner_link,
 )
-from circinus.studies.planning.study import halves_by_feature
+from circinus.studies.planning.splitting import halves_by_feature
 from circinus.studies.report.tables import markdown
 from tests.oracles.synthetic import chain
 
@@ -217,6 +217,22 @@ def test_after_a_drift_to_another_trace_its_inputs_are_measured(tmp_path: Path) 
     assert all(row.replanned_seconds and row.replanned_found for row in _counted(rows))
 
 
+def test_every_method_plans_before_and_after_the_drift_by_itself(tmp_path: Path) -> None:
+    methods = ("default", "published", "random_tuned")
+    study = _study(tmp_path, DriftKind.LATENCY, _trace(), left=0.6, methods=methods)
+    rows = list(results(study))
+    assert [row.method for row in rows] == sorted((row.method for row in rows), key=methods.index)
+    assert {row.method for row in rows} == set(methods)
+    assert [cell.method for cell in summary(rows)] == list(methods)
+    alone = list(results(replace(study, methods=("random_tuned",))))
+    assert alone == [row for row in rows if row.method == "random_tuned"]
+
+
+def test_a_method_that_is_unknown_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="method must be among default, published"):
+        DriftStudy(traces=(), kind=DriftKind.LATENCY, methods=("guess",))
+
+
 def test_the_same_seed_gives_the_same_row(tmp_path: Path) -> None:
     study = _study(
         tmp_path, DriftKind.ACCURACY, _trace(worse=0.12), infrastructure=None, history=1
@@ -250,6 +266,7 @@ def _row(**others: object) -> DriftRow:
         trace="t",
         drift="latency",
         change="c",
+        method="default",
         slo="medium",
         seed=0,
         accuracy_slo=0.5,

@@ -42,7 +42,10 @@ from circinus.studies.trace.study import TraceProgress, TraceSummary, run
 
 _STALLS = stalling.Stalls()
 Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeatable.")]
-Levels = Annotated[str, "Of easy, medium, hard, separated by commas."]
+Levels = Annotated[
+    str,
+    "Of easy, medium, hard, separated by commas; hard-medium: accuracy hard, latency medium.",
+]
 FirstSeed = Annotated[int, Option(help="The first seed.", min=0)]
 _METHODS = (
     f"Names, separated by commas: {', '.join(names())}; with the extra studies "
@@ -165,9 +168,17 @@ def planning(
     budget: Annotated[float, Option(help="Profiling seconds of a run.", min=0.001)] = 60.0,
     first_only: Annotated[bool, "End a run with its first true plan."] = False,
     statistic: Annotated[LatencyStatistic, "Of latency."] = LatencyStatistic.MEAN,
+    drawn: Annotated[
+        int | None,
+        Option(help="Queries of a seed, Pareto points drawn; none: each point.", min=1),
+    ] = None,
     history: Annotated[
-        int, Option(help="Earlier queries on half of the inputs; runs on the rest.", min=0)
+        int,
+        Option(
+            help="Earlier queries of each method on half of the inputs; runs on the rest.", min=0
+        ),
     ] = 0,
+    history_budget: Annotated[float, "Profiling seconds of an earlier query."] = 2.0,
     workers: Annotated[int, Option(help="Measurements made at once.", min=1)] = 1,
 ) -> None:
     """Replay planning on traces; write a row per run, and pictures."""
@@ -183,8 +194,10 @@ def planning(
         first_only=first_only,
         statistic=statistic,
         history=history,
+        history_budget_s=history_budget,
         workers=workers,
         points=points,
+        drawn=drawn,
         configurations=configurations,
     )
     with screen.follow() as lines:
@@ -200,7 +213,11 @@ def planning(
         (out / name).write_text(svg(figure), encoding="utf-8")
     cells, coverage = report.summary(rows), report.coverage(rows)
     tables = markdown(cells, report.PlanningCell), markdown(coverage, report.Coverage)
-    screen.show("\n\n".join(tables), document={"cells": cells, "calibration": coverage})
+    seeds_line = f"seeds {first_seed} to {first_seed + seeds - 1}, of inputs and searches"
+    if drawn is not None:
+        seeds_line += f"; each draws {drawn} Pareto points per level"
+    document = {"seeds": seeds_line, "cells": cells, "calibration": coverage}
+    screen.show("\n\n".join([*tables, seeds_line]), document=document)
 
 
 def drift(
@@ -208,6 +225,7 @@ def drift(
     trace: Traces,
     kind: Annotated[drift_study.DriftKind, Option("--drift", help="What drifts.")],
     out: Annotated[Path, Option(help="Folder of drift.csv.", file_okay=False)],
+    methods: Annotated[str, _METHODS] = "default",
     slo: Levels = "medium",
     seeds: Annotated[int, Option(help="Per SLO.", min=1)] = 3,
     first_seed: FirstSeed = 0,
@@ -239,6 +257,7 @@ def drift(
     study = drift_study.DriftStudy(
         traces=tuple(trace),
         kind=kind,
+        methods=tuple(methods.split(",")),
         levels=tuple(slo.split(",")),
         seeds=seeds,
         first_seed=first_seed,

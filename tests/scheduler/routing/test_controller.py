@@ -17,6 +17,7 @@ from circinus.scheduler.routing.controller import (
 )
 from circinus.scheduler.routing.regimes import Regime, RegimeSettings
 from circinus.scheduler.routing.routers import RegimeRouter
+from circinus.scheduler.routing.traffic import RouteMethod
 from circinus.scheduler.routing.units import DeploymentUnit, EndpointRoute
 
 
@@ -96,6 +97,21 @@ def test_while_units_start_nothing_ends_and_what_runs_takes_the_requests(
     actions = controller().step(observed(a, TWO))
     assert actions.keep is keeps
     assert actions.weights == pytest.approx(weights)
+
+
+def test_published_weights_hold_while_units_start_among_those_that_run() -> None:
+    """Prices of 1 and 2: 2/3 and 1/3 in cost mode (3.3); what lacks has none, normalised."""
+    router = RegimeRouter(route=ROUTE, method=RouteMethod.PUBLISHED, settings=SETTINGS)
+    here = RouteController(router=router, sharing=RequestSharing.TURNS)
+    one = UnitObservation(ready=1, available=None)  # two are wanted
+    started = here.step(observed(one, one))
+    assert started.keep
+    assert started.weights == pytest.approx({"a": 2 / 3, "b": 1 / 3})
+    assert here.step(observed(one, NONE)).weights == {"a": 1.0}
+    lost = here.step(observed(LOST, one, 10.0))
+    assert (lost.state.regime, lost.weights) == (Regime.CAPACITY, {"b": 1.0})
+    uneven = here.step(observed(UnitObservation(ready=1, available=1), TWO, 20.0))
+    assert uneven.weights == {"a": 0.5, "b": 0.5}  # equation 6, whatever each can do
 
 
 @pytest.mark.parametrize("sharing", RequestSharing)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from circinus.scheduler.routing.routers import (
+    OFTEN_S,
     POLLED_S,
     EvenRouter,
     RegimeRouter,
@@ -79,6 +80,11 @@ def test_no_request_is_lost_across_a_failover_and_back(seed: int) -> None:
 def test_whoever_polls_sends_requests_to_what_is_gone_until_it_looks() -> None:
     polled = RegimeRouter(route=ROUTE, method=RouteMethod.PUBLISHED, polls_s=POLLED_S)
     assert run_of(LOST, polled).switch_s == pytest.approx(200.0)  # it looks at 900 s
+
+
+def test_whoever_polls_every_five_seconds_switches_within_five() -> None:
+    often = RegimeRouter(route=ROUTE, method=RouteMethod.PUBLISHED, polls_s=OFTEN_S)
+    assert 0 <= run_of(LOST, often).switch_s <= OFTEN_S
 
 
 def test_static_weights_wait_for_what_is_gone() -> None:
