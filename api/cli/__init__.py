@@ -112,6 +112,7 @@ _group(
     _POOL,
     pools.choose,
     pools.apply,
+    pools.try_,
     pools.show,
     pools.drop,
     epilog=EPILOG,

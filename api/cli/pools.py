@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -9,21 +10,24 @@ from rich.console import RenderableType
 from typer import Argument, Option
 
 from circinus.api.cli.command import ExitCode, leave
-from circinus.api.cli.options import QueryId, counted, pairs
-from circinus.api.client import Client
+from circinus.api.cli.options import QueryId, Token, Url, counted, pairs
+from circinus.api.client import AsyncClient, Client
 from circinus.api.schemas.pools import (
     PoolChoiceView,
     PoolOfferView,
     PoolView,
     QueryPoolView,
 )
+from circinus.api.settings import DEFAULT_URL
 from circinus.api.text import formats, tables
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
 from circinus.pipelines import checks
+from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.io.files import read_file
 from circinus.pipelines.io.instance_types import parse_catalogue
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
+from circinus.scheduler.pool.search import PoolTrial
 
 _MIXES = "kairos, ribbon, gaussian, or a file with a size per line"
 _ARRIVALS = "poisson, bursty, or a file with seconds per line"
@@ -199,6 +203,60 @@ def apply(
         checks.require(bool(tier and kind), _FORM, _RULE, f"{name}={number}")
         wanted.setdefault(tier, {})[kind] = counted(_FORM, name, number, _RULE)
     _show_pool(screen, client.set_pool(query_id, wanted, follow=follow))
+
+
+def try_(
+    screen: Screen,
+    query_id: QueryId,
+    rate: Annotated[float, Option(help="Requests per second that are sent.")],
+    tier: Annotated[str | None, Option(help="Of several with types.")] = None,
+    qos_ms: Annotated[
+        float | None, Option(help="Requests are due within.", show_default="the query's")
+    ] = None,
+    trials: Annotated[int, Option(help="Most pools that are tried.", min=1)] = 20,
+    lasts: Annotated[float, Option(help="Seconds of a trial.")] = 20.0,
+    seed: Annotated[int, Option(help="Of proposals and arrivals.", min=0)] = 0,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+) -> None:
+    """Try pools of a deployed query live, as Ribbon proposes; the cheapest in time then serves.
+
+    Each serves examples of the pipeline at the rate for a while; in time: 99 %. Requests of others
+    meet the pools that are tried. Ends with 3, and the plan's own replicas, if none is in time.
+    """
+    # seconds of torch, that no other command should wait for
+    from circinus.api.bootstrap.pool_trials import TrialTerms, TriedPools, tried_live
+
+    terms = TrialTerms(rate_per_s=rate, lasts_s=lasts, most=trials, seed=seed)
+    values = {"method": "bound", "rate_per_s": rate, "tier": tier, "qos_ms": qos_ms}
+    body = {name: value for name, value in values.items() if value is not None}
+
+    async def made() -> TriedPools:
+        async with AsyncClient(url, token=token) as client:
+            view = await client.choose_query_pool(query_id, body)
+            with screen.follow() as lines:
+
+                def tell(trial: PoolTrial) -> None:
+                    lines.update({str(trial.pool): ("tried", f"{trial.value:.1%} in time")})
+
+                return await tried_live(client, view, terms, SystemClock(), tell)
+
+    done = asyncio.run(made())
+    space, chosen = done.space, done.chosen
+    rows = [
+        (",".join(map(str, t.pool)), f"{space.cost(t.pool):.3f}", f"{t.value:.1%}")
+        for t in done.trials
+    ]
+    head = f"types: {', '.join(space.types)}"
+    last = "no pool is in time" if chosen is None else f"serves now: {chosen.pool}"
+    table = tables.table("Tried", "Pool", "USD/h", "In time", right=(1, 2), rows=rows)
+    document = {
+        "types": space.types,
+        "trials": [{"pool": t.pool, "in_time": t.value} for t in done.trials],
+        "chosen": None if chosen is None else chosen.pool,
+    }
+    screen.show(head, table, last, document=document)
+    leave(ExitCode.INFEASIBLE if chosen is None else ExitCode.OK)
 
 
 def show(screen: Screen, client: Client, query_id: QueryId) -> None:

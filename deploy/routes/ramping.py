@@ -32,6 +32,7 @@ from circinus.scheduler.routing.breaking_point import (
     BreakingPoint,
     NextRate,
     RampObservation,
+    RampPhase,
     RampPlan,
     RampStep,
     breaking_point,
@@ -139,6 +140,29 @@ async def ramped(
         point=breaking_point(steps) if steps else None,
         failure=sender.failure,
     )
+
+
+async def share_in_time(
+    target: RampTarget,
+    per_s: float,
+    lasts_s: float,
+    within_s: float,
+    clock: Clock,
+    generator: np.random.Generator,
+) -> float:
+    """Return the share of the requests that are answered in time at a rate, held for so long.
+
+    A CircinusError if the target fails with one request at a time; InvalidInput if so many cannot
+    be sent from here.
+    """
+    sender = _Sender(target, clock)
+    await sender.alone_s()
+    rate = NextRate(per_s=per_s, phase=RampPhase.UP, lasts_s=lasts_s)
+    observation, late_s = await sender.send(rate, generator)
+    rule = f"must be so low that requests are sent when due, and they were {late_s:.3g} s late"
+    sent = late_s <= _most_late_s(observation, BreakingLimits(latency_s=within_s))
+    checks.require(sent, "rate", rule, per_s)
+    return float((observation.response_s <= within_s).mean())
 
 
 def _most_late_s(observation: RampObservation, limits: BreakingLimits) -> float:

@@ -10,7 +10,8 @@ so when something happened, and at `RegimeState.look_at_s`.
 
 Capacity that comes and goes would make traffic flap. So each further failover in a cycle doubles
 how long capacity must have been back, up to `longest_settle_s`; a new cycle forgets them. The
-paper switches back whenever its poller finds capacity as a cycle begins. It is silent on
+paper switches back as a cycle begins if there is capacity by then (5.4.3), and at no other time;
+its authors' checker does so while one to five senders of load run. It is silent on
 demand that wanted units do not meet while each can be had: more are wanted then, the regime stays.
 """
 
@@ -118,6 +119,7 @@ def stepped(
         return state
     if anew:
         return _changed(state, Regime.COST, observation, "a load cycle began", state.failovers)
+    # deviates: route-back-within-a-cycle
     back_s = observation.at_s - (state.whole_since_s or 0.0)
     # deviates: settles-first
     if back_s >= state.settles_s(settings):

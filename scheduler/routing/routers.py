@@ -29,6 +29,7 @@ from circinus.scheduler.routing.units import EndpointRoute
 AvailableUnits = Mapping[str, int | None]
 """Unit -> how many run or can be had; None: any number."""
 
+# deviates: route-polled-every-300-s
 POLLED_S = 300.0
 """Between two looks of the authors' checker: `sleep 300` in `capacity-checker-deploy.yaml` of
 aws-samples/scalable-hw-agnostic-inference. The paper says "continuously monitors" (5.4.3) and

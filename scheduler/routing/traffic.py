@@ -123,6 +123,7 @@ class RouteMethod(StrEnum):
 
 
 # deviates: cost-weights-by-price
+# deviates: route-contradictions
 def cost_weights(units: Sequence[DeploymentUnit]) -> dict[str, float]:
     """Return the published weights of cost mode, which sum to 1 (3.3)."""
     return _normal(units, np.array([1 / unit.price_usd_per_hour for unit in units]))

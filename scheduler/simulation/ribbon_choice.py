@@ -18,7 +18,6 @@ from circinus.scheduler.pool.ribbon import Ribbon
 from circinus.scheduler.pool.ribbon_space import MeasuredTypes, most_useful
 from circinus.scheduler.pool.search import (
     CheapestInTime,
-    MeasurePool,
     Pool,
     PoolSpace,
     PoolTrial,
@@ -36,18 +35,17 @@ _ABOVE = 1.25  # times the price of the pool that was chosen, of its front
 _LEFT_OUT = "not among the three types that serve the most for a dollar and are nearly in time"
 
 
-def cheapest_by_ribbon(
-    question: PoolQuestion, rate_rps: float, most: int, measure: MeasurePool | None = None
-) -> PoolChoice:
+def cheapest_by_ribbon(question: PoolQuestion, rate_rps: float, most: int) -> PoolChoice:
     """Choose the cheapest pool that has 99 % in time at a rate, of at most so many trials.
 
-    `measure` tries a pool; None: by simulation, on all of the draws. InvalidInput if no type alone
-    has 99 % of the requests in time, or one that would be looked at is free.
+    InvalidInput if no type alone has 99 % of the requests in time, or one that would be looked at
+    is free.
     """
     market = _market(question, rate_rps)
     goal = CheapestInTime(space=market.space, in_time=IN_TIME, prunes_below=PRUNES_BELOW)
     strategy = Ribbon(seed=question.seed)
-    trials = search(goal, strategy, measure or SimulatedShares.of(market, rate_rps), most)
+    # deviates: ribbon-trials-simulated
+    trials = search(goal, strategy, SimulatedShares.of(market, rate_rps), most)
     chosen, looked = best(goal, trials), len(market.space.pools)
     if chosen is None:
         why = f"none of {len(trials)} pools that were tried is in time at {rate_rps:g}/s"

@@ -28,6 +28,7 @@ from circinus.planner.search.result import PlanningProgress
 _SECONDS_PER_HOUR = 3600.0
 _SAME = 1e-9  # means of the same numbers in another order differ by less
 
+# deviates: medium-accuracy
 LEVELS = {"easy": (0.7, 2.0), "medium": (0.85, 1.5), "hard": (0.9, 1.1)}
 """Part of a Pareto point's accuracy, multiple of its latency (Circinus 6.1, 6.4). Appendix F has
 0.8 where 6.1 has 0.85, and calls both medium."""

@@ -17,6 +17,7 @@ from circinus.deploy.routes.ramping import (
     SentLate,
     endpoint_target,
     ramped,
+    share_in_time,
     unit_target,
 )
 from circinus.deploy.routes.workloads import UnitWorkload
@@ -173,3 +174,25 @@ def test_a_worker_of_a_unit_breaks_where_it_is_busy_for_80_percent(tmp_path: Pat
     # The interval has the rate at which it is busy for 80 %; a little off is chance, of 5 %.
     assert point.low_per_s * there.service_s <= 0.9
     assert (point.high_per_s or 0.0) * there.service_s >= 0.7
+
+
+def test_the_share_in_time_is_that_of_quick_requests() -> None:
+    """Three of four answer at once, one in four takes longer than it may, none waits."""
+
+    async def target(number: int) -> float:
+        await asyncio.sleep(0.5 if number % 4 == 3 else 0.0)
+        return nan
+
+    generator = np.random.default_rng(1)
+    share = asyncio.run(share_in_time(target, 50.0, 2.0, 0.25, SystemClock(), generator))
+    assert share == pytest.approx(0.75, abs=0.05)
+
+
+def test_requests_that_fail_are_not_in_time() -> None:
+    async def target(number: int) -> float:
+        if number >= 3:  # after those that are sent alone
+            raise EndpointFailed("no")
+        return nan
+
+    generator = np.random.default_rng(1)
+    assert asyncio.run(share_in_time(target, 50.0, 0.5, 1.0, SystemClock(), generator)) == 0.0

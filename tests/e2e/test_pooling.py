@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def circinus(service: ServiceProcess, *arguments: str) -> subprocess.CompletedPr
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -109,6 +110,34 @@ def test_what_cannot_be_is_refused_and_changes_nothing(service: ServiceProcess) 
     assert dedicated.returncode == 2
     assert "pool.tier must be shared" in dedicated.stderr
     assert instances(service, query_id) == before
+
+
+@pytest.mark.slow
+def test_pools_are_tried_live_and_the_cheapest_in_time_serves(service: ServiceProcess) -> None:
+    """However quick this machine is: what serves is the cheapest of those that were in time."""
+    query_id = submit(service)
+    service.wait_for_phase(query_id, "serving")
+    options = ("--rate", "2", "--lasts", "3", "--trials", "5", "--json")
+    done = circinus(service, "try", query_id, *options)
+    assert done.returncode in (0, 3), done.stderr
+    told = json.loads(done.stdout)
+    assert told["types"] == ["small", "large"]
+    pools = [tuple(trial["pool"]) for trial in told["trials"]]
+    assert len(set(pools)) == len(pools) <= 5  # of 3 x 2 - 1
+    good = [p for p, t in zip(pools, told["trials"], strict=True) if t["in_time"] >= 0.99]
+    price = dict(zip(told["types"], (1.0, 4.0), strict=True))
+    if good:
+        cheapest = min(
+            good, key=lambda p: sum(price[k] * n for k, n in zip(price, p, strict=True))
+        )
+        assert tuple(told["chosen"]) == cheapest
+        wanted = {k: n for k, n in zip(price, cheapest, strict=True) if n}
+        assert pool(service, query_id)["slices"] == {"cloud": wanted}
+        is_on(service, query_id, **wanted)
+    else:
+        assert told["chosen"] is None
+    refused = circinus(service, "try", query_id, "--rate", "0")
+    assert (refused.returncode, "rate must be finite and > 0" in refused.stderr) == (2, True)
 
 
 @pytest.mark.slow
