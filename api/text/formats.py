@@ -159,18 +159,15 @@ def latency(estimate: Estimate | EstimateView | None) -> str:
 def where(plan: PlanView) -> str:
     """Return tiers and their slices in the order of the operators: `device 0.25: sampler`."""
     within, parts, items = {**plan.placement, **plan.slices}, [], iter(plan.demand)
-    shares: dict[str, float] = {}  # of each slice, whose copies stand together in the demand
-    for operator, name in ((o, within[o]) for o in plan.placement):
-        if plan.placement[operator] not in plan.remote and name not in shares:
-            shares[name] = max(next(items).share for _ in range(plan.replicas[operator]))
+    local = (o for o, tier in plan.placement.items() if tier not in plan.remote)
+    copies = {within[operator]: plan.replicas[operator] for operator in local}
+    shares = {name: max(next(items).share for _ in range(n)) for name, n in copies.items()}
     for name, group in groupby(plan.placement, key=within.__getitem__):
-        operators = list(group)
-        tier = plan.placement[operators[0]]
-        ends = dict.fromkeys((operators[0], operators[-1]))
-        copies = plan.replicas[operators[0]]
-        times = f" x{copies}" if copies > 1 else ""
-        share = "" if tier in plan.remote else f" {shares[name]:g}{times}"
-        parts.append(f"{tier}{share}: {'..'.join(ends)}")
+        first, *others = group
+        times = f" x{copies[name]}" if copies.get(name, 1) > 1 else ""
+        share = f" {shares[name]:g}{times}" if name in shares else ""
+        last = f"..{others[-1]}" if others else ""
+        parts.append(f"{plan.placement[first]}{share}: {first}{last}")
     return ", ".join(parts)
 
 
