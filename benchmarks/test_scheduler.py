@@ -117,8 +117,11 @@ def test_warm_decision(benchmark: BenchmarkFixture, size: int) -> None:
     rows, columns = linear_sum_assignment(cost)
     least = cost[rows, columns].sum()
     assert cost[matched[:, 0], matched[:, 1]].sum() == pytest.approx(least, abs=1e-9 * size**2)
-    ours = [_seconds(lambda: policy.decide(state)) for _ in range(30)]
-    scipys = [_seconds(lambda: linear_sum_assignment(cost)) for _ in range(30)]
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: policy.decide(state),
+        lambda: linear_sum_assignment(cost),
+    )
+    ours, scipys = zip(*([_seconds(call) for call in calls] for _ in range(30)), strict=True)
     benchmark.extra_info["of_scipy"] = median(ours) / median(scipys)
     if size == 200:
         assert median(ours) <= median(scipys) / 9

@@ -131,8 +131,8 @@ class Decision(NamedTuple):
     rejected: Sequence[int] = ()  # requests that are turned away for good
     # what is foreseen for requests that go on waiting; the next state holds it for the policy
     planned: Sequence[Start] = ()
-    # of each instance: where the next decision begins, see `scheduler.dispatch.matching`; empty
-    # of a policy that begins anew each time
+    # of each instance: where the next decision begins, see `scheduler.dispatch.matching`; zeros,
+    # or empty, of a policy that begins anew each time
     dual: Sequence[float] = ()
 
 

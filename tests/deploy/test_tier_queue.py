@@ -19,7 +19,7 @@ from circinus.pipelines.errors import OperatorFailed, Unavailable
 from circinus.scheduler.dispatch.baselines import Clockwork, FcfsDispatch, SizeThreshold
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
-from circinus.scheduler.dispatch.policy import DispatchPolicy
+from circinus.scheduler.dispatch.policy import Decision, DispatchPolicy, DispatchState
 
 REPLY = RunReply()
 
@@ -451,5 +451,39 @@ def test_the_largest_size_until_now_is_what_a_threshold_is_a_fraction_of() -> No
             client.running[-1].set_result(REPLY)
             await task
         assert served == ["a", "a", "b", "a"]
+
+    asyncio.run(scenario())
+
+
+class CountingPolicy:
+    """Adds the place of each instance to its dual, starts nothing, and remembers the states."""
+
+    plans_ahead = True
+    rejects = sheds = False
+    level = None
+
+    def __init__(self) -> None:
+        self.states: list[DispatchState] = []
+
+    def decide(self, state: DispatchState) -> Decision:
+        self.states.append(state)
+        assert state.dual is not None
+        return Decision(dual=[dual + j + 1 for j, dual in enumerate(state.dual.tolist())])
+
+
+def test_a_decision_begins_with_the_dual_of_the_one_before_it() -> None:
+    async def scenario() -> None:
+        policy = CountingPolicy()
+        queue = TierQueue("cloud", policy, ManualClock(), limit=10, prior_s=1.0)
+        fakes(queue, "a", "b")
+        tasks = [start(queue) for _ in range(3)]
+        await quiet()
+        queue.remove("a")
+        tasks.append(start(queue))
+        await quiet()
+        duals = [state.dual.tolist() for state in policy.states if state.dual is not None]
+        assert duals == [[0.0, 0.0], [1.0, 2.0], [2.0, 4.0], [6.0]]
+        await queue.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(scenario())
