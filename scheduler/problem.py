@@ -133,6 +133,7 @@ class Problem:
     # count there: they are of machines
     limits: Mapping[str, str] = field(default_factory=dict)
     # the most that machines which hold anything and calls may cost together, `>= 0`; infinite: any
+    # deviates: cost-within-limits
     most_usd_per_hour: float = inf
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import (
-    Budget,
+    DollarLimit,
     Items,
     Placed,
     Placement,
@@ -217,11 +217,11 @@ def quotas_of(problem: Problem, shared: Sequence[Tier]) -> dict[str, list[int]]:
 
 def budget_of(
     problem: Problem, shared: Sequence[Tier], calls_usd_per_hour: Callable[[Q, int], float]
-) -> Budget[Q] | None:
+) -> DollarLimit[Q] | None:
     """Return what machines and calls may cost; None: any money."""
     if problem.most_usd_per_hour == inf:
         return None
-    return Budget(problem.most_usd_per_hour, shared, calls_usd_per_hour)
+    return DollarLimit(problem.most_usd_per_hour, shared, calls_usd_per_hour)
 
 
 def placed_as(before: Assignment, plan: int, shared: Sequence[Tier]) -> Placed:

@@ -102,7 +102,7 @@ class Placed(NamedTuple):
     machines: tuple[int, ...]
 
 
-class Budget(Generic[Q]):
+class DollarLimit(Generic[Q]):
     """Dollars an hour that machines and calls may still cost. Changes as queries are placed."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Placement(Generic[Q]):
         self,
         machines: Sequence[int],
         quota_of: dict[Q, list[int]],
-        budget: Budget[Q] | None = None,
+        budget: DollarLimit[Q] | None = None,
     ) -> None:
         """Start with empty machines of each shared tier.
 
@@ -157,7 +157,7 @@ class Placement(Generic[Q]):
         # tier -> machine -> queries there
         self.on: list[list[set[Q]]] = [[set() for _ in range(count)] for count in machines]
         self._quota_of: dict[Q, list[int]] = quota_of
-        self._budget: Budget[Q] | None = budget
+        self._budget: DollarLimit[Q] | None = budget
 
     def room(self, tiers: Iterable[Tier]) -> Room:
         """Return the room that is left, of all tiers of a problem."""
