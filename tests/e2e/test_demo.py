@@ -63,6 +63,7 @@ def require_published(report: dict[str, Any], shown: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # each search takes all of its 30 s
 def test_the_demo_shows_who_makes_way_and_stays_up_until_interrupted(tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser"
