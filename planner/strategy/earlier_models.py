@@ -36,7 +36,7 @@ MOST = 64
 with more, and a search leaves about as many."""
 SHORTEST_S = 1e-9  # logs of latencies and costs need positive values
 
-_AT_ONCE = 4_000  # works that are composed together
+_AT_ONCE = 400_000  # latencies, of works on placements, that are composed together
 
 
 class EarlierModels:
@@ -141,8 +141,9 @@ def _bare_s(setting: SearchSetting, every: Sequence[ConfigurationRecord]) -> Flo
         groups[setting.called(one.configuration)].append(i)
     least = np.zeros(len(every))
     for rows in groups.values():
-        for start in range(0, len(rows), _AT_ONCE):
-            some = rows[start : start + _AT_ONCE]
+        chunk = max(_AT_ONCE // len(setting.placements_of(every[rows[0]].configuration)), 1)
+        for start in range(0, len(rows), chunk):
+            some = rows[start : start + chunk]
             records = [every[i] for i in some]
             least[some] = _least_s(setting, records[0].configuration, _joined(records))
     return least
