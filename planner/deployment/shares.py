@@ -92,15 +92,23 @@ class Allocations:
 def tightened(context: PlanningContext, placements: Placements, work: Work) -> Allocations:
     """Return the tightest allocations of every placement that meets the SLO at full shares.
 
-    With a rate a placement that does not meet it at full shares may meet it in more copies of
-    less: then it is not found.
+    With a rate also of those that meet it in more copies of less alone, where these are few enough
+    to try: requests wait less for several, and small ones fit where large ones do not.
     """
     full = predict(context, placements, work, placements.full_steps)
-    start = placements.take(np.flatnonzero(meets(context, full)))
+    met = meets(context, full)
     # deviates: free-tiers-stay-full
     free = [t.dedicated and t.price_usd_per_hour == 0 for t in context.infrastructure.tiers]
-    rows, steps = _tightest(context, start, work, (start.widths > 0) & ~np.array(free))
-    every = allocations(context, start.take(rows), work, steps)
+    lowered = (placements.widths > 0) & ~np.array(free)
+    start = np.flatnonzero(met)
+    rows, steps = _tightest(context, placements.take(start), work, lowered[start])
+    rows = start[rows]
+    if context.requests_per_s is not None:
+        unwaited_s = full.latency_s - full.tier_wait_s.sum(axis=1)
+        others = np.flatnonzero(~met & (unwaited_s <= context.slo.latency_s))
+        of, more = _in_more_copies(context, placements.take(others), work, lowered[others])
+        rows, steps = np.concatenate([rows, others[of]]), np.concatenate([steps, more])
+    every = allocations(context, placements.take(rows), work, steps)
     # Copies of a raised share may be more machines than there are: what batches gains less by it.
     return every if every.fits.all() else every.take(np.flatnonzero(every.fits))
 
@@ -178,6 +186,24 @@ def _tightest(
         rows = np.flatnonzero(few)
         of, steps = minimal(context, placements.take(rows), work, lowered[rows])
         deployments.append((rows[of], steps))
+    of_each, steps_of_each = zip(*deployments, strict=True)
+    return np.concatenate(of_each), np.concatenate(steps_of_each)
+
+
+def _in_more_copies(
+    context: PlanningContext,
+    placements: Placements,
+    work: Work,
+    lowered: BoolArray,  # tiers whose shares may be lowered, (P, T)
+) -> Deployments:
+    """Return deployments for a rate of placements that do not meet the SLO at full shares."""
+    deployments = [(np.zeros(0, dtype=np.int64), placements.full_steps[:0])]
+    groups, which = np.unique(lowered, axis=0, return_inverse=True)
+    for g, group in enumerate(groups):
+        rows, tiers = np.flatnonzero(which.ravel() == g), np.flatnonzero(group).tolist()
+        some = combinations(context, placements.take(rows), work, tiers) if tiers else None
+        if some is not None:
+            deployments.append((rows[some[0]], some[1]))
     of_each, steps_of_each = zip(*deployments, strict=True)
     return np.concatenate(of_each), np.concatenate(steps_of_each)
 

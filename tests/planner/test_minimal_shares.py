@@ -391,12 +391,22 @@ def test_the_cheapest_plan_is_that_of_brute_force_over_the_shares_given(
         for tier in np.flatnonzero(spot.widths[0]).tolist():
             assert found.steps[row, tier] in good_steps(where, spot, tier)
     assert found.fits.all()
-    start = every.take(
-        np.flatnonzero(meets(context, predict(context, every, work, every.full_steps)))
-    )
-    costs = [_cheapest(context, start.take(np.array([row])), work) for row in range(len(start))]
+    # With a rate also where full shares miss the bound, and more copies of less do not.
+    costs = [_cheapest(context, every.take(np.array([row])), work) for row in range(len(every))]
     least = min(costs, default=np.inf)
     assert found.cost_usd_per_hour.min(initial=np.inf) == pytest.approx(least)
+
+
+def test_copies_of_less_meet_a_rate_that_whole_machines_do_not() -> None:
+    two = PipelineGraph(
+        name="two", operators=(OperatorSpec(name="a"), OperatorSpec(name="b", after=("a",)))
+    )
+    context, work = _context(two, Slo(accuracy=0.5, latency_s=0.18), 8.6, tiers=2), _work(22, 2)
+    every = placements(two, context.infrastructure)
+    assert not meets(context, predict(context, every, work, every.full_steps)).any()
+    least = min(_cheapest(context, every.take(np.array([row])), work) for row in range(4))
+    found = tightened(context, every, work).cost_usd_per_hour.min()
+    assert found == pytest.approx(least)
 
 
 def _cheapest(context: PlanningContext, spot: Placements, work: Work) -> float:
