@@ -122,6 +122,20 @@ def test_a_placement_is_told_by_runs_of_operators() -> None:
     assert formats.where(plan()) == "device 1: sampler..locator, cloud 0.5 x3: features..voter"
 
 
+def test_a_further_slice_has_its_own_share_beside_that_of_its_tier() -> None:
+    demand = [DemandView(tier="device", share=1.0), *[DemandView(tier="cloud", share=0.5)] * 3]
+    last = OPERATORS[-1]
+    apart = plan().model_copy(
+        update={
+            "slices": {last: "cloud.2"},
+            "replicas": {**plan().replicas, last: 1},
+            "demand": [*demand, DemandView(tier="cloud", share=0.2)],
+        }
+    )
+    assert formats.where(apart).endswith(f"cloud 0.2: {last}")
+    assert "cloud 0.5 x3: " in formats.where(apart)
+
+
 def test_states_are_told_once_when_they_are_alike() -> None:
     alike = plan().model_copy(update={"states": {"accuracy": "met", "latency": "met"}})
     assert formats.states(alike) == "met"
