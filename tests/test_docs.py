@@ -294,7 +294,8 @@ def test_the_page_for_operators_names_events_and_metrics_that_there_are() -> Non
 def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> None:
     from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
-    source, _ = blocks("yaml", "docs/infrastructure.md")
+    source, devices, _ = blocks("yaml", "docs/infrastructure.md")
+    assert len(infrastructure_from_dict(yaml.safe_load(source + devices)).devices) == 1 + 100
     plant = infrastructure_from_dict(yaml.safe_load(source))
     text = read("docs/infrastructure.md")
     prices = [plant.tier(name).price_usd_per_hour for name in ("device", "site")]
@@ -310,7 +311,7 @@ def test_the_worked_example_of_an_infrastructure_can_be_checked_by_hand() -> Non
 def test_the_example_of_gpus_gives_the_share_that_is_told() -> None:
     from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 
-    _, source = blocks("yaml", "docs/infrastructure.md")
+    _, _, source = blocks("yaml", "docs/infrastructure.md")
     assert infrastructure_from_dict(yaml.safe_load(source)).tier("gpu").share_steps == (5,)
     assert "above, a quarter" in read("docs/infrastructure.md")
 
