@@ -14,6 +14,7 @@ from math import nan
 import numpy as np
 
 from circinus.api.client import AsyncClient
+from circinus.api.phases import QueryPhase
 from circinus.api.schemas.pools import PoolView, QueryPoolView
 from circinus.deploy.routes.ramping import share_in_time
 from circinus.pipelines import checks
@@ -141,7 +142,9 @@ class _LivePools:
         for instance in view.instances:
             if instance.tier == self.view.tier and instance.machine_type in counts:
                 counts[instance.machine_type] += 1
-        return view.phase == "ready" and {k: n for k, n in counts.items() if n} == wanted
+        return (
+            view.phase == QueryPhase.SERVING and {k: n for k, n in counts.items() if n} == wanted
+        )
 
     async def _request(self, number: int) -> float:
         """Send the number-th request: an example of the pipeline."""
