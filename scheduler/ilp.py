@@ -264,6 +264,7 @@ class Ilp:
     time_limit_s: float = 60.0  # of the solver; then its best schedule so far is the result
     gap: float = 1e-6  # relative gap at which the solver may stop
     symmetry: Symmetry | None = None  # None: a flow where the grid allows, tier by tier
+    # deviates: integer-program-stays
     moves: bool = False  # whether what runs may be moved, or stopped for others
     small_steps: ClassVar[bool] = False
 

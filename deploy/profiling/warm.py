@@ -49,6 +49,7 @@ _LIBRARIES = {"langchain_core": "circinus.pipelines.langchain"}
 """Imported, too, where the process that asks has loaded the library."""
 
 
+# deviates: standby-processes
 @dataclass(slots=True)
 class _Exit:
     """The exit code of a child, once the process that was copied sends it."""

@@ -67,6 +67,7 @@ def recorded_features(trace: Trace) -> InputFeatures:
     return InputFeatures(values=values, source=f"{values.shape[1]} features of the trace")
 
 
+# deviates: generic-features
 def generic_features(inputs: Sequence[Payload]) -> FloatArray:  # (n, F)
     """Return what differs among inputs of any kind, finite, at most 64 columns.
 

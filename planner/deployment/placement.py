@@ -25,7 +25,6 @@ from circinus.pipelines.model.shares import FULL_STEPS, SHARE_STEP
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.deployment.callers import Called, Callers
 
-# deviates: fewer-placements
 MOST_PLACEMENTS = 5_000  # beyond so many, placements that send data back down are left out
 
 

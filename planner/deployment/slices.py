@@ -29,6 +29,7 @@ from circinus.pipelines.model.shares import FULL_STEPS
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.placement import Placements, placed
 
+# deviates: most-partitions
 _MOST_PARTITIONS = 6
 """Ways to share a tier out to the branches on it that are tried, the first ones there are."""
 _MOST_PLACEMENTS = 5_000  # beyond so many with further slices the others are left out

@@ -46,7 +46,6 @@ class CmboSettings:
     # Size of the space-filling design before the models propose, `>= 1`. 5: as few as give the
     # models a slope in several knobs; each costs a full profile.
     initial: int = 5
-    # deviates: drawn-candidates
     # Spaces up to this size are searched whole, of larger ones so many are drawn, `>= 1`.
     candidates: int = WHOLE_SPACE
     surrogate: SurrogateSettings = field(default_factory=SurrogateSettings)  # how the models learn

@@ -56,6 +56,7 @@ class _Search(NamedTuple):
     nodes: IntArray  # (o,), those not reached first, then those reached
 
 
+# deviates: own-assignment-solver
 @compiled_part
 def assign(cost: FloatArray, v: FloatArray, object_of: IntArray) -> FloatArray:  # (a,)
     """Complete `object_of`, shape (a,), and `v`, shape (o,), to an assignment of least cost.

@@ -203,6 +203,7 @@ class MinCostMatching:
     # part of a deadline that may be planned with, in (0, 1]. 0.98 is the paper's: a prediction
     # within 2 % of the deadline counts as late
     xi: float = 0.98
+    # deviates: parts-of-a-matching
     # requests and instances, of whichever there are fewer, that are matched at once, `>= 1`.
     # 256: about a millisecond, which the paper takes for hundreds
     part: int = 256

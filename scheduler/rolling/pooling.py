@@ -41,6 +41,7 @@ SLICES = Range(0, 1000)
 """Of one machine type in a pool. More would take the scheduler longer than a look may take."""
 
 
+# deviates: held-pools
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenPool:
     """Which machine types serve a query, in place of its plan's own replicas there."""

@@ -23,6 +23,7 @@ from circinus.studies.report.tables import grouped
 LOADS = tuple(tenth / 10 for tenth in range(1, 14))
 """Requests that are offered, of what a unit takes at the most."""
 
+# deviates: figure-4-simulated
 _ALL, _BUSY = 0, 0.8  # the one bucket that is recorded; use beyond which the paper adds units
 
 
