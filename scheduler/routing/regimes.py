@@ -121,7 +121,6 @@ def stepped(
         return _changed(state, Regime.COST, observation, "a load cycle began", state.failovers)
     # deviates: route-back-within-a-cycle
     back_s = observation.at_s - (state.whole_since_s or 0.0)
-    # deviates: settles-first
     if back_s >= state.settles_s(settings):
         why = f"all that is wanted could be had for {back_s:.0f} s"
         return _changed(state, Regime.COST, observation, why, state.failovers)

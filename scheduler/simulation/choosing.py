@@ -188,7 +188,6 @@ def _ribbon(market: PoolMarket) -> tuple[PoolStrategy, MeasurePool]:
     return Ribbon(seed=market.question.seed), lambda pool: PoolTrial(pool, rates.rate(pool))
 
 
-# deviates: ribbon-simulated
 def _by_ribbon(question: PoolQuestion, rate_rps: float) -> PoolChoice:
     from circinus.scheduler.simulation.ribbon_choice import cheapest_by_ribbon
 
