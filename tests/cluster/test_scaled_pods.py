@@ -18,7 +18,7 @@ from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.cluster import played_kubelet
 from tests.cluster.cluster import Cluster
 from tests.cluster.played_kubelet import PlayedKubelet

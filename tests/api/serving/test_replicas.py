@@ -24,7 +24,7 @@ from circinus.deploy.runtime.report import DeploymentReport, LatestAnswers, Queu
 from circinus.deploy.runtime.telemetry import ArrivalSample, ServiceSample
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.errors import InvalidInput, Unavailable
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, pipeline_of, plan, serving, within
 
 AT_ONCE_S = 2.0

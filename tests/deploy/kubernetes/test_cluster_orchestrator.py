@@ -13,7 +13,7 @@ from circinus.deploy.runtime.instances import InstanceSpec, RunningInstance
 from circinus.deploy.workers.errors import LaunchFailed
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import CircinusError
-from circinus.scheduler.dispatch.baselines import MinCostMatching
+from circinus.scheduler.dispatch.matching import MinCostMatching
 from tests.deploy.serving import ONE_TIER, desired, pipeline_of
 
 
