@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -227,12 +227,9 @@ def _replicas(
     plan: Plan, slices: Sequence[Slice], infrastructure: Infrastructure
 ) -> tuple[ExtraReplica, ...]:
     """Return copies on slices of machines: of those of a plan's that are as large, in turn."""
-    types, alike = machine_types(slices, infrastructure), defaultdict[DemandItem, list[str]](list)
-    for name, item in plan.demand_of.items():
-        alike[item].append(name)
-    turns = {item: cycle(names) for item, names in alike.items()}
-    copies = []
-    for (tier, _, share), kind in zip(slices, types, strict=True):
+    copies, own = list[ExtraReplica](), plan.demand_of.items()
+    turns = {item: cycle([name for name, other in own if other == item]) for _, item in own}
+    for (tier, _, share), kind in zip(slices, machine_types(slices, infrastructure), strict=True):
         name = next(turns.get(DemandItem(tier, share), iter([tier])))
         copies.append(ExtraReplica(tier, kind, None if name == tier else name))
     return tuple(copies)
