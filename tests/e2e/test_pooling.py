@@ -55,7 +55,7 @@ def circinus(service: ServiceProcess, *arguments: str) -> subprocess.CompletedPr
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
