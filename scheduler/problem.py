@@ -132,7 +132,6 @@ class Problem:
     # tier -> what it stands for, of those that are a limit of an endpoint, in words. Quotas do not
     # count there: they are of machines
     limits: Mapping[str, str] = field(default_factory=dict)
-    # deviates: limited-rent
     # the most that machines which hold anything and calls may cost together, `>= 0`; infinite: any
     # deviates: cost-within-limits
     most_usd_per_hour: float = inf

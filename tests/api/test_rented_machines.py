@@ -48,8 +48,8 @@ class Renting:
         app = application_of(Service(self.parts, deployer))
         self.client = TestClient(app, base_url="http://127.0.0.1:8350")
 
-    def arrive(self, query_id: str, *plans: Plan, **spec: object) -> None:
-        add_planned(self.parts.store, query_id, *plans, **spec)
+    def arrive(self, query_id: str, *plans: Plan, priority: float = 1.0) -> None:
+        add_planned(self.parts.store, query_id, *plans, priority=priority)
         self.tick()
 
     def tick(self) -> None:

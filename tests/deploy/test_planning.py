@@ -170,6 +170,6 @@ def test_as_published_planning_starts_from_all_earlier_queries_else_from_the_new
     graph, flat = chain(2), additive([[0.1, 0.1]])
     query = Query(pipeline=graph.name, slo=slo)
     evaluator = SyntheticEvaluator(graph, flat, flat, population=5)
-    drawing = planner.drawing(lambda: np.arange(5.0)[:, None], 5, seed=0)
+    drawing = planner.drawing(lambda: _numbered(5), 5, seed=0)
     planner.search(query, PRESETS["one-tier"], evaluator, drawing, history=history)
     assert starts == [[f"q{i}" for i in range(count)]]

@@ -10,6 +10,7 @@ from circinus.deploy.methods import PUBLISHED
 from circinus.deploy.planning import ONLY_THE_RULE, Planner, planner_of, to_the_end
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.execution.features import InputFeatures
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.profile import Profile
@@ -59,7 +60,7 @@ def _planned(
     limits = PlanningLimits(profiling_s=1e6, response_s=response_s)
     query = Query(pipeline=GRAPH.name, slo=slo, limits=limits)
     clock, evaluator = ManualClock(), SyntheticEvaluator(GRAPH, ACCURACY, SECONDS, fails=fails)
-    drawing = planner.drawing(lambda: np.zeros((60, 1)), 60, 0)
+    drawing = planner.drawing(lambda: InputFeatures(values=np.zeros((60, 1)), source="one"), 60, 0)
     taking = Taking(evaluator, clock)
     result = planner.search(query, ONE, taking, drawing, clock=clock)  # type: ignore[arg-type]  # by __getattr__
     return result, evaluator, clock

@@ -210,7 +210,7 @@ def test_newcomers_are_rented_for_beside_what_runs(solver: Solver, symmetry: Sym
     problem = Problem(tiers=tiers, candidates=tuple(queries), running=running)
     solved = Ilp(objective=Objective.COST, solver=solver, symmetry=symmetry).solve(problem)
     assert solved.objective == solved.bound == pytest.approx(6.0)
-    assert rented_usd_per_hour(tiers, solved.schedule) == pytest.approx(6.0)
+    assert rented_usd_per_hour(tiers, solved.schedule.assignments) == pytest.approx(6.0)
     assert solved.schedule.by_query["a"] == running["a"]
 
 
