@@ -261,10 +261,11 @@ class Ilp:
 
     objective: Objective = Objective.GOODPUT  # what is sought
     solver: Solver | None = None  # None: the first one that is installed, HiGHS before CBC
-    time_limit_s: float = 60.0  # of the solver; then its best schedule so far is the result
+    # of solvers, for one schedule; then the best one so far is the result
+    time_limit_s: float = 60.0
     gap: float = 1e-6  # relative gap at which the solver may stop
     symmetry: Symmetry | None = None  # None: a flow where the grid allows, tier by tier
-    # deviates: integer-program-stays
+    # deviates: ilp-does-not-move
     moves: bool = False  # whether what runs may be moved, or stopped for others
     small_steps: ClassVar[bool] = False
 
@@ -274,9 +275,12 @@ class Ilp:
 
     def schedule(self, problem: Problem) -> Schedule:
         """Return a valid schedule that mentions every candidate once."""
-        solved = self.solve(problem)
-        if self.objective is Objective.COST and solved.objective == inf:
-            return replace(self, objective=Objective.GOODPUT).solve(problem).schedule
+        if self.objective is Objective.GOODPUT:
+            return self.solve(problem).schedule
+        half = replace(self, time_limit_s=self.time_limit_s / 2)  # there may be two programs
+        solved = half.solve(problem)
+        if solved.objective == inf:
+            return replace(half, objective=Objective.GOODPUT).solve(problem).schedule
         return solved.schedule
 
     def solve(self, problem: Problem) -> Solved:

@@ -19,6 +19,7 @@ from circinus.scheduler.compiled.placement import Placement
 _CHUNK = 1024
 
 
+# deviates: policy-asked-on-what-runs
 def keep_running(compiled: Compiled, placement: Placement[int], ranked: Sequence[int]) -> None:
     """Place what runs, in rank order: on its machines, else its plan on others, else not."""
     running = compiled.running()

@@ -77,7 +77,6 @@ class Greedy:
         # Among equals the order of the plans decides: queries by id, plans by cost, then id.
         ranked = np.lexsort((arrays.owner, money, -benefit, -ratio)).tolist()
         placement = compiled.placement()
-        # deviates: running-stays
         keep_running(compiled, placement, ranked)
         # deviates: packed-on-machines
         return compiled.filled_up(placement, ranked)
