@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
+import numpy as np
+
 from circinus.scheduler.compiled.feasibility import Compiled, benefits
 from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.prices import dual_prices
@@ -21,8 +23,8 @@ from circinus.scheduler.problem import (
 )
 from circinus.scheduler.rolling.ageing import Preemption, preemptions
 
-MOST_PLANS = 3000
-"""Of all queries, up to which the integer program is asked: building it takes a second then."""
+MOST_VARIABLES = 15_000
+"""Up to which the integer program is solved: to build it takes two seconds then."""
 TIME_LIMIT_S = 2.0
 """Of the integer program: whoever reads the schedule waits for it, once for each."""
 
@@ -126,10 +128,10 @@ def least_usd_per_hour(problem: Problem, time_limit_s: float = TIME_LIMIT_S) -> 
     """Return the least that serving all costs: B.1's integer program, moving whatever runs.
 
     The better of what that proves in time and of the linear relaxation, which alone is looked at
-    beyond `MOST_PLANS`. InvalidInput if no solver is installed.
+    beyond `MOST_VARIABLES`. InvalidInput if no solver is installed.
     """
     relaxed = relaxed_usd_per_hour(problem)
-    if relaxed == inf or sum(len(c.plans) for c in problem.candidates) > MOST_PLANS:
+    if relaxed == inf or _variables(Compiled.of(problem)) > MOST_VARIABLES:
         return LeastCost(usd_per_hour=relaxed, proven=relaxed == inf)
     unlimited = replace(problem, most_usd_per_hour=inf)
     program = Ilp(objective=Objective.COST, time_limit_s=time_limit_s, moves=True)
@@ -152,3 +154,19 @@ def relaxed_usd_per_hour(problem: Problem) -> float:
     arrays = compiled.arrays
     least, _ = arrays.least(arrays.usage @ price + arrays.calls_usd_per_hour)
     return float(least.sum())
+
+
+def _variables(compiled: Compiled) -> int:
+    """Return at most how many variables the program has: plans, and sizes on machines."""
+    arrays = compiled.arrays
+    n_plans = len(arrays.owner)
+    if not n_plans:
+        return 0
+    plan = np.repeat(np.arange(n_plans), np.diff(arrays.item_first))  # of each item
+    count = n_plans
+    for m, tier in enumerate(compiled.tiers):
+        on = arrays.item_tier == m
+        items = np.maximum.reduceat(np.bincount(plan[on], minlength=n_plans), arrays.first[:-1])
+        sizes = len(np.unique(arrays.item_parts[on]))
+        count += sizes * min(tier.machines, int(items.sum()))
+    return count

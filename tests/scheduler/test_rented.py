@@ -129,6 +129,17 @@ def test_the_bound_is_the_least_that_brute_force_has(problem: Problem) -> None:
     assert bound.usd_per_hour == pytest.approx(least_rent(problem))
 
 
+def test_a_program_with_too_many_variables_is_not_built() -> None:
+    # 300 plans and 300 sizes on 60 machines: 18,300. In parts q_i takes 0.5 + 5 i / 997 of one.
+    tier = Tier(name="cloud", machines=60, price_usd_per_hour=1.0)
+    many = tuple(
+        candidate(f"q{i}", *(plan(f"p{j}", ("cloud", 0.5 + (5 * i + j) / 997)) for j in range(5)))
+        for i in range(60)
+    )
+    bound = least_usd_per_hour(Problem(tiers=(tier,), candidates=many), time_limit_s=60.0)
+    assert (bound.usd_per_hour, bound.proven) == (pytest.approx(30 + 8850 / 997), False)
+
+
 def test_machines_cost_what_their_types_do_the_cheapest_first() -> None:
     problem = Problem(tiers=(UNLIKE,), candidates=queries(3))
     for policy in (Rental(), Ilp(objective=Objective.COST)):  # two small ones and a large one
@@ -173,6 +184,18 @@ def test_extra_replicas_rent_no_machine_beyond_the_limit() -> None:
         ).rent
         assert rent is not None
         assert rent.usd_per_hour == 2.0 * (1 + extras)
+
+
+def test_a_spent_limit_leaves_extra_replicas_the_machines_that_are_free_of_charge() -> None:
+    dear = Tier(name="cloud", machines=3, price_usd_per_hour=0.1)
+    tiers = (dear, Tier(name="edge", machines=2))
+    option = plan("p", *[("cloud", 0.75)] * 3, ("edge", 0.75))
+    problem = Problem(  # 0.1 + 0.1 + 0.1 is a little more than 0.3
+        tiers=tiers, candidates=(candidate("q", option),), most_usd_per_hour=0.3
+    )
+    schedule = Rental().schedule(problem)
+    extras = granted(problem, schedule.assignments, {"q": 2.0}, {}, {})
+    assert [s.tier for s in extras["q"].machines] == ["edge"]
 
 
 def test_what_is_called_counts_towards_the_limit() -> None:
