@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from circinus.deploy.methods import DEFAULT
-from circinus.deploy.planning import Planner
+from circinus.deploy.planning import Planner, to_the_end
 from circinus.pipelines import checks
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.presets import PRESETS
@@ -34,7 +34,6 @@ from circinus.studies.planning.ground_truth import GroundTruth, Recorder, level_
 from circinus.studies.planning.methods import StudyMethod, study_method
 from circinus.studies.planning.splitting import halves_by_feature, of_inputs
 from circinus.studies.planning.study import (
-    FOR_GOOD,
     ONE_TIER,
     earlier_queries,
     method_for,
@@ -275,7 +274,7 @@ class _Past(NamedTuple):
     def for_good(self) -> Planner:
         """The method's planner, which goes on after a plan that is not true."""
         planner = self.who.planner
-        return replace(planner, settings=replace(planner.settings, **FOR_GOOD))
+        return replace(planner, settings=to_the_end(planner.settings))
 
 
 def _outcome(scenario: DriftScenario, past: _Past, kind: DriftKind) -> DriftOutcome:

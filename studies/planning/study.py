@@ -8,15 +8,14 @@ deployed, its shares included. Rows are written as runs end.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from circinus.deploy.planning import Planner
+from circinus.deploy.planning import Planner, to_the_end
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, ManualClock, SystemClock
 from circinus.pipelines.execution.features import recorded_features
@@ -52,9 +51,6 @@ from circinus.studies.report.tables import written
 ONE_TIER = Infrastructure(name="measured", tiers=(Tier(name="measured", price_usd_per_hour=1.0),))
 """The tier a trace was measured on; the price only scales costs."""
 
-# deviates: until-a-true-plan
-FOR_GOOD: Mapping[str, Any] = {"patience": 10**9, "infeasible_below": 0.0}
-"""The study measures the time to a true plan: a run that announced a false one goes on."""
 _MARKS_S = (5.0, 20.0, 60.0)
 _STREAM = 2  # of a run's seed
 
@@ -293,11 +289,11 @@ def _timed(planner: Planner, times: list[float], *, for_good: bool) -> Planner:
     """Return a planner that adds the seconds of each of its proposals to a list."""
     own, clock = planner.settings, SystemClock()
     settings = replace(
-        own,
-        strategy=lambda setting, rng: _Timed(own.strategy(setting, rng), clock, times),
-        **(FOR_GOOD if for_good else {}),
+        own, strategy=lambda setting, rng: _Timed(own.strategy(setting, rng), clock, times)
     )
-    return replace(planner, settings=settings)
+    # The time to a true plan is measured: a run that announced a false one goes on.
+    # deviates: until-a-true-plan
+    return replace(planner, settings=to_the_end(settings) if for_good else settings)
 
 
 @dataclass(slots=True)
