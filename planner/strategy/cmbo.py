@@ -129,8 +129,8 @@ class Cmbo(Ruled):
         accuracy, latency = (m.predict(self._pool.encoded[left]).target(0) for m in self._fit())
         accurate, fast = warm.mature
         own = (
-            np.exp(accuracy.log_at_least(self._slo.accuracy)) if accurate else None,
-            np.exp(latency.log_at_most(np.log(self._slo.latency_s))) if fast else None,
+            accuracy.log_at_least(self._slo.accuracy) if accurate else None,
+            latency.log_at_most(np.log(self._slo.latency_s)) if fast else None,
         )
         position = warm.voted(left, self._slo, own)
         at = int(np.searchsorted(left, position))

@@ -31,6 +31,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from scipy.special import logsumexp
 
 from circinus.pipelines import checks
 from circinus.pipelines.model.configuration import IndexArray
@@ -96,13 +97,15 @@ class WarmStart:
     ) -> int:
         """Return the candidate with most votes, among the positions `left`, at least one.
 
-        `own` is Pr[f_a >= A] and Pr[f_l <= L] of these, where the query's own model is mature.
+        `own` is log Pr[f_a >= A] and log Pr[f_l <= L] of these, where the query's own model is
+        mature. Far from the SLOs chances underflow, and all candidates would look alike: hence
+        logarithms.
         """
-        votes = [
-            self._votes(target, left, slo) if mine is None else mine
+        accurate, fast = (
+            self._log_votes(target, left, slo) if mine is None else mine
             for target, mine in enumerate(own)
-        ]
-        return int(left[np.argmax(votes[0] * votes[1])])
+        )
+        return int(left[np.argmax(accurate + fast)])
 
     def learn(
         self,
@@ -122,7 +125,7 @@ class WarmStart:
         self._gaps += np.abs(self._voters.means(position) - np.array(profiled))
         self._steps += 1
 
-    def _votes(self, target: int, left: IndexArray, slo: Slo) -> FloatArray:  # (len(left),)
+    def _log_votes(self, target: int, left: IndexArray, slo: Slo) -> FloatArray:  # (len(left),)
         queries = self.similar(target)
         weights = self.weights[queries, target]
         chances = [
@@ -131,5 +134,5 @@ class WarmStart:
             else one.log_at_most(np.log(slo.latency_s))
             for one in self._voters.posteriors(queries, target)
         ]
-        each = np.exp(np.stack(chances))[:, left]  # (K, len(left))
-        return np.asarray(weights / weights.sum() @ each)
+        each = np.stack(chances)[:, left]  # (K, len(left))
+        return np.asarray(logsumexp(each, axis=0, b=(weights / weights.sum())[:, None]))
