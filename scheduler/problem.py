@@ -68,6 +68,8 @@ class PlanOption:
     cost_usd_per_hour: float  # in `COST_USD_PER_HOUR`
     # of it, that of calls, `>= 0`: whatever machines it is on, it is paid
     calls_usd_per_hour: float = 0.0
+    # tiers on which it has further slices, which may be as large as the tier's own
+    divided: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         where = f"plan {self.plan_id}"

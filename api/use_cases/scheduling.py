@@ -184,6 +184,7 @@ def _options(
                 demand=demand,
                 cost_usd_per_hour=plan.cost_usd_per_hour,
                 calls_usd_per_hour=plan.calls_usd_per_hour,
+                divided=frozenset(plan.deployment.further.values()),
             )
         )
     return tuple(options), lacking

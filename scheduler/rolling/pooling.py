@@ -217,6 +217,8 @@ def _invalid(tiers: Mapping[str, Tier], plan: PlanOption, pool: ChosenPool) -> I
     for name, counts in pool.slices.items():
         if name not in used or name not in tiers:
             return InvalidPool(f"plan {plan.plan_id} does not use tier {name}")
+        if name in plan.divided:  # a pool is copies of one slice
+            return InvalidPool(f"plan {plan.plan_id} has several slices of tier {name}")
         known = {kind.name for kind in tiers[name].types}
         if gone := sorted(kind for kind in counts if kind not in known):
             return InvalidPool(f"tier {name} has no machine type {gone[0]}")
@@ -224,7 +226,7 @@ def _invalid(tiers: Mapping[str, Tier], plan: PlanOption, pool: ChosenPool) -> I
 
 
 def _wanted(plan: PlanOption, pool: ChosenPool) -> list[_Want]:
-    """Return what a plan needs with a pool; all items of a plan on a tier are alike."""
+    """Return what a plan needs with a pool; its items on a tier of the pool are alike."""
     own = [_Want(tier, None, share) for tier, share in plan.demand if tier not in pool.slices]
     share = {item.tier: item.share for item in plan.demand}
     return own + [

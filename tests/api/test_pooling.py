@@ -288,6 +288,19 @@ def test_other_plans_off_the_tier_end_the_pool(watched: Loops, store: Store) -> 
     assert told(store)[-1] == f"pool of q-1 is dropped: plan {found.id} does not use tier cloud"
 
 
+def test_a_plan_of_several_slices_of_a_tier_gets_no_pool_there(
+    watched: Loops, store: Store
+) -> None:
+    found = plan(share=0.5)
+    deployment = replace(found.deployment, slices={"add": "cloud.2"})
+    further = replace(found, deployment=deployment, tier_service_s={"cloud.2": 0.2})
+    add_planned(store, "q-2", further)
+    tick(watched)
+    with pytest.raises(Conflict, match="several slices of tier cloud"):
+        apply_pool(parts(watched), "q-2", MIX)
+    assert store.pools() == {}
+
+
 def test_a_retired_query_holds_no_pool(watched: Loops, store: Store) -> None:
     apply_pool(parts(watched), "q-1", MIX)
     tick(watched)

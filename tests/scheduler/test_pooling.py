@@ -247,6 +247,17 @@ def test_without_its_pool_a_query_is_served_by_its_plan_again() -> None:
     assert live.problem().candidates[0] == q(replicas=2)
 
 
+def test_a_pool_takes_the_place_of_one_slice_only() -> None:
+    """A replan brings a plan of two slices of edge, as large as the one that there was."""
+    live = rolling(q(), pools={"q": mix(large=3)})
+    assert edges(live) == [3, 3, 4]
+    option = replace(plan("again", ("edge", 0.5), ("edge", 0.5)), divided=frozenset({"edge"}))
+    step = live.change(Events(leaving=("q",), arriving=(candidate("q", option),)), 1.0)
+    assert len(edges(live)) == 2
+    assert step.pools == {}
+    assert step.invalid == {"q": "plan again has several slices of tier edge"}
+
+
 def test_a_smaller_pool_that_is_dropped_may_leave_no_room_for_the_plan() -> None:
     live = rolling(q(share=1.0, replicas=2), tiers=(DEVICE, edge(1, 1), CLOUD))
     live.change(Events(pools={"q": mix(small=1)}), 1.0)
