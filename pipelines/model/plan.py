@@ -72,10 +72,6 @@ class Deployment:
         """The tiers in use, in the order in which the pipeline first reaches them."""
         return tuple(dict.fromkeys(self.placement.values()))
 
-    def operators_on(self, tier: str) -> tuple[str, ...]:
-        """Return the operators on a tier, in topological order."""
-        return tuple(operator for operator, on in self.placement.items() if on == tier)
-
     def slice_of(self, operator: str) -> str:
         """Return the name of the slice that an operator is in."""
         return self.slices.get(operator, self.placement[operator])
