@@ -123,7 +123,7 @@ def borne_per_s(
     """
     if rate_per_s is not None:
         return rate_per_s
-    busy = any(plan.tier_service_s.get(tier, 0.0) > 0 for tier in plan.deployment.tiers)
+    busy = any(plan.tier_service_s.get(name, 0.0) > 0 for name in plan.deployment.groups)
     if slo.throughput_per_s is not None or not busy:
         return None
     return utilisation * plan.throughput_per_s.value
