@@ -22,7 +22,7 @@ from circinus.api.query_file import read_infrastructure
 from circinus.api.settings import Settings
 from circinus.api.store.store import Store
 from circinus.pipelines.model.infrastructure import Infrastructure, Link
-from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.plan import Deployment, Plan
 from circinus.pipelines.model.tiers import MachineType, Tier
 from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.problem import Objective, PlanOption
@@ -75,9 +75,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def stored(option: PlanOption, number: int) -> Plan:
     """Return a plan with the demand of an option; queries tell plans apart by their knob."""
-    first = option.demand[0].tier
     base = plan(by=number)
-    deployment = replace(base.deployment, placement={"add": first})
+    items = {f"{n}": item for n, item in enumerate(option.demand)}  # each a slice of its own
+    deployment = Deployment(
+        placement={operator: item.tier for operator, item in items.items()},
+        allocation={operator: item.share for operator, item in items.items()},
+        replicas=dict.fromkeys(items, 1),
+        slices={operator: f"{item.tier}.{operator}" for operator, item in items.items()},
+    )
     cost = option.cost_usd_per_hour
     return replace(base, demand=option.demand, deployment=deployment, cost_usd_per_hour=cost)
 

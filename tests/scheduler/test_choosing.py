@@ -311,5 +311,5 @@ def test_a_trial_that_ends_early_has_the_share_of_its_part() -> None:
     whole = SimulatedRates(policy=dispatch_policy("fcfs"), draws=draws)
     scenario = whole.draws.scenarios((1, 0), None)(40.0)
     assert trial.value == pytest.approx(simulate(scenario, whole.policy).in_time, abs=0.1)
-    enough = shares((9, 9))
+    enough = replace(shares, rate_rps=4.0)((9, 0))  # of 18/s
     assert not enough.ended_early
