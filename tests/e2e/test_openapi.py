@@ -59,6 +59,8 @@ BEYOND_SCHEMAS: Sequence[tuple[str, str, str]] = (
     ("restrictions.*", "must leave .*", "as many values as the knobs of the pipeline have"),
     ("planning.*", "must be left out with the strategy .*", "the strategy may be the service's"),
     ("planning.*", "must be random with the stopping rule .*", "so may the stopping rule"),
+    ("most_usd_per_hour", "must be left out unless .*", "the objective may be the service's"),
+    ("device.*", "must be among .*|must be left out.*", "devices are those of the infrastructure"),
     ("cursor", "must be a next_cursor of a page", "it is opaque"),
     ("links|machines|price|speed|bandwidth", "must name .*|must be among .*", "as there are"),
     (r"accuracy|latency|cost(_per_1000)?|(price|machines|speed|bandwidth)\..*",
