@@ -75,6 +75,7 @@ from circinus.scheduler.compiled.feasibility import Compiled
 from circinus.scheduler.compiled.placement import Items, Placed, Placement
 from circinus.scheduler.ilp_machines import Flow, Machines, Ordered
 from circinus.scheduler.problem import (
+    CENT,
     PARTS,
     Objective,
     Problem,
@@ -83,8 +84,6 @@ from circinus.scheduler.problem import (
     spent_usd_per_hour,
 )
 
-_CENT = 1e-9
-"""Of the limit and of a dollar: sums of prices are not exact."""
 FINEST_GRID = 100
 """Steps of a machine: the graph of a flow grows with it, times the number of sizes."""
 
@@ -304,7 +303,7 @@ class Ilp:
             self.objective is Objective.COST
             and solved
             and model.worth(model.program.objective.value() or 0.0)
-            > problem.most_usd_per_hour * (1 + _CENT) + _CENT
+            > problem.most_usd_per_hour * (1 + CENT) + CENT
         )
         if dear:
             return _nothing(compiled, bound, placement)

@@ -24,6 +24,8 @@ from circinus.pipelines.model.query import HIGHEST_PRIORITY
 from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.ranges import Range
 
+CENT = 1e-9
+"""Of a limit and of a dollar: sums of prices are not exact."""
 PARTS = 1_000_000
 """Parts of one machine. Shares come in steps of 0.05; finer ones are rounded to a part."""
 

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.tiers import Tier
-from circinus.scheduler.problem import PARTS, Slice, parts_of
+from circinus.scheduler.problem import CENT, PARTS, Slice, parts_of
 
 Items = tuple[tuple[int, int], ...]
 """(tier, parts) of the items of a plan, the largest first."""
@@ -111,7 +111,7 @@ class DollarLimit(Generic[Q]):
         tiers: Sequence[Tier],  # the shared ones
         calls_usd_per_hour: Callable[[Q, int], float],  # of a query with one of its plans
     ) -> None:
-        self._left = most_usd_per_hour * (1 + _CENT) + _CENT
+        self._left = most_usd_per_hour * (1 + CENT) + CENT
         self._price = [[t.price_of(machine) for machine in range(t.machines)] for t in tiers]
         self._calls: Callable[[Q, int], float] = calls_usd_per_hour
 
@@ -131,10 +131,6 @@ class DollarLimit(Generic[Q]):
         spots = {(t, m) for (t, _), m in zip(placed.items, placed.machines, strict=True)}
         rent = sum(self._price[t][m] for t, m in spots if not on[t][m])
         return rent + self._calls(query, placed.plan)
-
-
-_CENT = 1e-9
-"""Of the limit and of a dollar: sums of prices are not exact."""
 
 
 class Placement(Generic[Q]):

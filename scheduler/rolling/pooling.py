@@ -22,6 +22,7 @@ from circinus.pipelines.ranges import Range
 from circinus.scheduler.compiled.feasibility import same_place
 from circinus.scheduler.pool.search import MOST_OF_TYPE
 from circinus.scheduler.problem import (
+    CENT,
     PARTS,
     Assignment,
     Candidate,
@@ -82,9 +83,6 @@ def require_pool(pool: ChosenPool, tiers: Iterable[Tier]) -> None:
         checks.require(bool(tier.types), "pool.tier", "must have machine types", name)
         for kind in counts:
             checks.among(f"pool.{name}", kind, [each.name for each in tier.types])
-
-
-_CENT = 1e-9  # sums of prices are not exact
 
 
 class InvalidPool(NamedTuple):
@@ -267,7 +265,7 @@ def _too_dear(
     """
     usd = plan.calls_usd_per_hour
     usd += sum(w.share * tiers[w.tier].typed(w.kind).price_usd_per_hour for w in wanted)
-    if usd <= pool.most_usd_per_hour + _CENT:
+    if usd <= pool.most_usd_per_hour + CENT:
         return None
     return f"it costs {usd:g} USD/h, and the query may cost {pool.most_usd_per_hour:g}"
 

@@ -26,6 +26,7 @@ from circinus.pipelines import checks
 from circinus.pipelines.ranges import Range
 from circinus.scheduler.compiled.placement import FreeShares
 from circinus.scheduler.problem import (
+    CENT,
     Assignment,
     Candidate,
     Problem,
@@ -38,7 +39,6 @@ from circinus.scheduler.problem import (
 
 REPLICAS = Range(1, 1000)
 """That may be requested by number."""
-_CENT = 1e-9  # sums of prices are not exact
 _NO_REPLICA = 0.1
 """Of a replica: so little more is noise of counting."""
 
@@ -181,7 +181,7 @@ class _Left:
         self._tiers = {tier.name: tier for tier in shared}
         self._rented = {(s.tier, s.machine) for a in assignments for s in a.machines}
         left = problem.most_usd_per_hour - spent_usd_per_hour(problem, assignments)
-        self._usd_left = max(left, 0.0) + _CENT
+        self._usd_left = max(left, 0.0) + CENT
         held = held_by_tenants(problem, assignments)
         self._quota = {
             (tenant, tier.name): quota_parts(problem, tenant, tier) - held[tenant, tier.name]
