@@ -102,7 +102,8 @@ def status(
     if tenant is not None:
         screen.note(f"only queries of tenant {tenant}")
     ahead = _ahead(client) if any(query.phase is QueryPhase.QUEUED for query in queries) else {}
-    rent = rent_lines(client.schedule(observed=False))
+    # A document has queries alone: the schedule is read where its rent is shown.
+    rent = [] if screen.as_json else [*rent_lines(client.schedule(observed=False))]
     screen.show(Group(tables.queries_table(queries, ahead), *rent), document={"items": queries})
 
 
