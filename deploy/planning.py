@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from circinus.deploy.methods import MOST_EARLIER, PUBLISHED, goes_to_the_end, most_earlier
+from circinus.deploy.methods import MOST_EARLIER, goes_to_the_end, most_earlier
 from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock, Waits
 from circinus.pipelines.execution.features import InputFeatures
@@ -28,7 +28,7 @@ from circinus.planner.search.bill import CallsCost, Cost, Forecast
 from circinus.planner.search.budget import Budget
 from circinus.planner.search.forecasting import TO_THE_LIMIT, Probes, from_earlier
 from circinus.planner.search.loop import SearchSettings, search
-from circinus.planner.search.measuring import LatencyLooks, PartScores
+from circinus.planner.search.measuring import PartScores
 from circinus.planner.search.result import Observer, PlanningResult
 from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
@@ -49,10 +49,6 @@ too."""
 PUBLISHED_MARGIN_CONFIDENCE = 0.9
 """The papers tighten to the estimate itself, and every other plan is late. The interval is a
 deviation in their favour."""
-
-ONLY_THE_RULE = LatencyLooks(first=None, accepted=1)
-"""The stopping rule alone ends a measurement (Circinus 4.1): a plan that is late is measured, too,
-until its accuracy is decided."""
 
 _ORDER_STREAM = 1
 """Of the streams spawned from a query's seed: the order of its inputs."""
@@ -184,8 +180,6 @@ def planner_of(method: PlanningMethod) -> Planner:
     if method.stopping is not None:
         settings = replace(settings, margin_confidence=PUBLISHED_MARGIN_CONFIDENCE)
         stopping = partial(stopping_rule, method.stopping)
-    if method.stopping == PUBLISHED.planning.stopping:
-        settings = replace(settings, looks=ONLY_THE_RULE)
     return Planner(
         settings=settings,
         stopping=stopping,

@@ -1,10 +1,11 @@
 """Measures configurations on as few inputs as it takes to know.
 
-Inputs are added until the stopping rule decides on accuracy or the population ends. By
-default a configuration is left earlier when its latency is infeasible: at 10, 20, 40, ... inputs,
-if even the lower end of the 99.9 % interval exceeds the SLO at full shares on every placement.
-Ten, as t-intervals on fewer follow single outliers; few looks and a high confidence, because an
-interval that is looked at often errs more often than its level (over eight still below 1 %).
+Inputs are added until the stopping rule decides on accuracy or the population ends.
+A configuration is left earlier when its latency is infeasible: at 10, 20, 40, ...
+inputs, if even the lower end of the 99.9 % interval exceeds the SLO at full shares
+on every placement. Ten, because a t-interval on fewer follows single outliers; few
+looks and a high confidence, because a looked-at-often interval errs more often than
+its level (over eight looks still below 1 %).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -63,15 +63,15 @@ MustStop = Callable[[int], bool]
 class LatencyLooks:
     """When an infeasible latency ends a measurement."""
 
-    first: int | None = 10  # inputs at the first look, then twice as many, `>= 2`; None: no look
+    # deviates: late-plans-end-early
+    first: int = 10  # inputs at the first look, then twice as many, `>= 2`
     confidence: float = 0.999  # of the interval at each look, in (0, 1)
     # Fewest inputs of an accepted configuration, unless there are fewer, `>= 1`. 20: accuracy may
     # be decided sooner, but what is promised of latency rests on them too.
     accepted: int = 20
 
     def __post_init__(self) -> None:
-        if self.first is not None:
-            checks.at_least("latency_looks.first", self.first, 2)
+        checks.at_least("latency_looks.first", self.first, 2)
         checks.open_probability("latency_looks.confidence", self.confidence)
         checks.at_least("latency_looks.accepted", self.accepted, 1)
 
@@ -262,7 +262,7 @@ def _until_decided(
 ) -> Measured | FailedMeasurement:
     """Measure a configuration on as many inputs as the rule needs."""
     configuration, most = bench.setting.space.configuration(number), bench.setting.measurable
-    inputs, look = 0, bench.looks.first or inf
+    inputs, look = 0, bench.looks.first
     while True:
         step = 1 if inputs < _ONE_BY_ONE else inputs // _STEP_PART
         goal = min(inputs + step, most)

@@ -1,13 +1,13 @@
 """Searches as published end at the response limit, or when nothing is left to measure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from circinus.deploy.methods import PUBLISHED
-from circinus.deploy.planning import ONLY_THE_RULE, Planner, planner_of, to_the_end
+from circinus.deploy.planning import Planner, planner_of, to_the_end
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.features import InputFeatures
@@ -18,7 +18,6 @@ from circinus.pipelines.model.query import PlanningLimits, PlanningMethod, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import SearchSettings
-from circinus.planner.search.measuring import LatencyLooks
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.in_order import random_search
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -76,13 +75,13 @@ SLOS = [
 @pytest.mark.parametrize(("slo", "outcome"), SLOS)
 def test_to_the_end_everything_is_measured(slo: Slo, outcome: PlanningOutcome) -> None:
     rule = planner_of(CMBO).stopping
-    settings = replace(to_the_end(EAGER), looks=ONLY_THE_RULE)
+    settings = to_the_end(EAGER)
     result, evaluator, _ = _planned(Planner(settings=settings, stopping=rule), slo)
     assert result.outcome is outcome
     assert set(evaluator.measured) == set(range(20))
     assert "all 20 configurations measured" in result.stopped_because
-    # The t-test alone ended each measurement, which needs 50 inputs: no look at latency did.
-    assert min(evaluator.measured.values()) >= 50
+    # An infeasible latency ends a measurement at the first look, the t-test from 50 inputs on.
+    assert min(evaluator.measured.values()) == (10 if slo.latency_s < 0.01 else 50)
 
 
 def test_as_published_everything_is_measured() -> None:
@@ -119,10 +118,8 @@ def test_other_searches_end_once_no_cheaper_plan_turns_up() -> None:
 def test_the_published_method_has_no_ends_of_its_own() -> None:
     settings = planner_of(PUBLISHED.planning).settings
     assert settings == to_the_end(settings)
-    assert settings.looks == ONLY_THE_RULE
     ours = planner_of(PlanningMethod()).settings
     assert (ours.patience, ours.minimum, ours.infeasible_below) == (25, 30, 1e-3)
-    assert ours.looks == LatencyLooks()
 
 
 @pytest.mark.parametrize("name", ["patience", "minimum"])
