@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
@@ -31,6 +32,7 @@ from circinus.studies.scheduling.problems import Recipe, problem_of
 from tests.api.fakes import FakeCatalogue, FakeDeployer, add_planned, plan, sql_store
 
 QUERIES = 10
+SEEDS = int(os.environ.get("CIRCINUS_TEST_SEEDS", "1"))  # 20 for a figure to quote
 LARGE = MachineType(name="large", machines=4, price_usd_per_hour=3.0)
 SMALL = MachineType(name="small", machines=2, price_usd_per_hour=1.0)
 RENTED = Infrastructure(name="rented", tiers=(Tier(name="cloud", types=(SMALL, LARGE)),))
@@ -116,13 +118,14 @@ def ratio_to_the_optimum(folder: Path, seed: int) -> float:
     return ratio
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_ten_queries_cost_about_the_least_that_is_possible(tmp_path: Path, seeds: int) -> None:
+@pytest.mark.timeout(900)  # twenty seeds take minutes
+def test_ten_queries_cost_about_the_least_that_is_possible(tmp_path: Path) -> None:
     ratios = []
-    for seed in range(seeds):
+    for seed in range(SEEDS):
         folder = tmp_path / str(seed)
         folder.mkdir()
         ratios.append(ratio_to_the_optimum(folder, seed))
+    print(f"\n{fmean(ratios):.4f} of the least, worst {max(ratios):.4f}, {SEEDS} seeds")  # noqa: T201 - shown by `pytest -s`
     assert fmean(ratios) <= 1.03
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -34,6 +35,8 @@ TIERS = (
     Tier(name="cloud", machines=2, price_usd_per_hour=3.0),
 )
 FEW = (Tier(name="edge", machines=1), Tier(name="cloud", machines=1))
+SEEDS = int(os.environ.get("CIRCINUS_TEST_SEEDS", "2"))
+"""100 for a figure to quote."""
 
 
 def policy_of(name: str) -> SchedulingPolicy:
@@ -139,16 +142,12 @@ def mean_share(name: str, seeds: range) -> float:
     return sum(shares) / len(shares)
 
 
+@pytest.mark.timeout(900)  # a hundred seeds take minutes
 @pytest.mark.parametrize("name", ["priced", "greedy"])
 def test_steps_have_nearly_all_of_the_benefit_of_one_call(name: str) -> None:
-    assert mean_share(name, range(2)) >= 0.99
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["priced", "greedy"])
-def test_over_a_hundred_seeds_steps_have_nearly_all_of_the_benefit_of_one_call(name: str) -> None:
-    assert mean_share(name, range(100)) >= 0.99
+    share = mean_share(name, range(SEEDS))
+    print(f"\n{name}: {share:.4f} of one call, {SEEDS} seeds")  # noqa: T201 - shown by `pytest -s`
+    assert share >= 0.99
 
 
 # --- First come, first served ---------------------------------------------------------------
