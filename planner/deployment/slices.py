@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def packed(context: PlanningContext, steps: TierArray, replicas: IntArray) -> Bo
     return fits
 
 
-@cache
+@lru_cache(maxsize=100_000)
 def _fit(items: tuple[int, ...], machines: int) -> bool:
     left = [FULL_STEPS] * machines
     for item in items:

@@ -50,6 +50,7 @@ SMALLEST_NOISE = 1e-4
 _SMALLEST_VARIANCE = 1e-12  # rounding can push a variance at an observed point below zero
 _SMALLEST_DEVIATION = 1e-9
 _CONSTANT = 1e-12  # a target that varies less than this has no scale of its own
+_DECAY, _ADAM_EPSILON = (0.9, 0.999), 1e-8  # of Adam, as its authors and torch have them
 _AT_ONCE = 100  # processes whose covariances are in memory together
 
 
@@ -243,16 +244,22 @@ def _check(x: FloatArray, targets: FloatArray) -> None:
 def _learn(model: _Model, steps: int, settings: SurrogateSettings) -> None:
     model.train()
     likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    adam = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+    parameters = list(model.parameters())
+    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))  # moments
     exact = gpytorch.settings.fast_computations(
         covar_root_decomposition=False, log_prob=False, solves=False
     )
     with exact, gpytorch.settings.cholesky_jitter(double_value=CHOLESKY_JITTER):
-        for _ in range(steps):
-            adam.zero_grad()
+        for step in range(1, steps + 1):
             loss = -likelihood(model(*model.train_inputs), model.train_targets)
-            loss.backward()
-            adam.step()
+            gradients = torch.autograd.grad(loss, parameters)
+            # Adam. `torch.optim` would load torch's compiler: seconds of a search's response time.
+            with torch.no_grad():
+                for p, gradient, m, v in zip(parameters, gradients, first, second, strict=True):
+                    m.lerp_(gradient, 1 - _DECAY[0])
+                    v.lerp_(gradient.square(), 1 - _DECAY[1])
+                    unbiased = (v / (1 - _DECAY[1] ** step)).sqrt() + _ADAM_EPSILON
+                    p -= settings.learning_rate * m / (1 - _DECAY[0] ** step) / unbiased
     model.eval()
 
 

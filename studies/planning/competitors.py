@@ -52,7 +52,7 @@ def utility(slo: Slo, measured: Measured) -> float:
     return _BONUS * spare - ACCURACY_WEIGHT * short - late
 
 
-# deviates: vulcan-as-told
+# deviates: vulcan-as-described
 class Vulcan(Ruled):
     """Vulcan (NSDI 2024): Bayesian optimisation of the utility. A `Strategy`.
 

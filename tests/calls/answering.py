@@ -86,7 +86,15 @@ class Billed:
     requests: int
     usd_per_1000: float  # of the calls, as the server charged them
     right: float  # part of the answers that were right
-    p95_s: float
+    latencies_s: tuple[float, ...]  # of the requests
+
+    @property
+    def p95_s(self) -> float:
+        return float(np.quantile(self.latencies_s, 0.95))
+
+    def slower(self, than_s: float) -> int:
+        """Return how many requests took longer."""
+        return sum(latency_s > than_s for latency_s in self.latencies_s)
 
     @property
     def predicted_usd_per_1000(self) -> float:
@@ -132,5 +140,5 @@ def billed(
         requests=requests,
         usd_per_1000=(models.charged_usd - before) / requests * 1000,
         right=float(np.mean([answer.score for answer in answers])),
-        p95_s=float(np.quantile([answer.latency_s for answer in answers], 0.95)),
+        latencies_s=tuple(answer.latency_s for answer in answers),
     )

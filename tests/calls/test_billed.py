@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from scipy.stats import binom
 
 from tests.calls.answering import answering, billed, served
 from tests.calls.server import serving_models
 
 REQUESTS = int(os.environ.get("CIRCINUS_TEST_REQUESTS", "200"))
 """2,000 for the figures in `docs/calls.md`; of fewer a sample's p95 says less."""
+SLACK = 0.15  # of the predicted latency
 
 
 @pytest.mark.slow
@@ -28,5 +30,8 @@ def test_what_requests_cost_and_take_is_what_was_predicted(seed: int, tmp_path: 
         found = billed(client, models, named, REQUESTS, seed=seed)
     print(f"\nseed {seed}: {found.words()}")  # noqa: T201 - shown by `pytest -s`
     assert found.usd_per_1000 == pytest.approx(found.predicted_usd_per_1000, rel=0.05)
-    slack = 0.15 if REQUESTS >= 2000 else 0.3
-    assert found.p95_s == pytest.approx(found.plan.latency_s.value, rel=slack)
+    # A twentieth of the requests takes longer than predicted, as far as a sample shows it.
+    few, many = (binom.ppf(at, REQUESTS, 0.05) for at in (0.001, 0.999))
+    predicted_s = found.plan.latency_s.value or 0.0
+    assert found.slower(predicted_s * (1 + SLACK)) <= many
+    assert found.slower(predicted_s / (1 + SLACK)) >= few
