@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from tests.oracles.measured import measured_of
 
 PUBLISHED = PlanningMethod(strategy="cmbo", stopping="t_test", sampling="stratified")
 WITHIN = 0.02  # of the least cost there is
+SEEDS = int(os.environ.get("CIRCINUS_TEST_SEEDS", "2"))  # 6 for a figure to quote
 
 
 def _graph(name: str, **after: str) -> PipelineGraph:
@@ -144,7 +146,7 @@ def test_what_common_shares_lose(capsys: pytest.CaptureFixture[str]) -> None:
     for graph in (CHAIN, FORK, DIAMOND):
         over: tuple[list[float], list[float]] = ([], [])  # by method
         none = [0, 0]
-        for seed in range(6):
+        for seed in range(SEEDS):
             work, slo = _drawn(graph, seed, waits=seed % 2 == 1)
             settings = [_setting(graph, TWO, slo, method=method) for method in methods]
             least = cheapest_in_slices(settings[0].context, work)
@@ -156,7 +158,7 @@ def test_what_common_shares_lose(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(over[1]) <= WITHIN
         lines += [
             f"{graph.name}, {method.strategy}: {np.mean(above):.2%} above the least cost, "
-            f"at most {max(above):.2%}; {missed} of 6 unserved"
+            f"at most {max(above):.2%}; {missed} of {SEEDS} unserved"
             for method, above, missed in zip(methods, over, none, strict=True)
         ]
     with capsys.disabled():
