@@ -95,7 +95,9 @@ def test_the_demo_shows_who_makes_way_and_stays_up_until_interrupted(tmp_path: P
     assert machines["waiting"]
     assert machines["all_back"]
     assert "\x1b" not in shown
-    assert all(len(line) <= 100 for line in shown.splitlines()), max(shown.splitlines(), key=len)
+    # Progress is a line each, however much there is to say.
+    rest_of_it = [line for line in shown.splitlines() if " s spent" not in line]
+    assert max(map(len, rest_of_it)) <= 100, max(rest_of_it, key=len)
     assert leftovers() == []
 
 
