@@ -28,7 +28,6 @@ from circinus.deploy.workers.transport import files_in
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.profiler.rate_gate import AsyncRateGate
-from circinus.scheduler.dispatch.policies import dispatch_policy
 from circinus.scheduler.problem import Objective
 
 if TYPE_CHECKING:
@@ -112,6 +111,9 @@ def _made(
     kind: type[Orchestrator] = Orchestrator,
     **parts: Any,  # noqa: ANN401 - those of an Orchestrator
 ) -> Orchestrator:
+    # Imported where requests are dispatched: numba takes a second, and each process would wait.
+    from circinus.scheduler.dispatch.policies import dispatch_policy
+
     catalogue = RegisteredPipelines.of(settings.extra_pipelines)
     freeze_heap()
     return kind(

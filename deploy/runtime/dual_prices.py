@@ -29,8 +29,7 @@ from statistics import median
 import numpy as np
 
 from circinus.deploy.runtime.learning import Request, TierLatencies
-from circinus.scheduler.dispatch.baselines import heterogeneity
-from circinus.scheduler.dispatch.policy import FloatArray, IntArray
+from circinus.scheduler.dispatch.policy import FloatArray, IntArray, heterogeneity
 from circinus.scheduler.pool.throughput_bounds import throughput_bound
 
 _ALIKE = 1.15  # types within this ratio of the fastest of a group belong to it: noise is no type

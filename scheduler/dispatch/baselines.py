@@ -158,15 +158,3 @@ class Clockwork:
         checks.share("xi", self.xi)
 
     decide = decided_by_rule
-
-
-def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both
-    """Return the coefficient C of each kind of instance, in (0, 1] (Kairos, definition 1).
-
-    Seconds of the largest request on the fastest kind, over those on each. InvalidInput if an
-    entry is not finite and `> 0`.
-    """
-    good = bool(((largest_request_s > 0) & np.isfinite(largest_request_s)).all())
-    checks.require(good, "largest_request_s", "must be finite and > 0", largest_request_s)
-    # deviates: coefficient-by-the-example
-    return np.asarray(largest_request_s.min(initial=inf) / largest_request_s)

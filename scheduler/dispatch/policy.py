@@ -48,7 +48,7 @@ class Fleet:
     # (Kairos, section 7)
     kind: IntArray  # (n,)
     # what a second of each is worth relative to the base type, in (0, 1], see
-    # `scheduler.dispatch.baselines.heterogeneity`
+    # `heterogeneity`
     coefficient: FloatArray  # (n,)
     # the same by the dual prices of the throughput bound, `>= 0`, see
     # `scheduler.pool.throughput_bounds`
@@ -169,3 +169,15 @@ class DispatchPolicy(Protocol):
 
     def decide(self, state: DispatchState) -> Decision:
         """Return what starts now."""
+
+
+def heterogeneity(largest_request_s: FloatArray) -> FloatArray:  # (n,), both
+    """Return the coefficient C of each kind of instance, in (0, 1] (Kairos, definition 1).
+
+    Seconds of the largest request on the fastest kind, over those on each. InvalidInput if an
+    entry is not finite and `> 0`.
+    """
+    good = bool(((largest_request_s > 0) & np.isfinite(largest_request_s)).all())
+    checks.require(good, "largest_request_s", "must be finite and > 0", largest_request_s)
+    # deviates: coefficient-by-the-example
+    return np.asarray(largest_request_s.min(initial=inf) / largest_request_s)

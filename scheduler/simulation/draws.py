@@ -16,9 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from circinus.scheduler.dispatch.baselines import heterogeneity
 from circinus.scheduler.dispatch.kernel import CompiledPolicy
-from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray
+from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray, heterogeneity
 from circinus.scheduler.pool.search import Pool, PoolTrial
 from circinus.scheduler.pool.throughput_bounds import throughput_bound
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate

@@ -24,9 +24,8 @@ import numpy as np
 from scipy.stats import gamma
 
 from circinus.pipelines import checks
-from circinus.scheduler.dispatch.baselines import heterogeneity
 from circinus.scheduler.dispatch.kernel import CompiledPolicy, compiled_part
-from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray
+from circinus.scheduler.dispatch.policy import Fleet, FloatArray, IntArray, heterogeneity
 from circinus.scheduler.pool.throughput_bounds import throughput_bound
 from circinus.scheduler.simulation.engine import SLACK_S, Scenario, simulate
 from circinus.scheduler.simulation.loads import BatchMix

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.scheduler.dispatch.baselines import SizeThreshold, heterogeneity
+from circinus.scheduler.dispatch.baselines import SizeThreshold
 from circinus.scheduler.dispatch.matching import MinCostMatching
 from circinus.scheduler.dispatch.plan_ahead import PlanAhead
-from circinus.scheduler.dispatch.policy import Fleet, FloatArray, Start
+from circinus.scheduler.dispatch.policy import Fleet, FloatArray, Start, heterogeneity
 from circinus.scheduler.simulation.engine import Scenario, SimulationRun, simulate
 from tests.scheduler.states import state
 

@@ -85,9 +85,10 @@ def test_every_command_has_help_with_the_exit_codes() -> None:
             assert "--json" in text
 
 
-def test_commands_do_not_wait_for_the_libraries_of_studies_and_models() -> None:
+@pytest.mark.parametrize("starting", ["cli", "serving.service", "control.planning_worker"])
+def test_no_start_waits_for_the_libraries_of_studies_models_and_dispatch(starting: str) -> None:
     told = (
-        "import sys, circinus.api.cli;"
+        f"import sys, circinus.api.{starting};"
         " print([name for name in sys.argv[1:] if name in sys.modules])"
     )
     heavy = ("torch", "gpytorch", "sklearn", "numba", "scipy.stats", "circinus.studies")
