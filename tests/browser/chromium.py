@@ -16,6 +16,12 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 REQUIRED = "CIRCINUS_TEST_BROWSER"
 """Set to `required` where tests fail without chromium; otherwise they are skipped."""
 DESKTOP, PHONE, WALL = (1280, 800), (390, 844), (3840, 2160)
+SIZES_AND_THEMES = {
+    "desktop, dark": (DESKTOP, True),
+    "phone, light": (PHONE, False),
+    "wall, light": (WALL, False),
+}
+"""Whether a page fits depends on the size alone, its contrasts on the theme."""
 _GRAVE = {"serious", "critical"}
 
 

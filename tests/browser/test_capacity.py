@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import DESKTOP, PHONE, visiting
+from tests.browser.chromium import SIZES_AND_THEMES, visiting
 from tests.e2e.service_process import ServiceProcess, serving
 
 pytestmark = pytest.mark.slow
@@ -36,15 +36,14 @@ def fits(page: Page) -> bool:
 
 
 @pytest.mark.parametrize("path", ["/ui/schedule", "/ui/infrastructure"])
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("look", SIZES_AND_THEMES)
 def test_pages_are_accessible_and_fit(
     chromium: Browser,
     service: tuple[ServiceProcess, str],
     path: str,
-    size: tuple[int, int],
-    dark: bool,
+    look: str,
 ) -> None:
+    size, dark = SIZES_AND_THEMES[look]
     with visiting(chromium, f"http://127.0.0.1:{service[0].port}", size, dark=dark) as visit:
         page = visit.open(path)
         visit.assert_accessible()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import DESKTOP, PHONE, WALL, Visit, visiting
+from tests.browser.chromium import SIZES_AND_THEMES, Visit, visiting
 from tests.e2e.service_process import ServiceProcess
 
 pytestmark = pytest.mark.slow
@@ -122,12 +122,12 @@ def test_without_a_script_every_question_has_a_page(
         context.close()
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE, WALL], ids=["desktop", "phone", "wall"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("look", SIZES_AND_THEMES)
 def test_pages_are_accessible_and_fit(
-    chromium: Browser, service: ServiceProcess, planned: str, size: tuple[int, int], dark: bool
+    chromium: Browser, service: ServiceProcess, planned: str, look: str
 ) -> None:
     origin = f"http://127.0.0.1:{service.port}"
+    size, dark = SIZES_AND_THEMES[look]
     with visiting(chromium, origin, size, dark=dark) as visit:
         visit.open("/")
         visit.assert_accessible()  # the login

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import DESKTOP, PHONE, WALL, Visit, visiting
+from tests.browser.chromium import SIZES_AND_THEMES, Visit, visiting
 from tests.e2e.service_process import ServiceProcess, serving
 from tests.e2e.test_drift import INFRASTRUCTURE, LIGHT, ask, until_another_answers
 
@@ -143,11 +143,11 @@ def test_without_a_script_lines_are_pasted_and_a_query_file_is_taken(
         context.close()
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE, WALL], ids=["desktop", "phone", "wall"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("look", SIZES_AND_THEMES)
 def test_pages_are_accessible_and_fit(
-    chromium: Browser, service: ServiceProcess, size: tuple[int, int], dark: bool
+    chromium: Browser, service: ServiceProcess, look: str
 ) -> None:
+    size, dark = SIZES_AND_THEMES[look]
     with visiting(chromium, f"http://127.0.0.1:{service.port}", size, dark=dark) as visit:
         for path in ("/ui/submit", "/ui/submit?way=yaml", "/ui/events", "/ui/events?kind=all"):
             page = visit.open(path)
