@@ -378,9 +378,10 @@ def _problem_in(response: Response) -> dict[str, Any]:
 @pytest.mark.parametrize("token", [None, TOKEN], ids=["without a token", "with a token"])
 def test_no_answer_is_unlike_what_the_document_says(token: str | None, tmp_path: Path) -> None:
     with told_service(tmp_path, token) as (service, ids):
-        # Bounds are the same whoever asks: trying them takes two minutes.
+        # Bounds and most cases are the same whoever asks: trying them takes minutes.
         shown = token is not None
-        found, tried = findings(service, ids, cases=CASES, seed=SEED, bounds=shown)
+        cases = CASES if shown else CASES // 3
+        found, tried = findings(service, ids, cases=cases, seed=SEED, bounds=shown)
     assert [each for each in found if not each.is_beyond_schemas] == []
-    assert tried.total() >= CASES
+    assert tried.total() >= cases
     assert tried["stateful"] > 0
