@@ -48,7 +48,7 @@ QUERY: dict[str, Any] = {
         "pipeline": "digits",
         "data": {"examples": 60},
         "slo": {"accuracy": 0.6, "latency_s": 0.15},
-        "limits": {"profiling_s": 5.0, "configurations": 10},
+        "limits": {"profiling_s": 60.0, "configurations": 10},
         "restrictions": {
             "tiers": {"sampler": {"only": ["device"]}, "classifier": {"only": ["cloud"]}}
         },

@@ -40,7 +40,7 @@ SPEC = {
     "pipeline": "slow-sum",
     "data": {"examples": 60},
     "slo": {"accuracy": 0.6, "latency_s": 1.0},
-    "limits": {"profiling_s": 5.0, "configurations": 4},
+    "limits": {"profiling_s": 60.0, "configurations": 4},
 }
 
 
