@@ -18,6 +18,7 @@ from circinus.pipelines.model.query import PlanningLimits, PlanningMethod, Query
 from circinus.pipelines.model.slo import Slo
 from circinus.pipelines.model.tiers import Tier
 from circinus.planner.search.loop import SearchSettings
+from circinus.planner.search.measuring import LatencyLooks
 from circinus.planner.search.result import PlanningOutcome, PlanningResult
 from circinus.planner.strategy.in_order import random_search
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
@@ -120,6 +121,7 @@ def test_the_published_method_has_no_ends_of_its_own() -> None:
     assert settings == to_the_end(settings)
     ours = planner_of(PlanningMethod()).settings
     assert (ours.patience, ours.minimum, ours.infeasible_below) == (25, 30, 1e-3)
+    assert settings.looks == ours.looks == LatencyLooks()
 
 
 @pytest.mark.parametrize("name", ["patience", "minimum"])

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from circinus.pipelines.execution.metrics import SetMetric
 from circinus.pipelines.model.configuration import Configuration
@@ -217,21 +216,18 @@ def chosen(seed: int, bound: float, population: int = 400) -> Held | None:
     )
 
 
-PLANS = int(os.environ.get("CIRCINUS_TEST_PLANS", "30"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [0.5, 0.65])
 def test_the_chosen_plan_has_the_f1_that_it_says(bound: float) -> None:
-    """Of plans that each hold in 95 % of the cases so few do by chance once in a thousand."""
-    found = [held for seed in range(PLANS) if (held := chosen(seed, bound))]
-    assert len(found) >= PLANS / 2
-    least = binom.ppf(0.001, len(found), 0.95)
-    assert sum(held.examples for held in found) >= least
-    assert sum(held.ahead for held in found) >= least
-    assert sum(held.wrong for held in found) <= len(found) - least
+    """95 % of 60 are 57; of so many, 51 or fewer hold by chance once in 100."""
+    found = [held for seed in range(60) if (held := chosen(seed, bound))]
+    assert len(found) >= 30
+    assert sum(held.examples for held in found) >= 0.86 * len(found)
+    assert sum(held.ahead for held in found) >= 0.86 * len(found)
+    assert sum(held.wrong for held in found) <= 0.05 * len(found)
 
 
+PLANS = int(os.environ.get("CIRCINUS_TEST_PLANS", "30"))
 ROUNDING = 1e-9
 MACHINES = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
 
