@@ -62,17 +62,16 @@ $(TRACES)/%/trace.npz: | $(STAMP)
 TEST_JOBS ?= 2
 # Files or folders of tests; none: all.
 TESTS ?=
-# These wait more than they compute. A cluster that is given is one: its tests do not share it.
-SLOW_JOBS ?= $(if $(filter 0,$(TEST_JOBS)),0,3)
+# A cluster that is given is one: its tests do not share it.
 CLUSTER_JOBS ?= $(if $(KUBECONFIG),0,$(TEST_JOBS))
 
 ## test: everything that takes seconds, without GPU or cluster
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu" -n $(TEST_JOBS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m "not slow and not cluster and not gpu" --durations 40 -n $(TEST_JOBS) --dist loadfile $(TESTS)
 
 ## slow: statistical oracles and end-to-end runs
 slow: $(STAMP)
-	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200 -n $(SLOW_JOBS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m "slow and not cluster and not gpu" --timeout 1200 --durations 40 -n $(TEST_JOBS) --dist loadfile $(TESTS)
 
 ## demo-calls: readers that are called at three prices, or rented: planned, served, billed
 demo-calls: $(STAMP)
@@ -102,7 +101,7 @@ cluster-programs: $(STAMP)
 ## cluster-test: what needs a Kubernetes cluster: its own, or that of KUBECONFIG
 cluster-test: $(STAMP)
 	-$(BIN)/python -m tests.cluster.programs
-	$(BIN)/python -m pytest -m "cluster and not gpu" --timeout 1200 -n $(CLUSTER_JOBS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -m "cluster and not gpu" --timeout 1200 --durations 40 -n $(CLUSTER_JOBS) --dist loadfile $(TESTS)
 
 ## bench: time the hot paths
 bench: $(STAMP)

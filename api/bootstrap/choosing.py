@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
@@ -11,21 +12,31 @@ from typing import Any
 from circinus.api.schemas.pools import ChoosePoolBody, PoolChoiceView
 from circinus.deploy.profiling.channel import Channel
 from circinus.deploy.profiling.isolated import ChildFailed, answering
-from circinus.deploy.profiling.warm import run_copy
+from circinus.deploy.profiling.warm import WarmStarter, run_copy
 from circinus.pipelines.errors import CircinusError, InvalidInput, Unavailable, Violation
 from circinus.pipelines.model.payload import Payload
 
 LIMIT_S = 60.0
 _YIELDS = 10  # of nice: requests go first
 _RETRY_AFTER_S = 1.0
+_SIMULATOR = "circinus.api.use_cases.pools"  # the service does without: loading it takes seconds
 
 
 @dataclass(slots=True, eq=False)
 class PoolChooser:
-    """Chooses pools, one after the other. Used within one event loop, which it never blocks."""
+    """Chooses pools, one after the other. Used within one event loop, which it never blocks.
+
+    The process with the simulator is started by the first choice and stays: others copy it.
+    """
 
     limit_s: float = LIMIT_S
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _starter: WarmStarter = field(init=False)
+    _stays: ExitStack = field(default_factory=ExitStack, init=False)
+
+    def __post_init__(self) -> None:
+        self._starter = WarmStarter([__name__, _SIMULATOR])
+        self._stays.enter_context(self._starter.used())
 
     async def choose(self, body: ChoosePoolBody) -> PoolChoiceView:
         """Return the answer; InvalidInput as `choose_pool`, or if it takes too long."""
@@ -33,7 +44,7 @@ class PoolChooser:
         async with self._turn:
             try:
                 answer = await asyncio.to_thread(
-                    run_copy, __name__, request, self.limit_s, cancelled.is_set
+                    run_copy, __name__, request, self.limit_s, cancelled.is_set, self._starter
                 )
             except TimeoutError as error:
                 rule = (
@@ -51,7 +62,6 @@ class PoolChooser:
 
 def serve(channel: Channel, request: dict[str, Any]) -> None:
     """Choose the pool of a request, see `warm`."""
-    # here alone: the service does without the simulator
     from circinus.api.use_cases.pools import chosen_for
 
     def choose() -> dict[str, Payload]:

@@ -74,9 +74,13 @@ class _Exit:
 
 
 class WarmStarter:
-    """Starts processes, from any thread; the one that is copied is there from the first on."""
+    """Starts processes, from any thread; the one that is copied is there from the first on.
 
-    def __init__(self) -> None:
+    `modules` are imported before it is copied; None: what profiling needs.
+    """
+
+    def __init__(self, modules: Sequence[str] | None = None) -> None:
+        self._modules = modules
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -154,9 +158,8 @@ class WarmStarter:
         if self._control is None or self._process is None or self._process.poll() is not None:
             self._end()
             self._control, theirs = socket.socketpair()
-            libraries = [module for name, module in _LIBRARIES.items() if name in sys.modules]
             with theirs:
-                call = f"main({theirs.fileno()}, {[*_OURS, *libraries]})"
+                call = f"main({theirs.fileno()}, {self._imported()})"
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", f"from {__name__} import main; {call}"],
                     stdin=subprocess.DEVNULL,
@@ -165,6 +168,11 @@ class WarmStarter:
                     start_new_session=True,  # no interrupt of a terminal reaches it
                 )
         return self._control
+
+    def _imported(self) -> list[str]:
+        if self._modules is not None:
+            return [*self._modules]
+        return [*_OURS, *(module for name, module in _LIBRARIES.items() if name in sys.modules)]
 
     def _end(self) -> None:
         if self._control is not None:
@@ -199,13 +207,14 @@ def run_copy(
     request: Mapping[str, Payload],
     timeout_s: float,
     cancelled: Callable[[], bool] = lambda: False,
+    starter: WarmStarter = STARTER,
 ) -> dict[str, Any]:
     """Return the one answer of `serve(channel, request)` of a module, whose output is dropped.
 
     Errors as `run_isolated`.
     """
-    with STARTER.used():
-        child = STARTER.start(module, request, output=subprocess.DEVNULL)
+    with starter.used():
+        child = starter.start(module, request, output=subprocess.DEVNULL)
         return run_isolated(child, timeout_s, cancelled)
 
 
