@@ -47,6 +47,7 @@ def require_worked(report: dict[str, Any], shown: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("CI" in os.environ, reason="CI runs `make demo`, which takes as long")
 @pytest.mark.timeout(600)
 def test_the_demo_shows_who_makes_way_and_stays_up_until_interrupted(tmp_path: Path) -> None:
     opened = tmp_path / "opened"
