@@ -41,7 +41,7 @@ def test_an_example_is_planned_deployed_on_two_tiers_and_served(
         pytest.skip(f"missing: {', '.join(map(str, lacking))}")
     document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
     document["slo"]["latency_s"] *= BUSY
-    document["limits"] |= {"profiling_s": 12, "configurations": 30}
+    document["limits"] |= {"profiling_s": 30, "configurations": 30}
     query_id = service.ask("POST", "/v1/queries", json=document).json()["id"]
     try:
         ended = service.wait_for_phase(query_id, "serving", "failed", "infeasible", "exhausted")
