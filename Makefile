@@ -26,9 +26,8 @@ help:
 
 # uv takes a minute where pip takes six, but reads none of pip's settings: an index that is set
 # for pip is pip's to ask, and where uv reaches none, pip tries.
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
-UV_INSTALL := $(BIN)/python -m uv pip install --python $(BIN)/python
-INSTALL := $(if $(PIP_INDEX_URL)$(PIP_EXTRA_INDEX_URL),$(PIP_INSTALL),$(UV_INSTALL))
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+UV := $(BIN)/python -m uv pip install --python $(BIN)/python -c constraints.txt
 
 ## install: make the environment, install into it, prepare what is made once
 install: $(STAMP)
@@ -36,8 +35,8 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: PYTHON=PATH make ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
-	$(INSTALL) -c constraints.txt -e '.[dev]' || $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	$(PIP) -q uv
+	$(if $(PIP_INDEX_URL)$(PIP_EXTRA_INDEX_URL),,$(UV) -e '.[dev]' ||) $(PIP) -e '.[dev]'
 	$(BIN)/circinus prepare digits
 	touch $@
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 
@@ -66,13 +65,10 @@ class GroupScheduling(LoadFileScheduling):  # type: ignore[misc]  # has no types
     def schedule(self) -> None:
         """Hand out tests; the first of each process are those of most tests."""
         super().schedule()
-        for file in LONG if _bounded() else reversed(LONG):
+        bounded = bool(os.environ.get("CIRCINUS_TEST_UNTIL"))
+        for file in LONG if bounded else reversed(LONG):
             if file in self.workqueue:
-                self.workqueue.move_to_end(file, last=_bounded())
-
-
-def _bounded() -> bool:
-    return math.isfinite(UNTIL)
+                self.workqueue.move_to_end(file, last=bounded)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ from circinus.pipelines.model.payload import Payload
 LIMIT_S = 60.0
 _YIELDS = 10  # of nice: requests go first
 _RETRY_AFTER_S = 1.0
-_SIMULATOR = "circinus.api.use_cases.pools"  # the service does without: loading it takes seconds
+_SIMULATOR = "circinus.api.use_cases.pools"  # takes seconds to load
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +62,7 @@ class PoolChooser:
 
 def serve(channel: Channel, request: dict[str, Any]) -> None:
     """Choose the pool of a request, see `warm`."""
+    # here alone: the service does without the simulator
     from circinus.api.use_cases.pools import chosen_for
 
     def choose() -> dict[str, Payload]:

@@ -76,10 +76,10 @@ class _Exit:
 class WarmStarter:
     """Starts processes, from any thread; the one that is copied is there from the first on.
 
-    `modules` are imported before it is copied; None: what profiling needs.
+    It imports `modules` before.
     """
 
-    def __init__(self, modules: Sequence[str] | None = None) -> None:
+    def __init__(self, modules: Sequence[str] = _OURS) -> None:
         self._modules = modules
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -158,8 +158,9 @@ class WarmStarter:
         if self._control is None or self._process is None or self._process.poll() is not None:
             self._end()
             self._control, theirs = socket.socketpair()
+            libraries = [module for name, module in _LIBRARIES.items() if name in sys.modules]
             with theirs:
-                call = f"main({theirs.fileno()}, {self._imported()})"
+                call = f"main({theirs.fileno()}, {[*self._modules, *libraries]})"
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", f"from {__name__} import main; {call}"],
                     stdin=subprocess.DEVNULL,
@@ -168,11 +169,6 @@ class WarmStarter:
                     start_new_session=True,  # no interrupt of a terminal reaches it
                 )
         return self._control
-
-    def _imported(self) -> list[str]:
-        if self._modules is not None:
-            return [*self._modules]
-        return [*_OURS, *(module for name, module in _LIBRARIES.items() if name in sys.modules)]
 
     def _end(self) -> None:
         if self._control is not None:

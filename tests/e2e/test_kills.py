@@ -38,7 +38,7 @@ def _size(name: str, usual: int) -> int:
     return int(os.environ.get(f"CIRCINUS_TEST_{name}", usual))
 
 
-QUERIES, KILLS = _size("QUERIES", 12), _size("KILLS", 4)
+QUERIES, KILLS = _size("QUERIES", 20), _size("KILLS", 4)
 OUTAGES, OUTAGE_S = _size("OUTAGES", 1), _size("OUTAGE_S", 5)
 SEED = _size("SEED", 0)
 PATIENCE_S = 60.0 + 20.0 * QUERIES
