@@ -19,7 +19,7 @@ from math import floor, inf, isclose
 from typing import ClassVar, NamedTuple, Protocol
 
 from circinus.pipelines import checks
-from circinus.pipelines.model.plan import DemandItem
+from circinus.pipelines.model.plan import DemandItem, Plan
 from circinus.pipelines.model.query import HIGHEST_PRIORITY
 from circinus.pipelines.model.tiers import Tier
 from circinus.pipelines.ranges import Range
@@ -79,6 +79,17 @@ class PlanOption:
         COST_USD_PER_HOUR.check(f"{where}.calls_usd_per_hour", self.calls_usd_per_hour)
         for tier, share in self.demand:
             SHARE.check(f"{where}.demand on {tier}", share)
+
+    @classmethod
+    def of(cls, plan_id: str, plan: Plan, limits: tuple[DemandItem, ...] = ()) -> PlanOption:
+        """Return a plan as an option; `limits`: what it needs of limits of endpoints."""
+        return cls(
+            plan_id=plan_id,
+            demand=(*plan.demand, *limits),
+            cost_usd_per_hour=plan.cost_usd_per_hour,
+            calls_usd_per_hour=plan.calls_usd_per_hour,
+            divided=frozenset(plan.deployment.further.values()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import nan
+from math import nan, prod
 
 import numpy as np
 
@@ -21,7 +21,14 @@ from circinus.pipelines import checks
 from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import Unavailable
 from circinus.scheduler.pool.ribbon import Ribbon
-from circinus.scheduler.pool.search import CheapestInTime, Pool, PoolSpace, PoolTrial, best
+from circinus.scheduler.pool.search import (
+    MOST_POOLS,
+    CheapestInTime,
+    Pool,
+    PoolSpace,
+    PoolTrial,
+    best,
+)
 
 _STREAM = 6  # of a seed
 _LOOK_S, _SERVES_S = 0.2, 120.0  # between two looks at a pool, and until it has to serve
@@ -58,11 +65,14 @@ class TriedPools:
 def space_of(view: QueryPoolView) -> PoolSpace:
     """Return the pools that a query may have: as many slices of each type as find room.
 
+    Where that is more pools than a space may have, it is fewer of the types with the most room.
     InvalidInput if there is no room, or no money, for any.
     """
     prices = {each.name: each.price_usd_per_hour for each in view.choice.prices}
     room = {each.type: each.room for each in view.types if each.type in prices}
     checks.require(any(room.values()), "query", "must have room for a pool", view.choice.reason)
+    while prod(count + 1 for count in room.values()) > MOST_POOLS:
+        room[max(room, key=lambda kind: room[kind])] -= 1
     return PoolSpace(
         types=tuple(room), prices=tuple(prices[kind] for kind in room), most=tuple(room.values())
     )

@@ -174,19 +174,11 @@ def _options(
     for name, plan in plans.items():
         try:
             require_tiers(plan, infrastructure)
-            demand = (*plan.demand, *demand_on_limits(plan, infrastructure, slo))
+            limits = demand_on_limits(plan, infrastructure, slo)
         except InvalidInput as error:
             lacking.append(error)
             continue
-        options.append(
-            PlanOption(
-                plan_id=name,
-                demand=demand,
-                cost_usd_per_hour=plan.cost_usd_per_hour,
-                calls_usd_per_hour=plan.calls_usd_per_hour,
-                divided=frozenset(plan.deployment.further.values()),
-            )
-        )
+        options.append(PlanOption.of(name, plan, limits))
     return tuple(options), lacking
 
 

@@ -101,7 +101,7 @@ def _described(value: object, path: str, depth: int) -> Iterator[tuple[str, floa
     elif isinstance(value, bytes):
         yield f"{path}.bytes", log1p(len(value))
     elif isinstance(value, np.ndarray):
-        yield from _of_array(value, path)
+        yield from _of_array(np.asarray(value), path)
     elif isinstance(value, bool | int | float | np.number | np.bool_):
         yield f"{path}.value", _number(value)
 

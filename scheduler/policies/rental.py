@@ -190,6 +190,7 @@ class _Emptier:
             for m, there in enumerate(machines)
             if there
         ]
+        self._leave_calls(before)
         if not open_:
             return
         open_.sort(key=lambda spot: -spot[0])  # the emptiest first
@@ -200,6 +201,17 @@ class _Emptier:
             for query in sorted(self._placement.on[tier][machine]):
                 if query in self._options and (i == 0 or draws.next() < 0.8):
                     before.setdefault(query, self._placement.lift(query))
+
+    def _leave_calls(self, before: dict[int, Placed | None]) -> None:
+        """Lift some of those that are on no shared machine: together they may be worth one."""
+        at = self._placement.at
+        alone = [q for q in self._options if q in at and not at[q].items]
+        if not alone:
+            return
+        part = self._draws.next()
+        for query in alone:
+            if self._draws.next() < part:
+                before.setdefault(query, self._placement.lift(query))
 
     def _reinsert(self, before: dict[int, Placed | None]) -> None:
         draws = self._draws

@@ -82,6 +82,7 @@ def most_useful(
     limit: int,
     tolerance: float = 0.005,
     highest: Sequence[float] = (),  # (K,), shares that no count exceeds; empty: 1 of each
+    target: float = 0.0,  # a share that is asked for: what misses it does not equal what has it
 ) -> Pool:
     """Return m: the least count of each type, alone, on which more do not improve.
 
@@ -100,7 +101,8 @@ def most_useful(
         while len(shares) < limit and max(shares, default=-1.0) < most:
             shares.append(in_time((0,) * k + (len(shares) + 1,) + (0,) * (kinds - k - 1)))
         # deviates: counts-looked-through
-        equal = np.array(shares) >= max(shares) - tolerance
+        least = max(max(shares) - tolerance, min(target, max(shares)))
+        equal = np.array(shares) >= least
         counts.append(1 + int(equal.argmax()))
     return tuple(counts)
 

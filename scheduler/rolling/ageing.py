@@ -30,14 +30,16 @@ schedule, whatever the cause was.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 from circinus.pipelines import checks
 from circinus.scheduler.compiled.feasibility import same_place
 from circinus.scheduler.compiled.placement import empty, fit
 from circinus.scheduler.problem import (
+    CENT,
     PARTS,
     WEIGHT,
     Assignment,
@@ -50,6 +52,7 @@ from circinus.scheduler.problem import (
     held_by_tenants,
     parts_of,
     quota_parts,
+    spent_usd_per_hour,
 )
 
 
@@ -228,6 +231,11 @@ class _Way(NamedTuple):
     weight: float
 
 
+def _assignment(candidate: Candidate, plan: PlanOption, slices: Mapping[int, Slice]) -> Assignment:
+    machines = tuple(slices[i] for i in range(len(plan.demand)))
+    return Assignment(query_id=candidate.query_id, plan_id=plan.plan_id, machines=machines)
+
+
 class _Ground:
     """Who holds what while claims are met one after the other."""
 
@@ -242,10 +250,15 @@ class _Ground:
             if tier in self._tiers:
                 self._empty[tier].take(machine, parts_of(share))
         self._staying = held_by_tenants(problem, staying)
+        self._stay = staying
 
     def ever_holds(self, candidate: Candidate, plan: PlanOption) -> bool:
-        """Return whether machines and a quota would hold a plan, empty but for what stays."""
-        if fit(plan.demand, self._empty).missing:
+        """Return whether machines, a quota and dollars hold a plan, free but for what stays."""
+        fitted = fit(plan.demand, self._empty)
+        if fitted.missing:
+            return False
+        alone = _assignment(candidate, plan, fitted.slices)
+        if not self._affordable([*self._stay, alone]):
             return False
         return candidate.tenant not in self._problem.quotas or all(
             aggregate_parts(plan.demand, (name,)) + self._staying[candidate.tenant, name]
@@ -278,13 +291,39 @@ class _Ground:
                     there.pop(query, None)
             held[tier, machine][candidate.query_id] += parts_of(share)
             slices[i] = Slice(tier, machine, share)
-        assignment = Assignment(
-            query_id=candidate.query_id,
-            plan_id=plan.plan_id,
-            machines=tuple(slices[i] for i in range(len(plan.demand))),
-        )
+        assignment = _assignment(candidate, plan, slices)
+        payers = self._payers(assignment, over, victims)
+        if payers is None:
+            return None
+        victims |= payers
         weight = sum(self.candidates[q].weight for q in victims)
         return _Way(assignment=assignment, victims=frozenset(victims), weight=weight)
+
+    def _payers(
+        self, assignment: Assignment, over: frozenset[str], victims: Collection[str]
+    ) -> set[str] | None:
+        """Return who else has to go for the limit of dollars; None if that is not enough."""
+        payers: set[str] = set()
+        ranked = sorted(over & self.running.keys() - set(victims), key=self._rank)
+        for query in ranked:
+            if self._affordable_with(assignment, {*victims, *payers}):
+                break
+            payers.add(query)
+        if not self._affordable_with(assignment, {*victims, *payers}):
+            return None
+        for query in ranked[::-1]:  # the dollars of the others may be enough
+            if self._affordable_with(assignment, {*victims, *payers} - {query}):
+                payers.discard(query)
+        return payers
+
+    def _affordable_with(self, assignment: Assignment, victims: Collection[str]) -> bool:
+        staying = [a for query, a in self.running.items() if query not in victims]
+        return self._affordable([*staying, assignment])
+
+    def _affordable(self, assignments: Sequence[Assignment]) -> bool:
+        """Return whether the limit of dollars allows them together."""
+        most = self._problem.most_usd_per_hour
+        return most == inf or spent_usd_per_hour(self._problem, assignments) <= most * (1 + CENT)
 
     def _cheapest_spot(
         self,

@@ -58,21 +58,25 @@ def cheapest_by_ribbon(question: PoolQuestion, rate_rps: float, most: int) -> Po
 
 
 def _market(question: PoolQuestion, rate_rps: float) -> PoolMarket:
+    if any(question.limits):  # else the space says what is wrong
+        question = question.of_types([k for k, most in enumerate(question.limits) if most])
+    kinds = question.table.kinds
     draws, table = question.draws(0), question.table
     types = MeasuredTypes(share=draws.share, latency_s=table.mean_s, prices=question.costs)
     useful = types.useful(question.qos_s, in_time=IN_TIME)
-    left_out = [kind for k, kind in enumerate(table.kinds) if k not in useful]
     question = question.of_types(useful)
+    left_out = [kind for kind in kinds if kind not in question.table.kinds]
     draws = question.draws(0)
-    shares = SimulatedShares(
-        policy=dispatch_policy(question.dispatch), draws=(draws,), rate_rps=rate_rps
-    )
+    every = tuple(map(question.draws, range(1 + question.checks)))
+    policy = dispatch_policy(question.dispatch)
+    shares = SimulatedShares(policy=policy, draws=every, rate_rps=rate_rps)
     alone = (draws.service_s <= question.qos_s).mean(axis=0)  # without a queue
     most = most_useful(
         lambda pool: shares(pool).value,
         len(useful),
         max(*question.limits, 1),
         highest=alone.tolist(),
+        target=IN_TIME,
     )
     counts = tuple(map(min, most, question.limits))
     space = PoolSpace(types=question.table.kinds, prices=question.prices, most=counts)

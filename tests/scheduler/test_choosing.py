@@ -281,6 +281,18 @@ def test_ribbon_ends_at_the_cheapest_pool_in_time(seed: int) -> None:
     assert price == pytest.approx(best_of_all.chosen.price_usd_per_hour)
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_ribbon_looks_at_as_many_as_all_draws_need(seed: int) -> None:
+    values: dict[str, Any] = {"table": table(1.1), "prices": (0.6,), "qos_s": 1.3, "seed": seed}
+    values |= {"requests": 300, "most": 60}
+    assert cheapest_for_rate(question(**values, method=ChoiceMethod.RIBBON), 40.0).chosen
+
+
+def test_ribbon_looks_at_types_that_there_are() -> None:
+    choice = cheapest_for_rate(question(counts=(4, 0), method=ChoiceMethod.RIBBON), 3.0)
+    assert choice.types == ("t0",)
+
+
 def test_ribbon_leaves_out_types_that_are_late_alone() -> None:
     choice = cheapest_for_rate(question(method=ChoiceMethod.RIBBON), 5.0)
     assert choice.types == ("t0",)

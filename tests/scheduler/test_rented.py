@@ -29,6 +29,7 @@ from circinus.scheduler.problem import (
     validate,
 )
 from circinus.scheduler.problem_form import problem_from_dict, problem_to_dict
+from circinus.scheduler.rolling.ageing import Ageing
 from circinus.scheduler.rolling.assessment import assess, least_usd_per_hour
 from circinus.scheduler.rolling.replicas import granted
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep
@@ -214,3 +215,62 @@ def test_the_form_of_a_problem_has_its_limit() -> None:
     unlimited = problem_to_dict(replace(problem, most_usd_per_hour=inf))
     assert "most_usd_per_hour" not in unlimited
     assert problem_from_dict(unlimited).most_usd_per_hour == inf
+
+
+def hosted_or_own(query: str, share: float = 0.05) -> Candidate:
+    """Calls for $4 an hour, or a share of a machine."""
+    hosted = PlanOption(plan_id="hosted", demand=(), cost_usd_per_hour=4.0, calls_usd_per_hour=4.0)
+    return Candidate(query_id=query, plans=(hosted, plan("own", ("cloud", share))))
+
+
+@pytest.mark.parametrize("count", [4, 20, 40])
+def test_queries_that_call_share_a_machine_where_that_is_cheaper(count: int) -> None:
+    tier = Tier(name="cloud", machines=2, price_usd_per_hour=10.0)
+    problem = Problem(
+        tiers=(tier,), candidates=tuple(hosted_or_own(f"q{i:02}") for i in range(count))
+    )
+    schedule = Rental().schedule(problem)
+    assert len(schedule.assignments) == count
+    least = 10.0 * -(-count // 20)
+    assert spent_usd_per_hour(problem, schedule.assignments) == pytest.approx(least)
+
+
+def minutes_served(name: str, problem: Problem, hours: float = 1.2) -> dict[str, int]:
+    """Of each query; the first one runs, and the others come."""
+    ageing = Ageing(limit_s=600, turn_s=300)
+    upkeep = Upkeep(policy=scheduling_policy(name, COST), ageing=ageing)
+    first = replace(problem, candidates=problem.candidates[:1])
+    rolling = RollingSchedule(first, Times(), upkeep, 0.0)
+    rolling.change(Events(arriving=problem.candidates[1:]), 1.0)
+    served = dict.fromkeys((c.query_id for c in problem.candidates), 0)
+    for minute in range(1, int(hours * 60)):
+        if rolling.due(60.0 * minute):
+            rolling.change(Events(), 60.0 * minute)
+        for query in rolling.last.schedule.by_query:
+            served[query] += 1
+    return served
+
+
+@pytest.mark.parametrize("name", SCHEDULING_POLICIES)
+def test_who_is_overdue_gets_the_dollars_of_others(name: str) -> None:
+    small, large = (candidate(q, plan("p", ("cloud", s))) for q, s in (("a", 0.05), ("b", 1.0)))
+    tier = Tier(name="cloud", machines=2, price_usd_per_hour=1.0)
+    problem = Problem(tiers=(tier,), candidates=(small, large), most_usd_per_hour=1.0)
+    served = minutes_served(name, problem)
+    assert min(served.values()) > 25
+    assert sum(served.values()) == 71
+
+
+@pytest.mark.parametrize("name", SCHEDULING_POLICIES)
+def test_who_can_never_be_paid_puts_nobody_out(name: str) -> None:
+    one, other = (candidate(q, plan("p", ("cloud", 1.0))) for q in ("a", "c"))
+    dear = PlanOption(
+        plan_id="p", demand=one.plans[0].demand, cost_usd_per_hour=1, calls_usd_per_hour=100
+    )
+    tier = Tier(name="cloud", machines=1, price_usd_per_hour=1.0)
+    candidates = (one, Candidate(query_id="b", plans=(dear,), priority=5), other)
+    served = minutes_served(
+        name, Problem(tiers=(tier,), candidates=candidates, most_usd_per_hour=5.0)
+    )
+    assert served["b"] == 0
+    assert min(served["a"], served["c"]) > 25

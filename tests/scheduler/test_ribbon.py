@@ -245,6 +245,13 @@ def test_differences_within_the_tolerance_are_none() -> None:
     assert most_useful(told.__getitem__, kinds=1, limit=4, tolerance=0.0) == (3,)
 
 
+def test_a_share_that_misses_the_target_does_not_equal_one_that_has_it() -> None:
+    shares: dict[Pool, float] = {(1,): 0.988, (2,): 0.992}
+    assert most_useful(shares.__getitem__, kinds=1, limit=2) == (1,)
+    assert most_useful(shares.__getitem__, kinds=1, limit=2, target=0.99) == (2,)
+    assert most_useful(shares.__getitem__, kinds=1, limit=2, target=0.999) == (2,)
+
+
 @pytest.mark.parametrize("wrong", [{"kinds": 0}, {"limit": 0}, {"tolerance": -1.0}])
 def test_no_types_or_counts_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(wrong))):
