@@ -158,13 +158,14 @@ class Problem:
             checks.probability(f"quota of {tenant}", part)
         checks.unique("tiers", [tier.name for tier in self.tiers])
         checks.unique("queries", [candidate.query_id for candidate in self.candidates])
-        known = sorted(tier.name for tier in self.tiers)
+        known = dict.fromkeys(sorted(tier.name for tier in self.tiers))
         for tier in self.limits:
             checks.among("limits", tier, known)
         for candidate in self.candidates:
             for plan in candidate.plans:
                 for item in plan.demand:
-                    checks.among(f"plan {plan.plan_id}.demand", item.tier, known)
+                    if item.tier not in known:  # asked at every change: no words before
+                        checks.among(f"plan {plan.plan_id}.demand", item.tier, known)
 
     def without(self, queries: Collection[str]) -> Problem:
         """Return the problem without some of its queries."""

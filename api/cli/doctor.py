@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Annotated
 
 import platformdirs
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 from rich.text import Text
 
 from circinus.api.cli.command import ExitCode, leave
@@ -25,6 +27,7 @@ from circinus.api.cli.options import Token, Url, connect
 from circinus.api.operator.definition import definition
 from circinus.api.query_file import read_document
 from circinus.api.schemas.planning import method_view
+from circinus.api.schemas.violations import violations_of
 from circinus.api.settings import DEFAULT_URL, Settings
 from circinus.api.store.engine import connect as open_database
 from circinus.api.store.engine import require_known
@@ -124,8 +127,12 @@ def _folder(name: str, path: Path) -> Check:
 def _settings() -> Iterator[Check]:
     try:
         settings = Settings()
-    except ValueError as error:
-        yield Check("settings", "fail", " ".join(str(error).split()))
+    except ValidationError as error:  # its own words repeat secrets
+        violations = violations_of(error, model=Settings)
+        yield Check("settings", "fail", " ".join(map(str, violations)))
+        return
+    except SettingsError as error:
+        yield Check("settings", "fail", str(error))
         return
     yield _database(settings.database_url)
     yield _port(settings.host, settings.port)

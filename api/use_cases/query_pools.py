@@ -237,7 +237,8 @@ def _tier(tiers: Sequence[Tier], plan: Plan, name: str | None) -> Tier:
     if name is not None:
         checks.require(name in typed, "tier", f"{rule}: {', '.join(typed) or 'none'}", name)
         return typed[name]
-    checks.require(len(typed) > 0, "tier", rule, "none")
+    of = ", ".join(each.name for each in tiers if each.types) or "none"
+    checks.require(len(typed) > 0, "tier", f"{rule}; with machine types there are: {of}", None)
     checks.require(len(typed) == 1, "tier", f"must be told, of {', '.join(typed)}", None)
     return next(iter(typed.values()))
 

@@ -13,13 +13,14 @@ The one rule: equal problems give equal arrays, whatever the order of queries an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
 
 import numpy as np
 
+from circinus.pipelines.model.plan import DemandItem
 from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import (
@@ -277,22 +278,48 @@ def entries_of(
 ) -> tuple[PlaceablePlan, ...]:
     """Return a query's plans that machines could ever hold, the cheapest first."""
     plans = sorted(candidate.plans, key=lambda p: (p.cost_usd_per_hour, p.plan_id))
-    return tuple(e for plan in plans if (e := _entry(plan, shared, own)) is not None)
+    index = {tier.name: t for t, tier in enumerate(shared) if tier.machines}
+    names = {tier.name for tier in shared}
+    entries = (_entry(plan, index, names, own) for plan in plans)
+    return tuple(entry for entry in entries if entry is not None)
 
 
-def _entry(plan: PlanOption, shared: Sequence[Tier], own: Room) -> PlaceablePlan | None:
-    """Return a plan as it would be placed; None if no machines could ever hold it."""
-    demand = plan.demand
-    index = {tier.name: t for t, tier in enumerate(shared)}
-    mine = [i for i, item in enumerate(demand) if item.tier not in index]
-    slices, missing = fit([demand[i] for i in mine], own)
-    positions = [i for i, item in enumerate(demand) if item.tier in index]
-    positions.sort(key=lambda i: -parts_of(demand[i].share))
-    items = tuple((index[demand[i].tier], parts_of(demand[i].share)) for i in positions)
-    if missing or any(parts > PARTS or not shared[t].machines for t, parts in items):
+def _entry(
+    plan: PlanOption, index: Mapping[str, int], shared: Container[str], own: Room
+) -> PlaceablePlan | None:
+    """Return a plan as it would be placed; None if no machines could ever hold it.
+
+    `index` has the places of the shared tiers that have machines.
+    """
+    items, mine = list[tuple[int, int, int]](), list[int]()
+    for i, (tier, share) in enumerate(plan.demand):
+        if tier not in shared:
+            mine.append(i)
+            continue
+        parts = parts_of(share)
+        if parts > PARTS or tier not in index:
+            return None
+        items.append((-parts, i, index[tier]))
+    slices = _own_slices([plan.demand[i] for i in mine], own)
+    if slices is None:
         return None
-    by_position = {i: slices[k] for k, i in enumerate(mine)}
-    return PlaceablePlan(plan, tuple(positions), items, by_position)
+    items.sort()
+    return PlaceablePlan(
+        plan,
+        tuple(i for _, i, _ in items),
+        tuple((tier, -parts) for parts, _, tier in items),
+        {i: slices[k] for k, i in enumerate(mine)},
+    )
+
+
+def _own_slices(demand: Sequence[DemandItem], own: Room) -> dict[int, Slice] | None:
+    """Return where items go on a query's own machines, by position; None if they do not fit."""
+    if len(demand) == 1:  # as nearly always: a tenth of the time
+        tier, share = demand[0]
+        machine = own[tier].best(parts_of(share))
+        return None if machine is None else {0: Slice(tier, machine, share)}
+    slices, missing = fit(demand, own)
+    return None if missing else slices
 
 
 def same_place(one: Assignment, other: Assignment) -> bool:

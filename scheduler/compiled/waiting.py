@@ -34,7 +34,7 @@ def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> 
     for candidate in problem.candidates:
         if candidate.query_id not in served:
             before = problem.running.get(candidate.query_id)
-            lost = f"Its plan {before.plan_id} lost its machines. " if before else ""
+            lost = f"Its plan {before.plan_id} lost its place. " if before else ""
             reason_of[candidate.query_id] = lost + _why(problem, candidate, room, held, spent)
     return reason_of
 

@@ -119,7 +119,8 @@ def kairos_figures(
     late = latency_s > qos_s
     rule = f"must be at most {qos_s:g} s for every size that occurs, as equation 15 assumes"
     # deviates: base-in-time
-    checks.require(not late[:, 0].any(), "latency of the base type", rule, latency_s[:, 0].max())
+    slowest_s = float(latency_s[:, 0].max())
+    checks.require(not late[:, 0].any(), "latency of the base type", rule, slowest_s)
     # deviates: below-the-first-late
     first = np.where(late.any(axis=0), late.argmax(axis=0), len(share))[1:]  # (n,)
     below = np.arange(len(share)) < first[:, None]  # (n, B)

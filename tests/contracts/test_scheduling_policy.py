@@ -91,7 +91,7 @@ def test_with_machines_taken_away_the_evicted_are_named_and_wait(
         schedule = policy.schedule(smaller)
         assert validate(smaller, schedule) == (), name
         for query in set(running) - set(schedule.by_query):
-            assert "lost its machines" in schedule.waiting[query], name
+            assert "lost its place" in schedule.waiting[query], name
 
 
 @given(problem=problems(), seed=st.integers(0, 99))

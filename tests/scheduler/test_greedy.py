@@ -111,11 +111,11 @@ def test_a_running_query_moves_only_when_its_machine_is_gone() -> None:
     assert list(schedule.waiting) == ["new"]
 
 
-def test_a_running_query_without_room_is_told_that_it_lost_its_machines() -> None:
+def test_a_running_query_without_room_is_told_that_it_lost_its_place() -> None:
     running = {"old": Assignment(query_id="old", plan_id="p", machines=(Slice("cloud", 0, 0.8),))}
     old = candidate("old", plan("p", ("cloud", 0.8)))
     schedule = Greedy().schedule(Problem(tiers=(cloud(0),), candidates=(old,), running=running))
-    assert schedule.waiting["old"].startswith("Its plan p lost its machines. ")
+    assert schedule.waiting["old"].startswith("Its plan p lost its place. ")
 
 
 def test_a_running_plan_that_is_not_offered_any_more_is_replaced() -> None:

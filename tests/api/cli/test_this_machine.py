@@ -39,6 +39,17 @@ def test_doctor_tells_the_method_and_refuses_an_unknown_one(
     )
 
 
+def test_doctor_names_what_is_wrong_with_settings_and_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CIRCINUS_TOKEN", "secret-of-many-letters")
+    monkeypatch.setenv("CIRCINUS_MOST_USD_PER_HOUR", "5")
+    result = invoke("doctor", "--json", "--url", NOWHERE)
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks["settings"]["detail"].startswith("most_usd_per_hour must be left out unless")
+    assert "secret" not in result.output
+
+
 def kubeconfig(folder: Path, server: str) -> Path:
     """Write the way to an API server."""
     named = {"name": "x"}
