@@ -121,3 +121,11 @@ def numbers(option: str, text: str, rule: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise InvalidInput.of(option, rule, text) from error
+
+
+def decimals(option: str, text: str) -> tuple[float, ...]:
+    """Return numbers between commas; InvalidInput if one is none."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InvalidInput.of(option, "must be numbers, by commas", text) from error

@@ -13,17 +13,19 @@ from circinus.pipelines.io.trace import Trace
 from circinus.pipelines.model.configuration import ConfigurationSpace, IndexArray
 from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.pipelines.model.latency import Work, request_seconds
-from circinus.pipelines.model.plan import Plan
+from circinus.pipelines.model.plan import DemandItem, Plan
 from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.query import PlanningContext, Query
 from circinus.pipelines.model.restrictions import Restrictions
 from circinus.pipelines.model.slo import SURE, LatencyStatistic, Slo, SloState
 from circinus.planner.deployment.callers import Callers
 from circinus.planner.deployment.costs import usd_of_inputs
+from circinus.planner.deployment.pareto import undominated
 from circinus.planner.deployment.placement import Placements, placements
 from circinus.planner.deployment.prediction import Prediction, condensed, predict
 from circinus.planner.deployment.shares import tightened
 from circinus.planner.search.result import PlanningProgress
+from circinus.scheduler.problem import PlanOption
 
 _SECONDS_PER_HOUR = 3600.0
 _SAME = 1e-9  # means of the same numbers in another order differ by less
@@ -157,6 +159,33 @@ class GroundTruth:
             oracle_s, least_cost = self._cheapest_s(feasible), self._least_cost(slo, feasible)
             goals.append(Goal(level=level, slo=slo, oracle_s=oracle_s, least_cost=least_cost))
         return goals
+
+    def options(self, slo: Slo) -> list[PlanOption]:
+        """Return all plans that truly satisfy and that none beats in cost and demands.
+
+        What a planner that knows the truth would hand to the scheduler, the cheapest first.
+        """
+        scene, tiers = self._scene(slo), self.infrastructure.tiers
+        each = [
+            tightened(scene, self._spots_of(row), condensed(scene, self._work(row)))
+            for row in self._feasible(slo).tolist()
+        ]
+        cost = np.concatenate([layouts.cost_usd_per_hour for layouts in each])
+        demand = np.concatenate([layouts.demand for layouts in each])
+        shared = [t for t, tier in enumerate(tiers) if not tier.dedicated]
+        front = undominated(np.column_stack([cost, demand[:, shared]]))
+        return [
+            PlanOption(
+                plan_id=f"oracle-{place}",
+                demand=tuple(
+                    DemandItem(tier.name, float(part))
+                    for tier, part in zip(tiers, demand[row], strict=True)
+                    if part > 0
+                ),
+                cost_usd_per_hour=float(cost[row]),
+            )
+            for place, row in enumerate(front[np.argsort(cost[front])].tolist())
+        ]
 
     def _cheapest_s(self, feasible: IndexArray) -> float:
         return float(20 * self.profiling_s[feasible].min())

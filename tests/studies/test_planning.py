@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.io.trace import Trace, load_trace, save_trace
-from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.pipelines.io.trace import load_trace, save_trace
 from circinus.pipelines.model.query import PlanningLimits, Query
 from circinus.profiler.drawing import Drawing
 from circinus.studies.planning.ground_truth import LEVELS, GroundTruth, drawn
@@ -28,30 +27,12 @@ from circinus.studies.planning.study import (
 )
 from circinus.studies.report.tables import markdown
 from tests.api.cli.commands import invoke
-from tests.oracles.synthetic import chain
 from tests.studies.planning_rows import ROW
-
-
-def _trace() -> Trace:
-    graph = chain(3, 4)
-    space = ConfigurationSpace(graph)
-    knobs = space.indices(list(range(space.size)))
-    rng = np.random.default_rng(0)
-    accuracy = 0.3 + 0.15 * knobs[:, 0] + 0.1 * knobs[:, 1]
-    seconds = np.stack([0.01 * (1 + knobs[:, 0]), 0.01 * (1 + knobs[:, 1])], axis=1)
-    return Trace(
-        graph=graph,
-        configurations=knobs.astype(np.int16),
-        score=(rng.random((12, 60)) < accuracy[:, None]).astype(np.float32),
-        latency_s=np.repeat(seconds[:, :, None], 60, axis=2).astype(np.float32),
-        output_bytes=np.ones((12, 2, 60), np.float32),
-        input_bytes=np.ones(60, np.float32),
-        features=np.zeros((60, 0), np.float32),
-    )
+from tests.studies.traces import chain_trace
 
 
 def _study(folder: Path, **others: object) -> PlanningStudy:
-    save_trace(_trace(), folder / "trace")
+    save_trace(chain_trace(), folder / "trace")
     study = PlanningStudy(
         traces=(folder / "trace",),
         methods=("default",),
@@ -107,11 +88,11 @@ def test_a_study_is_refused_before_its_first_run(wrong: dict[str, Any], said: st
 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InvalidInput, match="slo must be among easy, medium, hard"):
-        GroundTruth(_trace(), ONE_TIER).goals("absurd")
+        GroundTruth(chain_trace(), ONE_TIER).goals("absurd")
 
 
 def test_the_oracle_is_the_brute_force_optimum() -> None:
-    truth = GroundTruth(_trace(), ONE_TIER)
+    truth = GroundTruth(chain_trace(), ONE_TIER)
     for goal in truth.goals("medium"):
         feasible = [
             c
@@ -135,7 +116,7 @@ def test_every_contestant_finds_a_true_plan_in_a_small_space(tmp_path: Path) -> 
         read = list(csv.DictReader(file))
     assert len(read) == len(rows)
     assert "default" in markdown(summary(rows), PlanningCell)
-    assert load_trace(tmp_path / "trace").graph == _trace().graph
+    assert load_trace(tmp_path / "trace").graph == chain_trace().graph
 
 
 def test_an_observer_is_told_of_every_run_and_of_how_many_there_are(tmp_path: Path) -> None:
@@ -176,7 +157,7 @@ def test_no_plan_costs_less_than_the_optimum(tmp_path: Path) -> None:
 
 
 def test_halves_share_no_input_and_miss_none() -> None:
-    trace = replace(_trace(), input_bytes=np.arange(60, dtype=np.float32))
+    trace = replace(chain_trace(), input_bytes=np.arange(60, dtype=np.float32))
     before, now = halves(trace, 3)
     both = np.concatenate([before.input_bytes, now.input_bytes])
     assert sorted(both) == list(range(60))
@@ -194,7 +175,7 @@ def test_a_study_with_history_runs_every_query_without_and_with_it(tmp_path: Pat
 @pytest.mark.parametrize("name", ["published", "vulcan", "random_tuned"])
 def test_earlier_queries_are_planned_by_the_method_under_test(name: str) -> None:
     """What is remembered is what a search of that method measures, for the same SLO and seed."""
-    truth = GroundTruth(_trace(), ONE_TIER)
+    truth = GroundTruth(chain_trace(), ONE_TIER)
     records = earlier_queries(truth, name, count=3, seed=1, budget_s=0.5)
     ours = earlier_queries(truth, "default", count=3, seed=1, budget_s=0.5)
     assert [record.slo for record in records] == [record.slo for record in ours]  # same queries
@@ -219,7 +200,7 @@ def test_earlier_queries_need_seconds(wrong: float) -> None:
 
 
 def test_accuracy_and_latency_have_levels_of_their_own() -> None:
-    truth = GroundTruth(_trace(), ONE_TIER)
+    truth = GroundTruth(chain_trace(), ONE_TIER)
     mixed, hard, easy = (truth.slos(level) for level in ("hard-easy", "hard", "easy"))
     assert [slo.accuracy for slo in mixed] == [slo.accuracy for slo in hard]
     assert [slo.latency_s for slo in mixed] == [slo.latency_s for slo in easy]
@@ -234,7 +215,7 @@ def test_a_pair_of_levels_that_is_none_is_refused(level: str) -> None:
 
 def test_drawn_queries_are_of_pareto_points_of_the_whole_trace(tmp_path: Path) -> None:
     """Accuracy of 0.85 of a point's, latency of 1.5 times its (6.1); the points by brute force."""
-    truth, seeds = GroundTruth(_trace(), ONE_TIER), 3
+    truth, seeds = GroundTruth(chain_trace(), ONE_TIER), 3
     pairs = list(zip(truth.accuracy.tolist(), truth.latency_s.tolist(), strict=True))
     points = [
         (a, s)
@@ -297,7 +278,7 @@ def test_the_command_tells_what_nobody_measured_as_null(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["cells"][0]["cost_20s"] is None  # a run that ends early has no cost after 20 s
-    assert {line["trace"] for line in told["calibration"]} == {_trace().graph.name, "all"}
+    assert {line["trace"] for line in told["calibration"]} == {chain_trace().graph.name, "all"}
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".svg"}
 
 

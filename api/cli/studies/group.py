@@ -14,6 +14,8 @@ from typer import Argument, Option
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import command
+from circinus.api.cli.options import decimals
+from circinus.api.cli.studies.online import computing, goodput
 from circinus.api.cli.studies.pool import pool
 from circinus.api.cli.studies.routing import routing
 from circinus.api.cli.studies.scheduling import dispatch, ilp, live, pool_change, unlike
@@ -57,7 +59,8 @@ def group() -> typer.Typer:
     """Return the group of studies."""
     made = typer.Typer()
     serving = (ilp, dispatch, live, unlike, pool, pool_change, routing)
-    for study in (trace, stall, *serving, profiling, planning, drift, fresh):
+    online = (goodput, computing)
+    for study in (trace, stall, *serving, profiling, planning, *online, drift, fresh):
         command(made, study)
     return made
 
@@ -302,7 +305,7 @@ def fresh(
             settings.executor_choice, reference, loaded, tiers, settings.worker_logs
         ),
         infrastructure=tiers,
-        accuracies=[_number(text) for text in accuracy.split(",")],
+        accuracies=decimals("accuracy", accuracy),
         latency_s=latency,
         holds_for=[_holds_for(text) for text in holds_for.split(",")],
         plans=plans,
@@ -325,13 +328,6 @@ def fresh(
 def _holds_for(text: str) -> HoldsFor:
     checks.among("holds_for", text, [*HoldsFor])
     return HoldsFor(text)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InvalidInput.of("accuracy", "must be numbers, by commas", text) from error
 
 
 def _comparison(comparison: profiling_study.Comparison, out: Path) -> str:

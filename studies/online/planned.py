@@ -1,0 +1,204 @@
+"""What methods make of queries within their response time, replayed on a trace.
+
+A query asks for the accuracy and latency of a Pareto point of its own device (Circinus 6.1). It
+is planned by the product's search; its clock is operators' seconds and the method's computing.
+Outcomes are stored, so that a study which was stopped goes on, and others of the same queries
+need not plan them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from circinus.pipelines.io.trace import Trace, load_trace
+from circinus.pipelines.model.infrastructure import DeviceProfile, Infrastructure, with_device
+from circinus.pipelines.model.query import PlanningLimits, Query
+from circinus.pipelines.model.slo import Slo
+from circinus.planner.models.history import QueryRecord
+from circinus.scheduler.problem import PlanOption
+from circinus.studies.online.computing import MeasuringClock, ReplayClock, computing_s
+from circinus.studies.planning.ground_truth import GroundTruth
+from circinus.studies.planning.splitting import halves
+from circinus.studies.planning.study import earlier_queries, method_for, replayed
+
+ORACLE = "oracle"
+"""Knows the trace, and plans in no time: what no planner can beat."""
+
+_STREAM = 12  # of a seed
+_UNLIMITED_S = 1e9
+_COMPUTING_SEED = 900
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A query of a study."""
+
+    user: int  # whose device it has
+    slo: Slo
+    seed: int  # of its planning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What planning made of a query."""
+
+    seconds: float  # from its arrival to the end of planning
+    options: tuple[PlanOption, ...]  # for the scheduler, cheapest first; empty: there is no plan
+    true: tuple[str, ...]  # those that satisfy the SLO on the whole trace
+    measured: int  # configurations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms a method plans."""
+
+    method: str  # of `studies.planning.methods`, or `ORACLE`
+    response_s: float  # within which
+    history: int = 0  # earlier queries, on the half of the inputs that is not planned on
+
+
+class Site:
+    """A trace on an infrastructure, whose users have devices of their own."""
+
+    def __init__(
+        self, name: str, trace: Trace, infrastructure: Infrastructure, *, history: int, seed: int
+    ) -> None:
+        """Take one half of the inputs where there are earlier queries, on the other half."""
+        self.name, self.infrastructure, self._seed = name, infrastructure, seed
+        self._before: Trace | None = None
+        self.trace = trace
+        if history:
+            self._before, self.trace = halves(trace, seed)
+        self._truths: dict[DeviceProfile | None, GroundTruth] = {}
+        self._earlier: dict[tuple[str, int], tuple[QueryRecord, ...]] = {}
+
+    def truth(self, user: int) -> GroundTruth:
+        """Return the truth of the trace where a user's device is the first tier."""
+        device = self.infrastructure.device_of(user)
+        if device not in self._truths:
+            own = with_device(self.infrastructure, device)
+            self._truths[device] = GroundTruth(self.trace, own)
+        return self._truths[device]
+
+    def asked(self, count: int, level: str) -> tuple[Asked, ...]:
+        """Return so many queries: users in turn, Pareto points drawn uniformly."""
+        rng = np.random.default_rng([self._seed, _STREAM])
+        users = rng.integers(2**31, size=count).tolist()
+        each = []
+        for user in users:
+            slos = self.truth(user).slos(level)
+            slo, own = slos[int(rng.integers(len(slos)))], int(rng.integers(2**31))
+            each.append(Asked(user=user, slo=slo, seed=own))
+        return tuple(each)
+
+    def planned(self, asked: Asked, terms: Terms) -> Planned:
+        """Return what a method makes of a query on its terms."""
+        if terms.method == ORACLE:
+            return self._known(asked)
+        clock = ReplayClock(computing_s=computing_s(terms.method, self.name))
+        return self._searched(asked, terms, clock)
+
+    def steps_s(self, asked: Asked, terms: Terms) -> list[float]:
+        """Return the seconds that a method computes here between two measurements."""
+        clock = MeasuringClock()
+        self._searched(asked, terms, clock)
+        return clock.steps_s
+
+    def _known(self, asked: Asked) -> Planned:
+        options = tuple(self.truth(asked.user).options(asked.slo))
+        true = tuple(option.plan_id for option in options)
+        return Planned(seconds=0.0, options=options, true=true, measured=0)
+
+    def _searched(
+        self, asked: Asked, terms: Terms, clock: ReplayClock | MeasuringClock
+    ) -> Planned:
+        truth = self.truth(asked.user)
+        who = method_for(terms.method, truth, asked.slo)
+        limits = PlanningLimits(profiling_s=_UNLIMITED_S, response_s=terms.response_s)
+        name = self.trace.graph.name
+        query = Query(pipeline=name, slo=asked.slo, seed=asked.seed, limits=limits)
+        drawing, evaluator = replayed(
+            who.planner, self.trace, asked.seed, cached=who.cached, clock=clock
+        )
+        result = who.planner.search(
+            query,
+            truth.infrastructure,
+            evaluator,
+            drawing,
+            clock=clock,
+            history=self._history(terms),
+        )
+        return Planned(
+            seconds=clock.now(),
+            options=tuple(PlanOption.of(plan.id, plan) for plan in result.plans),
+            true=tuple(p.id for p in result.plans if truth.satisfies(p, asked.slo)),
+            measured=len(result.configurations),
+        )
+
+    def _history(self, terms: Terms) -> tuple[QueryRecord, ...]:
+        if not terms.history or self._before is None:
+            return ()
+        key = terms.method, terms.history
+        if key not in self._earlier:
+            before = GroundTruth(self._before, self.infrastructure)
+            self._earlier[key] = earlier_queries(
+                before, terms.method, count=terms.history, seed=self._seed
+            )
+        return self._earlier[key]
+
+
+class Shelf:
+    """Planned queries in a file, a line each."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there; a line that was cut off by a kill counts for nothing."""
+        self._path, self._known = path, dict[str, Planned]()
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]
+        self._known = dict(_LINE.validate_json(line) for line in whole)
+        if len(whole) < len(lines):
+            path.write_text("".join(whole), encoding="utf-8")
+
+    def planned(self, key: str, made: Callable[[], Planned]) -> Planned:
+        """Return the planned query of a key, made now unless it is there."""
+        if key not in self._known:
+            self._known[key] = made()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write(_LINE.dump_json((key, self._known[key])) + b"\n")
+        return self._known[key]
+
+
+_LINE = TypeAdapter[tuple[str, Planned]](tuple[str, Planned])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputingRow:
+    """What a method computes on a trace; a line of `computing.csv`."""
+
+    method: str
+    trace: str
+    seconds: float  # of the processor between two measurements, mean
+    steps: int  # between two measurements, that it is the mean of
+
+
+def computing_rows(
+    traces: Sequence[Path], methods: Sequence[str], infrastructure: Infrastructure, queries: int
+) -> Iterator[ComputingRow]:
+    """Yield what methods compute in searches of five seconds, after one that is not measured."""
+    for folder in traces:
+        trace = load_trace(folder)
+        site = Site(folder.name, trace, infrastructure, history=0, seed=_COMPUTING_SEED)
+        first, *others = site.asked(1 + queries, "medium")
+        for method in methods:
+            terms = Terms(method=method, response_s=5.0)
+            site.steps_s(first, terms)
+            steps = [s for asked in others for s in site.steps_s(asked, terms)]
+            yield ComputingRow(
+                method=method, trace=folder.name, seconds=float(np.mean(steps)), steps=len(steps)
+            )

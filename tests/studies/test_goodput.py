@@ -1,0 +1,211 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from circinus.pipelines.errors import InvalidInput
+from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
+from circinus.pipelines.io.trace import load_trace
+from circinus.scheduler.problem import PlanOption
+from circinus.studies.online import goodput
+from circinus.studies.online.arrivals import ArrivalKind, Stay, read_times, stays
+from circinus.studies.online.computing import computing_s
+from circinus.studies.online.goodput import Contender, GoodputStudy, run
+from circinus.studies.online.planned import ORACLE, Planned, Shelf, Site, Terms
+from circinus.studies.online.report import pictures, summary
+from circinus.studies.planning.ground_truth import GroundTruth
+from tests.api.cli.commands import invoke
+from tests.studies.traces import saved_trace
+
+SITE = infrastructure_from_dict(
+    {
+        "name": "small",
+        "tiers": [
+            {"name": "device", "machines": 1, "price_usd_per_hour": 0.0, "speed_factor": 0.2}
+            | {"dedicated": True},
+            {"name": "cloud", "machines": 2, "price_usd_per_hour": 1.0},
+        ],
+        "links": [{"between": ["device", "cloud"], "bandwidth_mbit_per_s": 50}],
+    }
+)
+QUICK = {"seeds": 1, "queries": 6, "window_s": 600.0, "stay_s": 120.0, "response_s": (5.0,)}
+OPTION = PlanOption(plan_id="p", demand=(), cost_usd_per_hour=0.0)
+"""It asks for no machine."""
+
+
+def study(folder: Path, **others: object) -> GoodputStudy:
+    values = {"methods": ("default", ORACLE), **QUICK, **others}
+    return GoodputStudy(traces=(saved_trace(folder),), infrastructure=SITE, **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"methods": ("best",)}, "method must be among"),
+        ({"methods": ("default/best",)}, "methods must be among priced"),
+        ({"methods": ("exhaustive",)}, "methods must be among default"),
+        ({"levels": ("none",)}, "slo must be among"),
+        ({"loads": (0.0,)}, "load must be finite and > 0"),
+        ({"response_s": (-1.0,)}, "response must be finite and > 0"),
+        ({"history": (-1,)}, "history must be"),
+        ({"queries": 0}, "queries must be >= 1"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused(
+    tmp_path: Path, wrong: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        study(tmp_path, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\nx\n", "arrivals, line 2 must be a number of seconds"),
+        ("2\n1\n", "arrivals, line 2 must be >= 2"),
+        ("-1\n", "arrivals, line 1 must be finite and >= 0"),
+        ("\n", "arrivals must have a line at least"),
+    ],
+)
+def test_a_file_of_arrivals_names_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "times"
+    file.write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        read_times(file)
+
+
+@pytest.mark.parametrize("kind", ArrivalKind)
+def test_arrivals_have_their_mean_rate_and_stays_their_mean(kind: ArrivalKind) -> None:
+    drawn = [
+        stays(kind, per_s=0.05, window_s=36_000.0, mean_stay_s=600.0, seed=seed)
+        for seed in range(20)
+    ]
+    assert np.mean([len(each) for each in drawn]) == pytest.approx(1800, rel=0.1)
+    lengths = [stay.leaves_s - stay.arrives_s for each in drawn for stay in each]
+    assert np.mean(lengths) == pytest.approx(600, rel=0.03)
+    assert min(lengths) >= 120
+
+
+def test_bursts_are_what_a_poisson_process_has_not() -> None:
+    def dispersion(kind: ArrivalKind) -> float:
+        """Variance over mean of the arrivals of a minute: 1 of a Poisson process."""
+        made = stays(kind, per_s=0.5, window_s=200_000.0, mean_stay_s=60.0, seed=1)
+        counts = np.histogram([stay.arrives_s for stay in made], np.arange(0, 200_001, 60))[0]
+        return float(counts.var() / counts.mean())
+
+    assert dispersion(ArrivalKind.POISSON) == pytest.approx(1, abs=0.1)
+    assert dispersion(ArrivalKind.BURSTY) > 3
+
+
+THERE = (Stay(100.0, 400.0), Stay(200.0, 500.0), Stay(300.0, 700.0))
+
+
+def test_changes_are_looked_at_every_five_seconds_within_the_window() -> None:
+    kinds = [
+        Planned(seconds=seconds, options=(OPTION,), true=(), measured=1)
+        for seconds in (0.0, 50.0, 400.0)  # the last one leaves before
+    ]
+    looks = list(goodput._looks(THERE, kinds, 600.0))
+    assert [at for at, _ in looks] == [105.0, 205.0, 255.0, 305.0, 405.0, 505.0]
+    assert [len(changes) for _, changes in looks] == [2, 1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("true", "options", "part"),
+    [(("p",), (OPTION,), (1, 1)), ((), (OPTION,), (0, 1)), ((), (), (0, 0))],
+    ids=["true plans", "false plans", "no plans"],
+)
+def test_goodput_is_the_integral_of_who_is_served_truly(
+    tmp_path: Path, true: tuple[str, ...], options: tuple[PlanOption, ...], part: tuple[int, int]
+) -> None:
+    kind = Planned(seconds=20.0, options=options, true=true, measured=1)
+    window = goodput._Window(study(tmp_path), Contender.of("default"), THERE, [kind], seed=0)
+    figures = window.figures()
+    live = (405 - 105) + (505 - 205) + (600 - 305)
+    served = live - 3 * 20
+    assert figures.live == pytest.approx(live / 600)
+    assert figures.goodput == pytest.approx(part[0] * served / 600)
+    assert figures.served == pytest.approx(part[1] * served / 600)
+    minutes = [float(minute) for minute in figures.minutes.split()]
+    assert len(minutes) == 10
+    assert np.mean(minutes) == pytest.approx(figures.goodput, rel=1e-3)
+
+
+def test_the_oracle_has_all_plans_that_truly_satisfy(tmp_path: Path) -> None:
+    trace = load_trace(saved_trace(tmp_path))
+    truth = GroundTruth(trace, SITE)
+    for goal in truth.goals("medium"):
+        options = truth.options(goal.slo)
+        costs = [option.cost_usd_per_hour for option in options]
+        assert costs == sorted(costs)
+        assert costs[0] == pytest.approx(goal.least_cost)
+
+
+def test_who_knows_all_serves_no_less_and_equal_studies_are_equal(tmp_path: Path) -> None:
+    first = run(study(tmp_path / "trace", ilp_every=5), tmp_path / "a")
+    by_method = {row.method: row for row in first}
+    assert by_method[ORACLE].goodput >= by_method["default"].goodput - 0.5
+    assert by_method[ORACLE].true == 1.0
+    assert by_method["default"].goodput > 0
+    again = run(study(tmp_path / "trace", ilp_every=5), tmp_path / "b")
+    assert again == first
+
+
+def test_a_study_that_was_stopped_goes_on_with_what_is_planned(tmp_path: Path) -> None:
+    whole = run(study(tmp_path / "trace"), tmp_path / "out")
+    (shelf,) = (tmp_path / "out" / "planned").iterdir()
+    lines = shelf.read_bytes().splitlines(keepends=True)
+    shelf.write_bytes(b"".join(lines[:4]) + lines[4][:20])  # as a kill leaves it
+    assert run(study(tmp_path / "trace"), tmp_path / "out") == whole
+    assert shelf.read_bytes().splitlines(keepends=True) == lines
+
+
+def test_a_shelf_returns_what_it_holds(tmp_path: Path) -> None:
+    planned = Planned(seconds=1.5, options=(OPTION,), true=("p",), measured=3)
+    made = Shelf(tmp_path / "shelf").planned("a b", lambda: planned)
+    assert made == Shelf(tmp_path / "shelf").planned("a b", lambda: replace(planned, measured=4))
+
+
+def test_computing_counts_towards_the_response_time(tmp_path: Path) -> None:
+    trace = load_trace(saved_trace(tmp_path))
+    site = Site("unknown", trace, SITE, history=0, seed=0)
+    (asked,) = site.asked(1, "medium")
+    planned = site.planned(asked, Terms(method="published", response_s=0.3))
+    assert computing_s("published", "unknown") > 0
+    assert planned.measured <= 60
+    assert planned.seconds >= 0.3
+
+
+@pytest.mark.parametrize("name", ["published/fcfs", "oracle/ilp", "vulcan"])
+def test_methods_have_a_policy_of_their_own_or_another(name: str) -> None:
+    policy = {"published/fcfs": "fcfs", "oracle/ilp": "ilp", "vulcan": "priced"}
+    assert Contender.of(name).policy == policy[name]
+
+
+def test_earlier_queries_are_of_the_other_half(tmp_path: Path) -> None:
+    rows = run(study(tmp_path / "trace", methods=("default",), history=(0, 2)), tmp_path / "out")
+    assert [row.history for row in rows] == [0, 2]
+
+
+def test_the_command_writes_a_table_and_pictures(tmp_path: Path) -> None:
+    folder, out = saved_trace(tmp_path / "trace"), tmp_path / "out"
+    options = ["--methods", "videostorm,oracle", "--infrastructure", "paper-small", "--seeds", "2"]
+    options += ["--queries", "4", "--window", "5", "--stay", "2", "--response", "5", "--json"]
+    result = invoke("study", "goodput", "--trace", str(folder), "--out", str(out), *options)
+    assert result.exit_code == 0, result.output
+    (first, second) = json.loads(result.stdout)["cells"]
+    assert (first["method"], second["method"]) == ("videostorm", ORACLE)
+    assert first["windows"] == 2
+    assert (out / "goodput.md").read_text().count("\n") == 4
+    (picture,) = out.glob("goodput-*.svg")
+    assert "planned within 5 s" in picture.read_text()
+
+
+def test_a_summary_is_over_seeds(tmp_path: Path) -> None:
+    rows = run(study(tmp_path / "trace", methods=(ORACLE,), seeds=3), tmp_path / "out")
+    (cell,) = summary(rows)
+    assert cell.windows == 3
+    assert cell.goodput == pytest.approx(np.mean([row.goodput for row in rows]))
+    assert len(pictures(rows)) == 1
