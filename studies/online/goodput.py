@@ -31,7 +31,13 @@ from circinus.pipelines.model.infrastructure import Infrastructure
 from circinus.scheduler.ilp import Ilp
 from circinus.scheduler.policies.registry import Terms as PolicyTerms
 from circinus.scheduler.policies.registry import scheduling_policy
-from circinus.scheduler.problem import SCHEDULING_POLICIES, Candidate, Problem
+from circinus.scheduler.problem import (
+    SCHEDULING_POLICIES,
+    Candidate,
+    Objective,
+    Problem,
+    spent_usd_per_hour,
+)
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep
 from circinus.studies.online.arrivals import ArrivalKind, Stay, stays
 from circinus.studies.online.computing import table
@@ -40,9 +46,10 @@ from circinus.studies.planning.ground_truth import level_factors
 from circinus.studies.planning.methods import study_method
 from circinus.studies.report.tables import mean, text, written
 
-_LOOK_S = 5.0
+_LOOK_S = {Objective.GOODPUT: 5.0, Objective.COST: 30.0}
 """Changes of so many seconds are scheduled together. The service looks every second or so: a query
-waits 2 s more here, of many minutes, and a window takes a fifth of the time."""
+waits a little more here, of many minutes, and a window takes far less time."""
+_RENTABLE = 256  # machines of each shared tier, more than any window needs
 _STREAM = 13  # of a seed
 _MINUTE_S = 60.0
 _LEAST = 1e-9  # queries
@@ -88,6 +95,8 @@ class GoodputStudy:
     queries: int = 40  # unlike ones of a seed; arrivals are drawn among them
     arrivals: ArrivalKind = ArrivalKind.POISSON
     times: tuple[float, ...] | None = None  # of arrival, in place of load and process
+    # of the machines there are, or cost of serving all on rented ones
+    objective: Objective = Objective.GOODPUT
     window_s: float = 3600.0
     stay_s: float = 900.0  # mean
     # minutes between problems that the integer program solves, too; None: none
@@ -125,6 +134,7 @@ class Figures:
     arrived: int
     planning_s: float  # mean seconds to the end of planning
     utilisation: float  # of the shared machines, mean
+    usd_per_hour: float  # of machines that hold anything, as whole machines, and of calls, mean
     of_ilp: float | None  # queries served over the integer program's, where that is proven
     proven: int  # problems for which it is
     minutes: str  # goodput of each minute, by blanks
@@ -226,11 +236,24 @@ class _Crowd:
         def planned(number: int) -> Planned:
             return self._site.planned(self._queries()[number], terms)
 
-        return [
+        def rescued(number: int) -> Planned:
+            return self._site.rescued(self._queries()[number])
+
+        each = [
             self._shelf.planned(
                 f"{self._study.queries} {number} {terms.method}{within}", partial(planned, number)
             )
             for number in range(self._study.queries)
+        ]
+        if self._study.objective is Objective.GOODPUT:
+            return each
+        rescues = [
+            self._shelf.planned(f"{self._study.queries} {number} rescue", partial(rescued, number))
+            for number in range(self._study.queries)
+        ]
+        return [
+            one if one.options else replace(one, options=rescue.options, true=rescue.true)
+            for one, rescue in zip(each, rescues, strict=True)
         ]
 
     def _queries(self) -> tuple[Asked, ...]:
@@ -271,8 +294,12 @@ class _Window:
         self._study, self._there = study, there
         rng = np.random.default_rng([seed, _STREAM])
         self._kinds = [kinds[kind] for kind in rng.integers(len(kinds), size=len(there)).tolist()]
-        policy = scheduling_policy(who.policy, PolicyTerms(clock=ManualClock()))
-        nobody = Problem(tiers=study.infrastructure.tiers, candidates=())
+        terms = PolicyTerms(objective=study.objective, clock=ManualClock())
+        policy = scheduling_policy(who.policy, terms)
+        tiers = study.infrastructure.tiers
+        if study.objective is Objective.COST:
+            tiers = tuple(t if t.dedicated else replace(t, machines=_RENTABLE) for t in tiers)
+        nobody = Problem(tiers=tiers, candidates=())
         self._rolling = RollingSchedule(nobody, Times(), Upkeep(policy=policy), 0.0)
         self._ratios: list[float] = []
 
@@ -302,6 +329,7 @@ class _Window:
             arrived=len(self._there),
             planning_s=float(np.mean([one.seconds for one in self._kinds] or [nan])),
             utilisation=means.used,
+            usd_per_hour=means.usd,
             of_ilp=mean(self._ratios),
             proven=len(self._ratios),
             minutes=" ".join(text(minute, 4) for minute in minutes.tolist()),
@@ -310,7 +338,10 @@ class _Window:
     def _course(self) -> Iterator[tuple[float, _State]]:
         """Yield what the service looks like after each look at which something had changed."""
         live = planned = true = 0
-        for at, changes in _looks(self._there, self._kinds, self._study.window_s):
+        looks = _looks(
+            self._there, self._kinds, self._study.window_s, _LOOK_S[self._study.objective]
+        )
+        for at, changes in looks:
             arriving, leaving = list[Candidate](), list[str]()
             for change, number in changes:
                 kind, query = self._kinds[number], f"q{number:06}"
@@ -331,19 +362,19 @@ class _Window:
                 one.plan_id in self._kinds[int(one.query_id[1:])].true
                 for one in schedule.assignments
             )
-            shared = _machines(self._study.infrastructure)
+            problem = self._rolling.problem()
+            shared = {tier.name: tier.machines for tier in problem.tiers if not tier.dedicated}
             used = sum(schedule.utilisation[tier] * n for tier, n in shared.items())
-            yield (
-                at,
-                _State(
-                    counting,
-                    live,
-                    planned,
-                    true,
-                    len(schedule.assignments),
-                    used / sum(shared.values()),
-                ),
+            state = _State(
+                counting,
+                live,
+                planned,
+                true,
+                len(schedule.assignments),
+                used / sum(shared.values()),
+                spent_usd_per_hour(problem, schedule.assignments),
             )
+            yield at, state
 
     def _solve(self) -> None:
         """Note what part of the integer program's optimum is served."""
@@ -367,6 +398,7 @@ class _State(NamedTuple):
     true: float = 0.0
     served: float = 0.0
     used: float = 0.0
+    usd: float = 0.0
 
 
 class _Change(IntEnum):
@@ -378,7 +410,7 @@ class _Change(IntEnum):
 
 
 def _looks(
-    there: Sequence[Stay], kinds: Sequence[Planned], window_s: float
+    there: Sequence[Stay], kinds: Sequence[Planned], window_s: float, look_s: float
 ) -> Iterator[tuple[float, list[tuple[_Change, int]]]]:
     """Yield the times of looks within a window, and the changes since the one before."""
     changes = list[tuple[float, _Change, int]]()
@@ -389,7 +421,7 @@ def _looks(
             changes.append((planned_s, _Change.PLANNED, number))
         changes.append((stay.leaves_s, _Change.LEAVES, number))
     changes.sort()
-    for look, group in groupby(changes, key=lambda change: floor(change[0] / _LOOK_S) + 1):
-        if look * _LOOK_S >= window_s:
+    for look, group in groupby(changes, key=lambda change: floor(change[0] / look_s) + 1):
+        if look * look_s >= window_s:
             return
-        yield look * _LOOK_S, [(change, number) for _, change, number in group]
+        yield look * look_s, [(change, number) for _, change, number in group]

@@ -114,6 +114,14 @@ class Site:
         true = tuple(option.plan_id for option in options)
         return Planned(seconds=0.0, options=options, true=true, measured=0)
 
+    def rescued(self, asked: Asked) -> Planned:
+        """Return what serves a query that has no plan: the fastest accurate enough, unshared.
+
+        It holds whole machines, and truly satisfies: its Pareto point does.
+        """
+        option = self.truth(asked.user).unshared(asked.slo)
+        return Planned(seconds=0.0, options=(option,), true=(option.plan_id,), measured=0)
+
     def _searched(
         self, asked: Asked, terms: Terms, clock: ReplayClock | MeasuringClock
     ) -> Planned:

@@ -35,6 +35,7 @@ class GoodputCell:
     true: Annotated[float, of_column(mean, "true")]
     served: Annotated[float, of_column(mean, "served")]
     utilisation: Annotated[float, of_column(mean, "utilisation")]
+    usd_per_hour: Annotated[float, of_column(mean, "usd_per_hour")]
     planning_s: Annotated[float, of_column(mean, "planning_s")]
     of_ilp: Annotated[float | None, of_column(mean, "of_ilp")]
 

@@ -187,6 +187,19 @@ class GroundTruth:
             for place, row in enumerate(front[np.argsort(cost[front])].tolist())
         ]
 
+    def unshared(self, slo: Slo) -> PlanOption:
+        """Return the fastest configuration that is accurate enough, on whole machines."""
+        feasible = self._feasible(slo)
+        row = int(feasible[np.argmin(self.latency_s[feasible])])
+        full = self._in_full(self._scene(slo), row)
+        steps = self._spots_of(row).full_steps[int(np.argmin(full.latency_s))]
+        tiers = [tier for tier, part in zip(self.infrastructure.tiers, steps, strict=True) if part]
+        return PlanOption(
+            plan_id="unshared",
+            demand=tuple(DemandItem(tier.name, 1.0) for tier in tiers),
+            cost_usd_per_hour=sum(tier.price_usd_per_hour for tier in tiers),
+        )
+
     def _cheapest_s(self, feasible: IndexArray) -> float:
         return float(20 * self.profiling_s[feasible].min())
 

@@ -8,7 +8,7 @@ import pytest
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 from circinus.pipelines.io.trace import load_trace
-from circinus.scheduler.problem import PlanOption
+from circinus.scheduler.problem import Objective, PlanOption
 from circinus.studies.online import goodput
 from circinus.studies.online.arrivals import ArrivalKind, Stay, read_times, stays
 from circinus.studies.online.computing import computing_s
@@ -107,7 +107,7 @@ def test_changes_are_looked_at_every_five_seconds_within_the_window() -> None:
         Planned(seconds=seconds, options=(OPTION,), true=(), measured=1)
         for seconds in (0.0, 50.0, 400.0)  # the last one leaves before
     ]
-    looks = list(goodput._looks(THERE, kinds, 600.0))
+    looks = list(goodput._looks(THERE, kinds, 600.0, 5.0))
     assert [at for at, _ in looks] == [105.0, 205.0, 255.0, 305.0, 405.0, 505.0]
     assert [len(changes) for _, changes in looks] == [2, 1, 1, 1, 1, 1]
 
@@ -151,6 +151,22 @@ def test_who_knows_all_serves_no_less_and_equal_studies_are_equal(tmp_path: Path
     assert by_method["default"].goodput > 0
     again = run(study(tmp_path / "trace", ilp_every=5), tmp_path / "b")
     assert again == first
+
+
+def test_all_are_served_on_rented_machines_for_no_less_than_who_knows_all_pays(
+    tmp_path: Path,
+) -> None:
+    rented = study(
+        tmp_path / "trace",
+        objective=Objective.COST,
+        methods=(ORACLE, "default", "vulcan"),
+        response_s=(0.2,),
+    )
+    oracle, default, vulcan = run(rented, tmp_path / "out")
+    assert oracle.served == default.served == pytest.approx(oracle.live, abs=0.2)
+    assert 0 < oracle.usd_per_hour <= default.usd_per_hour <= vulcan.usd_per_hour
+    assert vulcan.planned == 1.0  # who has no plan is served by whole machines
+    assert vulcan.goodput == pytest.approx(vulcan.served, abs=1e-6)
 
 
 def test_a_study_that_was_stopped_goes_on_with_what_is_planned(tmp_path: Path) -> None:

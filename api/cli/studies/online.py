@@ -11,6 +11,7 @@ from typer import Option
 from circinus.api.cli.options import decimals, numbers
 from circinus.api.query_file import read_infrastructure
 from circinus.api.text.screen import Screen
+from circinus.scheduler.problem import Objective
 from circinus.studies.online import goodput as goodput_study
 from circinus.studies.online import report
 from circinus.studies.online.arrivals import ArrivalKind, read_times
@@ -39,6 +40,9 @@ def goodput(
     arrivals: Annotated[str, "poisson, bursty, or a file with a time in seconds a line."] = (
         ArrivalKind.POISSON
     ),
+    objective: Annotated[Objective, "Goodput, or cost of serving all on rented machines."] = (
+        Objective.GOODPUT
+    ),
     window: Annotated[float, "Simulated minutes."] = 60.0,
     stay: Annotated[float, "Mean minutes that a query stays."] = 15.0,
     ilp_every: Annotated[
@@ -65,6 +69,7 @@ def goodput(
         queries=queries,
         arrivals=kinds.get(arrivals, ArrivalKind.POISSON),
         times=None if arrivals in kinds else read_times(Path(arrivals)),
+        objective=objective,
         window_s=60.0 * window,
         stay_s=60.0 * stay,
         ilp_every=ilp_every,
