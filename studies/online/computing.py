@@ -11,13 +11,11 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from time import thread_time
 
 from circinus.pipelines import checks
 from circinus.pipelines.clock import ManualClock
-
-TABLE = "data/computing.csv"
+from circinus.studies.data import COMPUTING
 
 
 @dataclass(slots=True)
@@ -53,8 +51,8 @@ class MeasuringClock(ManualClock):
 @cache
 def table() -> Mapping[tuple[str, str], float]:
     """Return the seconds between two measurements, by method and trace."""
-    text = (files("circinus.studies") / TABLE).read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
+    with COMPUTING.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
     return {(row["method"], row["trace"]): float(row["seconds"]) for row in rows}
 
 
@@ -66,6 +64,6 @@ def computing_s(method: str, trace: str) -> float:
     """
     known = table()
     of_method = {name: seconds for (who, name), seconds in known.items() if who == method}
-    rule = f"must be in {TABLE}, which `circinus study computing` makes"
+    rule = f"must be in {COMPUTING.name}, which `circinus study computing` makes"
     checks.require(bool(of_method), "methods", rule, method)
     return of_method.get(trace, max(of_method.values()))

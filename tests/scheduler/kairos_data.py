@@ -1,22 +1,19 @@
-"""What the authors of Kairos measured, where it is at hand."""
+"""What the authors of Kairos measured."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from circinus.scheduler.pool.kairos_bound import KairosFigures
 from circinus.scheduler.pool.search import PoolSpace
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
+from circinus.studies.data import DATA
 
-DATA = Path(__file__).parents[2].parent / "shared/data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the measurements are not there")
 TYPES = ("g4dn.xlarge", "c5n.2xlarge", "r5n.large", "t3.xlarge")
 QOS_S = {"rm2": 0.35, "wnd": 0.025, "mtwnd": 0.025}
 BUDGET = 2.5

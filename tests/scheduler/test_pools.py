@@ -41,7 +41,7 @@ from circinus.scheduler.simulation.trying import (
     TrialLoad,
     trial_draws,
 )
-from tests.scheduler.kairos_data import BUDGET, QOS_S, latencies, needs_data, space
+from tests.scheduler.kairos_data import BUDGET, QOS_S, latencies, space
 
 
 def draws(requests: int = 600) -> LoadDraws:
@@ -118,7 +118,6 @@ def test_full_pools_are_those_to_which_nothing_can_be_added() -> None:
     assert full == {(0, 4), (1, 2), (2, 0)}  # of 1 and 0.5 USD
 
 
-@needs_data
 @pytest.mark.parametrize(("model", "pool"), [("rm2", (1, 0, 13, 0)), ("mtwnd", (2, 0, 9, 0))])
 @pytest.mark.parametrize("policy", ["plan_ahead", "kairos"])
 def test_few_trials_find_the_best_pool_of_a_measured_model(
@@ -135,7 +134,6 @@ def test_few_trials_find_the_best_pool_of_a_measured_model(
     assert len(trials) <= 20  # of 696
 
 
-@needs_data
 @pytest.mark.parametrize("policy", ["plan_ahead", "kairos"])
 def test_equation_15_is_no_bound(policy: str) -> None:
     given = draw(latencies("wnd"), QOS_S["wnd"], load_of(), 20_000, 9001, sampled=False)

@@ -20,7 +20,6 @@ from tests.scheduler.kairos_data import (
     BUDGET,
     QOS_S,
     latencies,
-    needs_data,
     published_figures,
     space,
 )
@@ -174,7 +173,6 @@ def test_many_pools_are_looked_at_in_turn(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.tolist() == pytest.approx([0.0, 2.0, 4.0, 6.0, 8.0])
 
 
-@needs_data
 @pytest.mark.parametrize("model", QOS_S)
 def test_measured_models_have_the_bounds_of_their_programs(model: str) -> None:
     pools = space().pools[space().within(BUDGET)][::40]
@@ -300,7 +298,6 @@ def test_a_type_that_is_always_late_adds_nothing() -> None:
     assert kairos_bounds(found, np.array([[1, 7]])).tolist() == [1.0]
 
 
-@needs_data
 @pytest.mark.parametrize("model", QOS_S)
 def test_figures_of_the_measured_latencies_are_the_authors_own(model: str) -> None:
     table = latencies(model)

@@ -22,7 +22,6 @@ from tests.scheduler.kairos_data import (
     BUDGET,
     QOS_S,
     latencies,
-    needs_data,
     published_figures,
     space,
 )
@@ -287,7 +286,6 @@ def test_only_ten_have_a_say() -> None:
     assert chosen == ((0, 4), OneShotRule.NEAREST)
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("model", "pool", "rule"),
     [
@@ -303,7 +301,6 @@ def test_kairos_chooses_what_its_authors_figures_say(
     assert one_shot(pools, kairos_bounds(published_figures(model), pools)) == (pool, rule)
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("model", "pool"),
     [("rm2", (1, 0, 13, 0)), ("wnd", (1, 0, 13, 0)), ("mtwnd", (2, 0, 9, 0))],

@@ -16,12 +16,10 @@ from circinus.scheduler.pool.search import Pool, PoolSpace, search
 from circinus.scheduler.simulation.loads import ribbon_batches
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.scheduler.simulation.trying import FirstComeTrials, TrialLoad, trial_draws
+from circinus.studies.data import DATA
 from circinus.studies.pool import calibration
 from circinus.studies.pool.calibration import CHEAPEST, FEASIBLE, StatementRow, misled
 from circinus.studies.pool.lookups import PoolLookup, SimulatedLoad
-
-_DATA = Path(__file__).parents[2].parent / "shared/data"
-needs_data = pytest.mark.skipif(not _DATA.is_dir(), reason="needs the shared data")
 
 _MEAN_S = 0.01 * (1 + np.arange(10, 501, 10)[:, None] / 100) * np.array([1.0, 0.4])
 TABLE = LatencyTable(
@@ -124,7 +122,6 @@ def test_what_is_stated_of_drawn_problems_is_written(tmp_path: Path) -> None:
             assert len(list(csv.DictReader(file))) == count
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("model", "types", "most", "qos_s", "mean_gap_ms", "variability", "requests"),
     [
@@ -142,8 +139,8 @@ def test_the_simulator_is_near_the_published_tables(
     variability: float,
     requests: int,
 ) -> None:
-    table = parse_latencies((_DATA / "ribbon_latency.csv").read_text().splitlines(), model)
-    cells = json.loads((_DATA / f"ribbon_lookup_{model}.json").read_text())
+    table = parse_latencies((DATA / "ribbon_latency.csv").read_text().splitlines(), model)
+    cells = json.loads((DATA / f"ribbon_lookup_{model}.json").read_text())
     shares = {tuple(map(int, pool.split(","))): cell[1] / 100 for pool, cell in cells.items()}
     space = PoolSpace(types=types, prices=(1.0,) * 3, most=most)
     load = TrialLoad(

@@ -9,13 +9,10 @@ import pytest
 
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.pool.search import Pool, PoolGoal
+from circinus.studies.data import DATA
 from circinus.studies.pool.lookups import PoolLookup, read_lookup
 from circinus.studies.pool.methods import POOL_METHODS
 
-_SHARED = Path(__file__).parents[2].parent / "shared/data"
-needs_data = pytest.mark.skipif(
-    not (_SHARED / "ribbon_lookup_mtwnd.json").exists(), reason="shared data are not here"
-)
 PRICES = "instance,usd_per_hour\na,2.0\nb,0.5\n"
 # 1 a + 1 b for 2.5; 2 a for 4.0
 TABLE = {
@@ -102,7 +99,6 @@ def test_nothing_is_saved_where_one_type_alone_is_never_in_time_or_free(tmp_path
     assert free.saving is None
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("model", "pools", "optimum", "saving"),
     [("mtwnd", 857, (4, 0, 1), 0.143), ("resnet", 1079, (4, 0, 5), 0.162)],
@@ -110,18 +106,17 @@ def test_nothing_is_saved_where_one_type_alone_is_never_in_time_or_free(tmp_path
 def test_the_published_savings_are_found_again(
     model: str, pools: int, optimum: tuple[int, ...], saving: float
 ) -> None:
-    lookup = read_lookup(_SHARED / f"ribbon_lookup_{model}.json")
+    lookup = read_lookup(DATA / f"ribbon_lookup_{model}.json")
     assert len(lookup.space.pools) == pools
     assert lookup.optimum == optimum
     assert lookup.saving == pytest.approx(saving, abs=5e-4)
 
 
-@needs_data
 @pytest.mark.parametrize(("model", "lost"), [("mtwnd", 0), ("resnet", 36)])
 def test_no_published_pruning_loses_the_optimum_of_a_published_table(
     model: str, lost: int
 ) -> None:
-    lookup = read_lookup(_SHARED / f"ribbon_lookup_{model}.json")
+    lookup = read_lookup(DATA / f"ribbon_lookup_{model}.json")
     place = lookup.space.place(lookup.optimum)
     pools: list[Pool] = [tuple(pool) for pool in lookup.space.pools[~lookup.feasible].tolist()]
 

@@ -22,6 +22,7 @@ from circinus.scheduler.pool.search import PoolSpace
 from circinus.scheduler.simulation.loads import load_of
 from circinus.scheduler.simulation.measurements import parse_latencies
 from circinus.scheduler.simulation.trying import TrialLoad
+from circinus.studies.data import LOOKUPS
 from circinus.studies.pool import study as pool_study
 from circinus.studies.pool.lookups import (
     MOST_OF_A_TYPE,
@@ -52,7 +53,8 @@ def pool(
     screen: Screen,
     out: Annotated[Path, Option(help="Folder of pool.csv and pool.html.", file_okay=False)],
     lookup: Annotated[
-        list[str] | None, Option(metavar="[TYPE,TYPE,...=]JSON", help=_LOOKUP)
+        list[str] | None,
+        Option(metavar="[TYPE,TYPE,...=]JSON", help=_LOOKUP, show_default="Ribbon's two"),
     ] = None,
     latency: Annotated[Path | None, Option(metavar="CSV", help=_LATENCY)] = None,
     model: Annotated[str, "To simulate: its name in the file."] = "",
@@ -83,7 +85,8 @@ def pool(
     Besides: violating pools among them, their prices as a share of trying every pool, and runs
     that never try the optimum because it was pruned. Every search is in pool.csv.
     """
-    lookups = [_read(word, prices) for word in lookup or ()]
+    published = () if latency is not None else map(str, LOOKUPS)
+    lookups = [_read(word, prices) for word in lookup or published]
     names = tuple(strategies.split(","))
     change: LoadChange | None = None
     if latency is not None:

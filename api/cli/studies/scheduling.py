@@ -24,6 +24,7 @@ from circinus.scheduler.pool.search import Pool
 from circinus.scheduler.problem import Objective
 from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
+from circinus.studies.data import KAIROS, PRICES
 from circinus.studies.dispatch import live as live_study
 from circinus.studies.dispatch import pool_change as pool_change_study
 from circinus.studies.dispatch import study as dispatch_study
@@ -40,7 +41,10 @@ _UNLIKE = ",".join(unlike_study.UnlikeStudy().policies)
 _FIGURES = ("pool", "allowable_rps", "deviation_rps", "late_max_s")
 _POOL_RULE = "must be [POLICY=]N,N,..."
 
-Latency = Annotated[Path, Option(metavar="CSV", help="Measured latencies.", dir_okay=False)]
+Latency = Annotated[
+    Path,
+    Option(metavar="CSV", help="Measured latencies.", dir_okay=False, show_default="Kairos'"),
+]
 Model = Annotated[str, "Its name in the file."]
 QosMs = Annotated[float, "Requests are due within."]
 
@@ -103,11 +107,11 @@ def ilp(
 
 def dispatch(
     screen: Screen,
-    latency: Latency,
     model: Model,
     qos_ms: QosMs,
     pool: Annotated[list[str], Option(metavar="[POLICY=]N,N,...", help="Instances of each type.")],
     out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    latency: Latency = KAIROS,
     policies: Annotated[str, "Names, joined by commas."] = ",".join(dispatch_study.POLICIES),
     seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
     requests: Annotated[int, Option(help="Requests per run.", min=100)] = 20_000,
@@ -155,13 +159,19 @@ def dispatch(
 
 def pool_change(
     screen: Screen,
-    latency: Latency,
-    prices: Annotated[
-        Path, Option(metavar="CSV", help="Columns instance, usd_per_hour.", dir_okay=False)
-    ],
     model: Model,
     qos_ms: QosMs,
     out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    latency: Latency = KAIROS,
+    prices: Annotated[
+        Path,
+        Option(
+            metavar="CSV",
+            help="Columns instance, usd_per_hour.",
+            dir_okay=False,
+            show_default="Kairos'",
+        ),
+    ] = PRICES,
     budget: Annotated[float, "USD per hour."] = 2.5,
     mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
     mix_after: Annotated[
@@ -201,10 +211,10 @@ def pool_change(
 
 def live(
     screen: Screen,
-    latency: Latency,
     model: Model,
     qos_ms: QosMs,
     pool: Annotated[str, Option(metavar="N,N,...", help="Workers of each type.")],
+    latency: Latency = KAIROS,
     seconds: Annotated[float, "Of the steady load."] = 180.0,
     overload: Annotated[float, "Seconds of overload."] = 60.0,
     killing: Annotated[float, "Seconds of the last phase."] = 30.0,
