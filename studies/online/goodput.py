@@ -138,6 +138,7 @@ class Figures:
     of_ilp: float | None  # queries served over the integer program's, where that is proven
     proven: int  # problems for which it is
     minutes: str  # goodput of each minute, by blanks
+    usd_minutes: str  # dollars an hour in each minute, by blanks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,7 @@ class GoodputRow(Figures):
 
     trace: str
     setup: str  # name of the infrastructure
+    objective: str  # `goodput` or `cost`
     method: str  # with its policy, if that is not its own
     response_s: float
     slo: str
@@ -221,6 +223,7 @@ class _Crowd:
                     yield GoodputRow(
                         trace=self._site.name,
                         setup=study.infrastructure.name,
+                        objective=study.objective.value,
                         method=name,
                         response_s=response_s,
                         slo=self._level,
@@ -319,7 +322,11 @@ class _Window:
         sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(passed, axis=0)])
         means = _State(*(sums[-1] / window_s).tolist())
         edges = np.append(np.arange(0.0, window_s, _MINUTE_S), window_s)
-        minutes = np.diff(np.interp(edges, times, sums[:, 0])) / np.diff(edges)
+
+        def minutes(place: int) -> str:
+            each = np.diff(np.interp(edges, times, sums[:, place])) / np.diff(edges)
+            return " ".join(text(minute, 4) for minute in each.tolist())
+
         return Figures(
             goodput=means.goodput,
             live=means.live,
@@ -332,7 +339,8 @@ class _Window:
             usd_per_hour=means.usd,
             of_ilp=mean(self._ratios),
             proven=len(self._ratios),
-            minutes=" ".join(text(minute, 4) for minute in minutes.tolist()),
+            minutes=minutes(_State._fields.index("goodput")),
+            usd_minutes=minutes(_State._fields.index("usd")),
         )
 
     def _course(self) -> Iterator[tuple[float, _State]]:

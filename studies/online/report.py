@@ -9,11 +9,12 @@ from typing import Annotated
 import numpy as np
 from matplotlib.figure import Figure
 
+from circinus.scheduler.problem import Objective
 from circinus.studies.online.goodput import GoodputRow
 from circinus.studies.report.charts import panels
 from circinus.studies.report.tables import error, grouped, mean, of_column, summarised
 
-_CELL = ("trace", "setup", "slo", "load", "history", "response_s", "method")
+_CELL = ("trace", "setup", "objective", "slo", "load", "history", "response_s", "method")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class GoodputCell:
 
     trace: str
     setup: str
+    objective: str
     slo: str
     load: float
     history: int
@@ -46,25 +48,24 @@ def summary(rows: Iterable[GoodputRow]) -> list[GoodputCell]:
 
 
 def pictures(rows: Iterable[GoodputRow]) -> dict[str, Figure]:
-    """Draw goodput over time, a file for each trace and set-up."""
-    groups = grouped(rows, "trace", "setup", "slo", "load").items()
+    """Draw goodput, or dollars, over time, a file for each trace and setting."""
+    groups = grouped(rows, "trace", "setup", "objective", "slo", "load", "history").items()
     return {
-        f"goodput-{trace}-{setup}-{slo}-{load:g}.svg": _over_time(
-            f"{trace} on {setup}, {slo} SLOs, load {load:g}: queries that count, mean of seeds",
-            group,
-        )
-        for (trace, setup, slo, load), group in groups
+        f"{objective}-{trace}-{setup}-{slo}-{load:g}-{history}.svg": _over_time(objective, group)
+        for (trace, setup, objective, slo, load, history), group in groups
     }
 
 
-def _over_time(title: str, rows: Sequence[GoodputRow]) -> Figure:
-    """Draw a panel for each response time, a line for each method."""
+def _over_time(objective: str, rows: Sequence[GoodputRow]) -> Figure:
+    """Draw a panel for each response time, a line for each method: the mean of its seeds."""
     by_response = grouped(rows, "response_s")
     figure, axes = panels(1, len(by_response), width=4.5, height=3.2)
+    column = "minutes" if objective == Objective.GOODPUT else "usd_minutes"
     for place, ((response_s,), group) in zip(axes[0], by_response.items(), strict=True):
         for (method,), of_method in grouped(group, "method").items():
-            minutes = np.array([[float(m) for m in row.minutes.split()] for row in of_method])
-            place.plot(np.arange(1, 1 + minutes.shape[1]), minutes.mean(axis=0), label=method)
+            each = [[float(word) for word in getattr(row, column).split()] for row in of_method]
+            means = np.mean(each, axis=0)
+            place.plot(np.arange(1, 1 + len(means)), means, label=method)
         place.set(xlabel="minute", ylim=(0, None), title=f"planned within {response_s:g} s")
-    figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    axes[0][0].set_ylabel("queries that count" if column == "minutes" else "dollars an hour")
     return figure

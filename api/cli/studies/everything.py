@@ -1,0 +1,189 @@
+"""`circinus study all`: every study by its own command, and one page of what they gave.
+
+A step is a command of `circinus study`, run in a process with its own folder. What is done is not
+run again, and what was stopped starts anew, or goes on where its study can (`study goodput`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from typer import Option
+
+from circinus.api.cli.command import CommandFailed, ExitCode
+from circinus.api.text import formats
+from circinus.api.text.screen import Screen
+from circinus.pipelines import checks
+from circinus.pipelines.clock import SystemClock
+from circinus.studies.report.pages import code, grid, heading, page, paragraph
+from circinus.studies.report.tables import text, version
+
+RESULT = "result.json"
+"""Of a step's folder, written when the step is done."""
+
+_PAGE = "report.html"
+_ERRORS = "errors.txt"
+_TRACES = "{traces}"  # stands for `--trace` of every trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A command with its options."""
+
+    name: str  # of its folder
+    title: str
+    answers: str  # which figures of the papers
+    words: tuple[str, ...]  # behind `circinus study`
+    minutes: float  # about, on one core
+
+    @property
+    def command(self) -> str:
+        """The command as a user would type it, but for the folder."""
+        return f"circinus study {' '.join(self.words)}"
+
+
+def steps(traces: Sequence[Path], *, quick: bool) -> tuple[Step, ...]:
+    """Return the steps of `studies.yaml`, those for each trace once a trace."""
+    document = (files("circinus.studies.report") / "studies.yaml").read_text(encoding="utf-8")
+    kind = "quick" if quick else "full"
+    return tuple(
+        step for entry in yaml.safe_load(document) for step in _of_entry(entry, kind, traces)
+    )
+
+
+def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> Iterator[Step]:
+    options, minutes = entry[kind]["options"], float(entry[kind]["minutes"])
+    whole = f"{entry['study']} {entry.get('options', '')} {options}".split()
+    every = [word for folder in traces for word in ("--trace", str(folder))]
+    for folder in traces if entry.get("each_trace") else (None,):
+        words = list[str]()
+        for word in whole:
+            words += every if word == _TRACES else [word]
+        if folder is not None:
+            words += ["--trace", str(folder)]
+        yield Step(
+            name=entry["name"] if folder is None else f"{entry['name']}-{folder.name}",
+            title=entry["title"] if folder is None else f"{entry['title']}: {folder.name}",
+            answers=entry.get("answers", ""),
+            words=tuple(words),
+            minutes=minutes,
+        )
+
+
+def all_(
+    screen: Screen,
+    traces: Annotated[Path, Option(help="Folder with traces, of `make traces`.", file_okay=False)],
+    out: Annotated[Path, Option(help="Folder of the page and of every study.", file_okay=False)],
+    quick: Annotated[bool, Option("--quick/--full", help="Minutes, or hours.")] = True,
+    only: Annotated[str, "Names of studies, by commas; none: all."] = "",
+    workers: Annotated[int | None, Option(help="Steps at once; none: one a core.", min=1)] = None,
+) -> None:
+    """Run every study and write one page: report.html. Run again, it goes on where it stopped."""
+    folders = sorted(path.parent for path in traces.glob("*/trace.npz"))
+    rule = "must hold traces, as `make traces` makes them"
+    checks.require(bool(folders), "--traces", rule, str(traces))
+    chosen = steps(folders, quick=quick)
+    if only:
+        known = dict.fromkeys(step.name.split("-")[0] for step in chosen)
+        for name in only.split(","):
+            checks.among("--only", name, known)
+        chosen = tuple(step for step in chosen if step.name.split("-")[0] in only.split(","))
+    out.mkdir(parents=True, exist_ok=True)
+    clock, left = SystemClock(), sum(step.minutes for step in chosen)
+    count = workers or os.cpu_count() or 1
+    failed = list[Step]()
+    with screen.follow() as lines, ThreadPoolExecutor(count) as pool:
+        began, done = clock.now(), 0.0
+        runs = {pool.submit(_run, step, out / step.name): step for step in chosen}
+        for number, run in enumerate(as_completed(runs), start=1):
+            step = runs[run]
+            if run.result():
+                done += step.minutes
+            else:
+                left -= step.minutes
+            if not (out / step.name / RESULT).exists():
+                failed.append(step)
+            took = clock.now() - began
+            guess = took * (left / done - 1) if done else 60.0 * left / count
+            words = f"{number} of {len(chosen)} studies, about {formats.seconds(guess)} left"
+            lines.update({"studies": (str(number), words)})
+            (out / _PAGE).write_text(_page(chosen, out, quick=quick), encoding="utf-8")
+    screen.show(
+        f"{out / _PAGE}: {len(chosen) - len(failed)} of {len(chosen)} studies",
+        document={"page": out / _PAGE, "failed": [step.name for step in failed]},
+    )
+    if failed:
+        names = ", ".join(step.name for step in failed)
+        what = f"{names}: see {_ERRORS} in their folders"
+        raise CommandFailed(ExitCode.INTERNAL, what)
+
+
+def _run(step: Step, folder: Path) -> bool:
+    """Run a step unless it is done; return whether it was run."""
+    result = folder / RESULT
+    about = [*step.words, version()]
+    if result.exists() and json.loads(result.read_bytes())["of"] == about:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    result.unlink(missing_ok=True)
+    words = [sys.executable, "-m", "circinus", "study", *step.words, "--out", str(folder)]
+    # One thread for each step: as many steps run as there are cores.
+    alone = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    done = subprocess.run(
+        [*words, "--json"], capture_output=True, check=False, env={**os.environ, **alone}
+    )
+    failed = done.returncode != 0
+    # With --json an error is a document on stdout.
+    (folder / _ERRORS).write_bytes(done.stderr + (done.stdout if failed else b""))
+    if not failed:
+        document = json.dumps({"of": about, "gave": json.loads(done.stdout)}, indent=1)
+        part = result.with_suffix(".part")
+        part.write_text(document, encoding="utf-8")
+        part.replace(result)
+    return True
+
+
+def _page(chosen: Sequence[Step], out: Path, *, quick: bool) -> str:
+    load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
+    how = "quick: few seeds, which say little" if quick else "full"
+    about = (
+        f"circinus {version()}, {how}; Python {platform.python_version()} on "
+        f"{platform.machine()}, {os.cpu_count()} cores, load average {load} at the end."
+    )
+    parts = [paragraph(about)]
+    for step in chosen:
+        folder = out / step.name
+        parts += [heading(step.title), paragraph(step.answers), code(step.command)]
+        if not (folder / RESULT).exists():
+            parts.append(paragraph("Not there yet, or it failed."))
+            continue
+        gave = json.loads((folder / RESULT).read_bytes())["gave"]
+        parts += [picture.read_text(encoding="utf-8") for picture in sorted(folder.glob("*.svg"))]
+        parts += _tables(gave)
+    return page("Studies of Circinus", *parts)
+
+
+def _tables(gave: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table of each list of rows; a column of one value is words before it."""
+    for value in gave.values():
+        if not (isinstance(value, list) and value and isinstance(value[0], dict)):
+            continue
+        rows = [{name: text(cell, 4) for name, cell in row.items()} for row in value]
+        alike = {name for name in rows[0] if len({row[name] for row in rows}) == 1}
+        alike = alike if len(rows) > 1 else set()
+        yield paragraph(
+            ", ".join(f"{n} {rows[0][n]}" for n in rows[0] if n in alike and rows[0][n])
+        )
+        head = [name for name in rows[0] if name not in alike]
+        yield grid(head, [[row[name] for name in head] for row in rows])

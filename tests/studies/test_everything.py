@@ -1,0 +1,102 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from circinus.api.cli.studies.everything import RESULT, steps
+from tests.api.cli.commands import invoke
+from tests.studies.traces import saved_trace
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    saved_trace(tmp_path / "traces" / "chain")
+    return tmp_path / "traces"
+
+
+def words(traces: Path, out: Path, *more: str) -> list[str]:
+    return ["study", "all", "--traces", str(traces), "--out", str(out), "--quick", *more]
+
+
+def tables(out: Path) -> dict[str, str]:
+    """Return what studies wrote, without the clock and the version."""
+    return {
+        str(file.relative_to(out)): _without_clocks(file.read_text())
+        for file in sorted(out.rglob("*.csv"))
+    }
+
+
+def _without_clocks(text: str) -> str:
+    head, *lines = (line.split(",") for line in text.splitlines())
+    keep = [i for i, name in enumerate(head) if not re.search(r"proposal_seconds|version", name)]
+    return "\n".join(",".join(line[i] for i in keep) for line in (head, *lines))
+
+
+def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
+    result = invoke(*words(tmp_path, tmp_path / "out"))
+    assert result.exit_code == 2
+    assert "--traces must hold traces, as `make traces` makes them" in result.output
+
+
+def test_a_study_that_there_is_not_is_refused(traces: Path, tmp_path: Path) -> None:
+    result = invoke(*words(traces, tmp_path / "out", "--only", "planing"))
+    assert result.exit_code == 2
+    assert "--only must be among goodput, cost, planning" in result.output
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_step_is_a_command_that_there_is(traces: Path, *, quick: bool) -> None:
+    chosen = steps([traces / "chain", traces / "other"], quick=quick)
+    assert len({step.name for step in chosen}) == len(chosen)
+    for step in chosen:
+        shown = invoke("study", step.words[0], "--help")
+        assert shown.exit_code == 0
+        for option in (word for word in step.words if word.startswith("--")):
+            assert option in shown.output, (step.name, option)
+
+
+def test_a_study_that_fails_is_named_and_others_are_shown(traces: Path, tmp_path: Path) -> None:
+    (traces / "broken").mkdir()
+    (traces / "broken" / "trace.npz").write_bytes(b"nothing")
+    out = tmp_path / "out"
+    result = invoke(*words(traces, out, "--only", "planning", "--workers", "1"))
+    assert result.exit_code == 1
+    assert "planning-broken: see errors.txt" in result.output
+    assert "trace" in (out / "planning-broken" / "errors.txt").read_text()
+    shown = (out / "report.html").read_text()
+    assert shown.count("<h2>") == 2
+    assert shown.count("Not there yet, or it failed.") == 1
+
+
+@pytest.mark.slow
+def test_studies_that_are_killed_give_the_same_tables(traces: Path, tmp_path: Path) -> None:
+    chosen = ["--only", "goodput,cost"]
+    assert invoke(*words(traces, tmp_path / "whole", *chosen)).exit_code == 0
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "circinus", *words(traces, out, *chosen)]
+    for seconds in (4.0, 8.0):
+        _killed_after(seconds, command)
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert tables(out) == tables(tmp_path / "whole")
+    shown = (out / "report.html").read_text()
+    assert "<svg" in shown
+    assert not re.search(r"""(src|href)=["']http""", shown)  # it needs no network
+    (result,) = {file.name for file in out.rglob(RESULT)}
+    assert json.loads((out / "cost-chain" / result).read_bytes())["gave"]["cells"]
+    before = {file: file.stat().st_mtime_ns for file in out.rglob(RESULT)}
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert {file: file.stat().st_mtime_ns for file in out.rglob(RESULT)} == before
+
+
+def _killed_after(seconds: float, command: Sequence[str]) -> None:
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
