@@ -9,6 +9,7 @@ policies are the product's own objects. Queries of one seed are the same for all
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from circinus.deploy.methods import DEFAULT, METHODS
+from circinus.deploy.workers.watched import die_with
 from circinus.pipelines import checks
 from circinus.pipelines.clock import ManualClock
 from circinus.pipelines.io.trace import load_trace
@@ -182,7 +184,9 @@ def _rows(study: GoodputStudy, shelf: Path, workers: int) -> Iterator[GoodputRow
             yield from rows_of(crowd)
         return
     # Spawned: libraries that have started threads cannot be copied.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=die_with, initargs=(os.getpid(),)
+    ) as pool:
         for rows in pool.map(rows_of, crowds):
             yield from rows
 

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typer import Option
 from circinus.api.cli.command import CommandFailed, ExitCode
 from circinus.api.text import formats
 from circinus.api.text.screen import Screen
+from circinus.deploy.workers.watched import watched
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.studies.report.pages import code, grid, heading, page, paragraph
@@ -34,6 +34,7 @@ RESULT = "result.json"
 
 _PAGE = "report.html"
 _ERRORS = "errors.txt"
+_OUTPUT = "output.json"
 _TRACES = "{traces}"  # stands for `--trace` of every trace
 
 
@@ -137,20 +138,23 @@ def _run(step: Step, folder: Path) -> bool:
         return False
     folder.mkdir(parents=True, exist_ok=True)
     result.unlink(missing_ok=True)
-    words = [sys.executable, "-m", "circinus", "study", *step.words, "--out", str(folder)]
-    # One thread for each step: as many steps run as there are cores.
+    # One thread for each step: as many steps run as there are cores. It ends with this process.
     alone = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    done = subprocess.run(
-        [*words, "--json"], capture_output=True, check=False, env={**os.environ, **alone}
-    )
-    failed = done.returncode != 0
-    # With --json an error is a document on stdout.
-    (folder / _ERRORS).write_bytes(done.stderr + (done.stdout if failed else b""))
-    if not failed:
-        document = json.dumps({"of": about, "gave": json.loads(done.stdout)}, indent=1)
+    words = [*watched("circinus"), "study", *step.words, "--out", str(folder), "--json"]
+    output = folder / _OUTPUT
+    with output.open("wb") as out, (folder / _ERRORS).open("wb") as errors:
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=out, stderr=errors, env={**os.environ, **alone}
+        ) as process:
+            code = process.wait()
+        if code:  # with --json an error is a document on stdout
+            errors.write(output.read_bytes())
+    if not code:
+        document = json.dumps({"of": about, "gave": json.loads(output.read_bytes())}, indent=1)
         part = result.with_suffix(".part")
         part.write_text(document, encoding="utf-8")
         part.replace(result)
+    output.unlink()
     return True
 
 
