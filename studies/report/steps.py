@@ -1,0 +1,138 @@
+"""Studies as steps: each a command of `circinus study` in a process and a folder of its own.
+
+What is done is not run again, and what was stopped starts anew, or goes on where its study can
+(`study goodput`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from circinus.deploy.workers.watched import watched
+from circinus.studies.report.pages import code, grid, heading, page, paragraph
+from circinus.studies.report.tables import text, version
+
+RESULT = "result.json"
+"""Of a step's folder, written when the step is done."""
+
+ERRORS = "errors.txt"
+_OUTPUT = "output.json"
+_TRACES = "{traces}"  # stands for `--trace` of every trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A command with its options."""
+
+    name: str  # of its folder
+    title: str
+    answers: str  # which figures of the papers
+    words: tuple[str, ...]  # behind `circinus study`
+    minutes: float  # about, on one core
+
+    @property
+    def command(self) -> str:
+        """The command as a user would type it, but for the folder."""
+        return f"circinus study {' '.join(self.words)}"
+
+
+def steps(traces: Sequence[Path], *, quick: bool) -> tuple[Step, ...]:
+    """Return the steps of `studies.yaml`, those for each trace once a trace."""
+    document = (files("circinus.studies.report") / "studies.yaml").read_text(encoding="utf-8")
+    kind = "quick" if quick else "full"
+    return tuple(
+        step for entry in yaml.safe_load(document) for step in _of_entry(entry, kind, traces)
+    )
+
+
+def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> Iterator[Step]:
+    options, minutes = entry[kind]["options"], float(entry[kind]["minutes"])
+    whole = f"{entry['study']} {entry.get('options', '')} {options}".split()
+    every = [word for folder in traces for word in ("--trace", str(folder))]
+    for folder in traces if entry.get("each_trace") else (None,):
+        words = list[str]()
+        for word in whole:
+            words += every if word == _TRACES else [word]
+        if folder is not None:
+            words += ["--trace", str(folder)]
+        yield Step(
+            name=entry["name"] if folder is None else f"{entry['name']}-{folder.name}",
+            title=entry["title"] if folder is None else f"{entry['title']}: {folder.name}",
+            answers=entry.get("answers", ""),
+            words=tuple(words),
+            minutes=minutes,
+        )
+
+
+def run(step: Step, folder: Path) -> bool:
+    """Run a step unless it is done; return whether it was run."""
+    result = folder / RESULT
+    about = [*step.words, version()]
+    if result.exists() and json.loads(result.read_bytes())["of"] == about:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    result.unlink(missing_ok=True)
+    # One thread for each step: as many steps run as there are cores. It ends with this process.
+    alone = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    words = [*watched("circinus"), "study", *step.words, "--out", str(folder), "--json"]
+    output = folder / _OUTPUT
+    with output.open("wb") as out, (folder / ERRORS).open("wb") as errors:
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=out, stderr=errors, env={**os.environ, **alone}
+        ) as process:
+            code = process.wait()
+        if code:  # with --json an error is a document on stdout
+            errors.write(output.read_bytes())
+    if not code:
+        document = json.dumps({"of": about, "gave": json.loads(output.read_bytes())}, indent=1)
+        part = result.with_suffix(".part")
+        part.write_text(document, encoding="utf-8")
+        part.replace(result)
+    output.unlink()
+    return True
+
+
+def report(chosen: Sequence[Step], out: Path, *, quick: bool) -> str:
+    """Return the page of all steps: pictures and tables of those that are done."""
+    load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
+    how = "quick: few seeds, which say little" if quick else "full"
+    about = (
+        f"circinus {version()}, {how}; Python {platform.python_version()} on "
+        f"{platform.machine()}, {os.cpu_count()} cores, load average {load} at the end."
+    )
+    parts = [paragraph(about)]
+    for step in chosen:
+        folder = out / step.name
+        parts += [heading(step.title), paragraph(step.answers), code(step.command)]
+        if not (folder / RESULT).exists():
+            parts.append(paragraph("Not there yet, or it failed."))
+            continue
+        gave = json.loads((folder / RESULT).read_bytes())["gave"]
+        parts += [picture.read_text(encoding="utf-8") for picture in sorted(folder.glob("*.svg"))]
+        parts += _tables(gave)
+    return page("Studies of Circinus", *parts)
+
+
+def _tables(gave: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table of each list of rows; a column of one value is words before it."""
+    for value in gave.values():
+        if not (isinstance(value, list) and value and isinstance(value[0], dict)):
+            continue
+        rows = [{name: text(cell, 4) for name, cell in row.items()} for row in value]
+        alike = {name for name in rows[0] if len({row[name] for row in rows}) == 1}
+        alike = alike if len(rows) > 1 else set()
+        yield paragraph(
+            ", ".join(f"{n} {rows[0][n]}" for n in rows[0] if n in alike and rows[0][n])
+        )
+        head = [name for name in rows[0] if name not in alike]
+        yield grid(head, [[row[name] for name in head] for row in rows])
