@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from circinus.deploy.methods import DEFAULT
 from circinus.scheduler.problem import Objective
 from circinus.studies.online.goodput import GoodputRow
 from circinus.studies.report.charts import panels
@@ -69,3 +71,55 @@ def _over_time(objective: str, rows: Sequence[GoodputRow]) -> Figure:
         place.set(xlabel="minute", ylim=(0, None), title=f"planned within {response_s:g} s")
     axes[0][0].set_ylabel("queries that count" if column == "minutes" else "dollars an hour")
     return figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """What `default` makes within its shortest response time, over another method."""
+
+    trace: str
+    setup: str
+    objective: str
+    slo: str
+    load: float
+    history: int
+    method: str
+    response_s: float  # of the method; that of `default` is the shortest
+    ratio: float  # of goodput, or of cost: that of the other over that of `default`
+    least: float  # of any seed
+    most: float
+
+
+def headlines(rows: Sequence[GoodputRow]) -> list[Headline]:
+    """Return how many times as good `default` is, in its shortest time, as each other method.
+
+    Infinite where the other has no goodput. Ratios are of means over seeds.
+    """
+    columns = _CELL[:-2]
+    lines = []
+    for key, group in grouped(rows, *columns).items():
+        shortest = min(row.response_s for row in group)
+        ours = [r for r in group if r.method == DEFAULT.name and r.response_s == shortest]
+        for (method, response_s), others in grouped(group, "method", "response_s").items():
+            if not ours or (method == DEFAULT.name and response_s == shortest):
+                continue
+            seeds = [_ratio([one], [two]) for one, two in zip(ours, others, strict=True)]
+            lines.append(
+                Headline(
+                    **dict(zip(columns, key, strict=True)),
+                    method=method,
+                    response_s=response_s,
+                    ratio=_ratio(ours, others),
+                    least=min(seeds),
+                    most=max(seeds),
+                )
+            )
+    return lines
+
+
+def _ratio(ours: Sequence[GoodputRow], others: Sequence[GoodputRow]) -> float:
+    if ours[0].objective == Objective.COST:
+        over, under = (sum(row.usd_per_hour for row in each) for each in (others, ours))
+    else:
+        over, under = (sum(row.goodput for row in each) for each in (ours, others))
+    return over / under if under else inf

@@ -14,7 +14,7 @@ from circinus.studies.online.arrivals import ArrivalKind, Stay, read_times, stay
 from circinus.studies.online.computing import computing_s
 from circinus.studies.online.goodput import Contender, GoodputStudy, run
 from circinus.studies.online.planned import ORACLE, Planned, Shelf, Site, Terms
-from circinus.studies.online.report import pictures, summary
+from circinus.studies.online.report import headlines, pictures, summary
 from circinus.studies.planning.ground_truth import GroundTruth
 from tests.api.cli.commands import invoke
 from tests.studies.traces import saved_trace
@@ -214,9 +214,31 @@ def test_the_command_writes_a_table_and_pictures(tmp_path: Path) -> None:
     (first, second) = json.loads(result.stdout)["cells"]
     assert (first["method"], second["method"]) == ("videostorm", ORACLE)
     assert first["windows"] == 2
-    assert (out / "goodput.md").read_text().count("\n") == 4
+    assert "| paper-small |" in (out / "goodput.md").read_text()
     (picture,) = out.glob("goodput-*.svg")
     assert "planned within 5 s" in picture.read_text()
+
+
+def test_headlines_are_of_the_default_in_its_shortest_time(tmp_path: Path) -> None:
+    (row,) = run(study(tmp_path / "trace", methods=(ORACLE,)), tmp_path / "out")
+    rows = [
+        replace(row, method=method, response_s=response_s, seed=seed, goodput=goodput)
+        for method, response_s, goodputs in [
+            ("default", 5.0, (6.0, 8.0)),
+            ("default", 15.0, (9.0, 9.0)),
+            ("vulcan", 5.0, (0.0, 0.0)),
+            ("vulcan", 15.0, (2.0, 4.0)),
+        ]
+        for seed, goodput in enumerate(goodputs)
+    ]
+    longer, never, late = headlines(rows)
+    assert longer.method == "default"
+    assert longer.ratio == pytest.approx(14 / 18)
+    assert (never.method, never.response_s, never.ratio) == ("vulcan", 5.0, np.inf)
+    assert late.ratio == pytest.approx(14 / 6)
+    assert (late.least, late.most) == (2.0, 3.0)
+    dear = [replace(r, objective="cost", usd_per_hour=r.goodput + 1) for r in rows]
+    assert headlines(dear)[0].ratio == pytest.approx(20 / 16)
 
 
 def test_a_summary_is_over_seeds(tmp_path: Path) -> None:

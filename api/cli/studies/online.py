@@ -83,10 +83,11 @@ def goodput(
         rows = goodput_study.run(study, out, workers=workers or cpu_count() or 1, observer=show)
     for name, figure in report.pictures(rows).items():
         (out / name).write_text(svg(figure), encoding="utf-8")
-    cells = report.summary(rows)
-    table = markdown(cells, report.GoodputCell)
-    (out / "goodput.md").write_text(table + "\n", encoding="utf-8")
-    screen.show(table, document={"folder": out, "cells": cells})
+    cells, headlines = report.summary(rows), report.headlines(rows)
+    tables = markdown(cells, report.GoodputCell), markdown(headlines, report.Headline)
+    (out / "goodput.md").write_text("\n\n".join(tables) + "\n", encoding="utf-8")
+    document = {"folder": out, "cells": cells, "headlines": headlines}
+    screen.show("\n\n".join(tables), document=document)
 
 
 def computing(
