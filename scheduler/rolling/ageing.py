@@ -304,6 +304,8 @@ class _Ground:
     ) -> set[str] | None:
         """Return who else has to go for the limit of dollars; None if that is not enough."""
         payers: set[str] = set()
+        if self._problem.most_usd_per_hour == inf:  # nearly always: no sums over all that run
+            return payers
         ranked = sorted(over & self.running.keys() - set(victims), key=self._rank)
         for query in ranked:
             if self._affordable_with(assignment, {*victims, *payers}):
@@ -311,7 +313,7 @@ class _Ground:
             payers.add(query)
         if not self._affordable_with(assignment, {*victims, *payers}):
             return None
-        for query in ranked[::-1]:  # the dollars of the others may be enough
+        for query in [q for q in ranked[::-1] if q in payers]:  # the others may be enough
             if self._affordable_with(assignment, {*victims, *payers} - {query}):
                 payers.discard(query)
         return payers
