@@ -165,10 +165,10 @@ class Shelf:
 
     def __init__(self, path: Path) -> None:
         """Read what is there; a line that was cut off by a kill counts for nothing."""
-        self._path, self._known = path, dict[str, Planned]()
+        self._path = path
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         whole = [line for line in lines if line.endswith("\n")]
-        self._known = dict(_LINE.validate_json(line) for line in whole)
+        self._known: dict[str, Planned] = dict(map(_LINE.validate_json, whole))
         if len(whole) < len(lines):
             path.write_text("".join(whole), encoding="utf-8")
 
