@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from typing import Annotated
 
@@ -16,12 +16,10 @@ from circinus.studies.online.goodput import GoodputRow
 from circinus.studies.report.charts import panels
 from circinus.studies.report.tables import error, grouped, mean, of_column, summarised
 
-_CELL = ("trace", "setup", "objective", "slo", "load", "history", "response_s", "method")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoodputCell:
-    """The windows of a method, over seeds."""
+class Setting:
+    """What windows share that are compared with each other."""
 
     trace: str
     setup: str
@@ -29,6 +27,15 @@ class GoodputCell:
     slo: str
     load: float
     history: int
+
+
+_SETTING = tuple(column.name for column in fields(Setting))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodputCell(Setting):
+    """The windows of a method, over seeds."""
+
     response_s: float
     method: str
     windows: Annotated[int, len]
@@ -46,12 +53,12 @@ class GoodputCell:
 
 def summary(rows: Iterable[GoodputRow]) -> list[GoodputCell]:
     """Return a cell per method and setting, in order of first appearance."""
-    return summarised(rows, GoodputCell, *_CELL)
+    return summarised(rows, GoodputCell, *_SETTING, "response_s", "method")
 
 
 def pictures(rows: Iterable[GoodputRow]) -> dict[str, Figure]:
     """Draw goodput, or dollars, over time, a file for each trace and setting."""
-    groups = grouped(rows, "trace", "setup", "objective", "slo", "load", "history").items()
+    groups = grouped(rows, *_SETTING).items()
     return {
         f"{objective}-{trace}-{setup}-{slo}-{load:g}-{history}.svg": _over_time(objective, group)
         for (trace, setup, objective, slo, load, history), group in groups
@@ -74,15 +81,9 @@ def _over_time(objective: str, rows: Sequence[GoodputRow]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
+class Headline(Setting):
     """What `default` makes within its shortest response time, over another method."""
 
-    trace: str
-    setup: str
-    objective: str
-    slo: str
-    load: float
-    history: int
     method: str
     response_s: float  # of the method; that of `default` is the shortest
     ratio: float  # of goodput, or of cost: that of the other over that of `default`
@@ -95,9 +96,8 @@ def headlines(rows: Sequence[GoodputRow]) -> list[Headline]:
 
     Infinite where the other has no goodput. Ratios are of means over seeds.
     """
-    columns = _CELL[:-2]
     lines = []
-    for key, group in grouped(rows, *columns).items():
+    for key, group in grouped(rows, *_SETTING).items():
         shortest = min(row.response_s for row in group)
         ours = [r for r in group if r.method == DEFAULT.name and r.response_s == shortest]
         for (method, response_s), others in grouped(group, "method", "response_s").items():
@@ -106,7 +106,7 @@ def headlines(rows: Sequence[GoodputRow]) -> list[Headline]:
             seeds = [_ratio([one], [two]) for one, two in zip(ours, others, strict=True)]
             lines.append(
                 Headline(
-                    **dict(zip(columns, key, strict=True)),
+                    **dict(zip(_SETTING, key, strict=True)),
                     method=method,
                     response_s=response_s,
                     ratio=_ratio(ours, others),
