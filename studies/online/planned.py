@@ -32,11 +32,12 @@ ORACLE = "oracle"
 _STREAM = 12  # of a seed
 _UNLIMITED_S = 1e9
 _COMPUTING_SEED = 900
+_MEASURED_S = 5.0  # of the searches whose computing is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A query of a study."""
+class Submission:
+    """A query that a user submits."""
 
     user: int  # whose device it has
     slo: Slo
@@ -44,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedQuery:
     """What planning made of a query."""
 
     seconds: float  # from its arrival to the end of planning
@@ -53,29 +54,21 @@ class Planned:
     measured: int  # configurations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """On what terms a method plans."""
-
-    method: str  # of `studies.planning.methods`, or `ORACLE`
-    response_s: float  # within which
-    history: int = 0  # earlier queries, on the half of the inputs that is not planned on
-
-
 class Site:
     """A trace on an infrastructure, whose users have devices of their own."""
 
     def __init__(
         self, name: str, trace: Trace, infrastructure: Infrastructure, *, history: int, seed: int
     ) -> None:
-        """Take one half of the inputs where there are earlier queries, on the other half."""
+        """Plan on half of the inputs if there are earlier queries: they had the other half."""
         self.name, self.infrastructure, self._seed = name, infrastructure, seed
+        self._history_count = history
         self._before: Trace | None = None
         self.trace = trace
         if history:
             self._before, self.trace = halves(trace, seed)
         self._truths: dict[DeviceProfile | None, GroundTruth] = {}
-        self._earlier: dict[tuple[str, int], tuple[QueryRecord, ...]] = {}
+        self._earlier: dict[str, tuple[QueryRecord, ...]] = {}  # by method
 
     def truth(self, user: int) -> GroundTruth:
         """Return the truth of the trace where a user's device is the first tier."""
@@ -85,7 +78,7 @@ class Site:
             self._truths[device] = GroundTruth(self.trace, own)
         return self._truths[device]
 
-    def asked(self, count: int, level: str) -> tuple[Asked, ...]:
+    def submissions(self, count: int, level: str) -> tuple[Submission, ...]:
         """Return so many queries: users in turn, Pareto points drawn uniformly."""
         rng = np.random.default_rng([self._seed, _STREAM])
         users = rng.integers(2**31, size=count).tolist()
@@ -93,86 +86,87 @@ class Site:
         for user in users:
             slos = self.truth(user).slos(level)
             slo, own = slos[int(rng.integers(len(slos)))], int(rng.integers(2**31))
-            each.append(Asked(user=user, slo=slo, seed=own))
+            each.append(Submission(user=user, slo=slo, seed=own))
         return tuple(each)
 
-    def planned(self, asked: Asked, terms: Terms) -> Planned:
-        """Return what a method makes of a query on its terms."""
-        if terms.method == ORACLE:
-            return self._known(asked)
-        clock = ReplayClock(computing_s=computing_s(terms.method, self.name))
-        return self._searched(asked, terms, clock)
+    def planned(self, query: Submission, method: str, response_s: float) -> PlannedQuery:
+        """Return what a method makes of a query within its response time."""
+        if method == ORACLE:
+            return self._known(query)
+        clock = ReplayClock(computing_s=computing_s(method, self.name))
+        return self._searched(query, method, response_s, clock)
 
-    def steps_s(self, asked: Asked, terms: Terms) -> list[float]:
+    def steps_s(self, query: Submission, method: str, response_s: float) -> list[float]:
         """Return the seconds that a method computes here between two measurements."""
         clock = MeasuringClock()
-        self._searched(asked, terms, clock)
+        self._searched(query, method, response_s, clock)
         return clock.steps_s
 
-    def _known(self, asked: Asked) -> Planned:
-        options = tuple(self.truth(asked.user).options(asked.slo))
+    def _known(self, query: Submission) -> PlannedQuery:
+        options = tuple(self.truth(query.user).options(query.slo))
         true = tuple(option.plan_id for option in options)
-        return Planned(seconds=0.0, options=options, true=true, measured=0)
+        return PlannedQuery(seconds=0.0, options=options, true=true, measured=0)
 
-    def rescued(self, asked: Asked) -> Planned:
+    def rescued(self, query: Submission) -> PlannedQuery:
         """Return what serves a query that has no plan: the fastest accurate enough, unshared.
 
         It holds whole machines, and truly satisfies: its Pareto point does.
         """
-        option = self.truth(asked.user).unshared(asked.slo)
-        return Planned(seconds=0.0, options=(option,), true=(option.plan_id,), measured=0)
+        option = self.truth(query.user).unshared(query.slo)
+        return PlannedQuery(seconds=0.0, options=(option,), true=(option.plan_id,), measured=0)
 
     def _searched(
-        self, asked: Asked, terms: Terms, clock: ReplayClock | MeasuringClock
-    ) -> Planned:
-        truth = self.truth(asked.user)
-        who = method_for(terms.method, truth, asked.slo)
-        limits = PlanningLimits(profiling_s=_UNLIMITED_S, response_s=terms.response_s)
-        name = self.trace.graph.name
-        query = Query(pipeline=name, slo=asked.slo, seed=asked.seed, limits=limits)
+        self,
+        query: Submission,
+        method: str,
+        response_s: float,
+        clock: ReplayClock | MeasuringClock,
+    ) -> PlannedQuery:
+        truth = self.truth(query.user)
+        who = method_for(method, truth, query.slo)
+        limits = PlanningLimits(profiling_s=_UNLIMITED_S, response_s=response_s)
         drawing, evaluator = replayed(
-            who.planner, self.trace, asked.seed, cached=who.cached, clock=clock
+            who.planner, self.trace, query.seed, cached=who.cached, clock=clock
         )
         result = who.planner.search(
-            query,
+            Query(pipeline=self.trace.graph.name, slo=query.slo, seed=query.seed, limits=limits),
             truth.infrastructure,
             evaluator,
             drawing,
             clock=clock,
-            history=self._history(terms),
+            history=self._history(method),
         )
-        return Planned(
+        return PlannedQuery(
             seconds=clock.now(),
             options=tuple(PlanOption.of(plan.id, plan) for plan in result.plans),
-            true=tuple(p.id for p in result.plans if truth.satisfies(p, asked.slo)),
+            true=tuple(p.id for p in result.plans if truth.satisfies(p, query.slo)),
             measured=len(result.configurations),
         )
 
-    def _history(self, terms: Terms) -> tuple[QueryRecord, ...]:
-        if not terms.history or self._before is None:
+    def _history(self, method: str) -> tuple[QueryRecord, ...]:
+        if self._before is None:
             return ()
-        key = terms.method, terms.history
-        if key not in self._earlier:
+        if method not in self._earlier:
             before = GroundTruth(self._before, self.infrastructure)
-            self._earlier[key] = earlier_queries(
-                before, terms.method, count=terms.history, seed=self._seed
+            self._earlier[method] = earlier_queries(
+                before, method, count=self._history_count, seed=self._seed
             )
-        return self._earlier[key]
+        return self._earlier[method]
 
 
 class Shelf:
-    """Planned queries in a file, a line each."""
+    """PlannedQuery queries in a file, a line each."""
 
     def __init__(self, path: Path) -> None:
         """Read what is there; a line that was cut off by a kill counts for nothing."""
         self._path = path
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         whole = [line for line in lines if line.endswith("\n")]
-        self._known: dict[str, Planned] = dict(map(_LINE.validate_json, whole))
+        self._known: dict[str, PlannedQuery] = dict(map(_LINE.validate_json, whole))
         if len(whole) < len(lines):
             path.write_text("".join(whole), encoding="utf-8")
 
-    def planned(self, key: str, made: Callable[[], Planned]) -> Planned:
+    def planned(self, key: str, made: Callable[[], PlannedQuery]) -> PlannedQuery:
         """Return the planned query of a key, made now unless it is there."""
         if key not in self._known:
             self._known[key] = made()
@@ -182,7 +176,7 @@ class Shelf:
         return self._known[key]
 
 
-_LINE = TypeAdapter[tuple[str, Planned]](tuple[str, Planned])
+_LINE = TypeAdapter[tuple[str, PlannedQuery]](tuple[str, PlannedQuery])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +196,10 @@ def computing_rows(
     for folder in traces:
         trace = load_trace(folder)
         site = Site(folder.name, trace, infrastructure, history=0, seed=_COMPUTING_SEED)
-        first, *others = site.asked(1 + queries, "medium")
+        first, *others = site.submissions(1 + queries, "medium")
         for method in methods:
-            terms = Terms(method=method, response_s=5.0)
-            site.steps_s(first, terms)
-            steps = [s for asked in others for s in site.steps_s(asked, terms)]
+            site.steps_s(first, method, _MEASURED_S)
+            steps = [s for query in others for s in site.steps_s(query, method, _MEASURED_S)]
             yield ComputingRow(
                 method=method, trace=folder.name, seconds=float(np.mean(steps)), steps=len(steps)
             )

@@ -18,7 +18,7 @@ from circinus.studies.report.tables import error, grouped, mean, of_column, summ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class WindowSetting:
     """What windows share that are compared with each other."""
 
     trace: str
@@ -29,11 +29,11 @@ class Setting:
     history: int
 
 
-_SETTING = tuple(column.name for column in fields(Setting))
+_SETTING = tuple(column.name for column in fields(WindowSetting))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoodputCell(Setting):
+class GoodputCell(WindowSetting):
     """The windows of a method, over seeds."""
 
     response_s: float
@@ -81,7 +81,7 @@ def _over_time(objective: str, rows: Sequence[GoodputRow]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Headline(Setting):
+class Headline(WindowSetting):
     """What `default` makes within its shortest response time, over another method."""
 
     method: str

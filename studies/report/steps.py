@@ -31,7 +31,7 @@ _TRACES = "{traces}"  # stands for `--trace` of every trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StudyStep:
     """A command with its options."""
 
     name: str  # of its folder
@@ -46,16 +46,16 @@ class Step:
         return f"circinus study {' '.join(self.words)}"
 
 
-def steps(traces: Sequence[Path], *, quick: bool) -> tuple[Step, ...]:
-    """Return the steps of `studies.yaml`, those for each trace once a trace."""
-    document = (files("circinus.studies.report") / "studies.yaml").read_text(encoding="utf-8")
+def steps(traces: Sequence[Path], *, quick: bool) -> tuple[StudyStep, ...]:
+    """Return the steps of `steps.yaml`, those for each trace once a trace."""
+    document = (files("circinus.studies.report") / "steps.yaml").read_text(encoding="utf-8")
     kind = "quick" if quick else "full"
     return tuple(
         step for entry in yaml.safe_load(document) for step in _of_entry(entry, kind, traces)
     )
 
 
-def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> Iterator[Step]:
+def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> Iterator[StudyStep]:
     options, minutes = entry[kind]["options"], float(entry[kind]["minutes"])
     whole = f"{entry['study']} {entry.get('options', '')} {options}".split()
     every = [word for folder in traces for word in ("--trace", str(folder))]
@@ -65,7 +65,7 @@ def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> It
             words += every if word == _TRACES else [word]
         if folder is not None:
             words += ["--trace", str(folder)]
-        yield Step(
+        yield StudyStep(
             name=entry["name"] if folder is None else f"{entry['name']}-{folder.name}",
             title=entry["title"] if folder is None else f"{entry['title']}: {folder.name}",
             answers=entry.get("answers", ""),
@@ -74,7 +74,7 @@ def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> It
         )
 
 
-def run(step: Step, folder: Path) -> bool:
+def run(step: StudyStep, folder: Path) -> bool:
     """Run a step unless it is done; return whether it was run."""
     result = folder / RESULT
     about = [*step.words, version()]
@@ -94,7 +94,7 @@ def run(step: Step, folder: Path) -> bool:
         if code:  # with --json an error is a document on stdout
             errors.write(output.read_bytes())
     if not code:
-        document = json.dumps({"of": about, "gave": json.loads(output.read_bytes())}, indent=1)
+        document = json.dumps({"of": about, "results": json.loads(output.read_bytes())}, indent=1)
         part = result.with_suffix(".part")
         part.write_text(document, encoding="utf-8")
         part.replace(result)
@@ -102,7 +102,7 @@ def run(step: Step, folder: Path) -> bool:
     return True
 
 
-def report(chosen: Sequence[Step], out: Path, *, quick: bool) -> str:
+def report(chosen: Sequence[StudyStep], out: Path, *, quick: bool) -> str:
     """Return the page of all steps: pictures and tables of those that are done."""
     load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
     how = "quick: few seeds, which say little" if quick else "full"
@@ -117,15 +117,15 @@ def report(chosen: Sequence[Step], out: Path, *, quick: bool) -> str:
         if not (folder / RESULT).exists():
             parts.append(paragraph("Not there yet, or it failed."))
             continue
-        gave = json.loads((folder / RESULT).read_bytes())["gave"]
+        results = json.loads((folder / RESULT).read_bytes())["results"]
         parts += [picture.read_text(encoding="utf-8") for picture in sorted(folder.glob("*.svg"))]
-        parts += _tables(gave)
+        parts += _tables(results)
     return page("Studies of Circinus", *parts)
 
 
-def _tables(gave: Mapping[str, Any]) -> Iterator[str]:
+def _tables(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table of each list of rows; a column of one value is words before it."""
-    for value in gave.values():
+    for value in results.values():
         if not (isinstance(value, list) and value and isinstance(value[0], dict)):
             continue
         rows = [{name: text(cell, 4) for name, cell in row.items()} for row in value]

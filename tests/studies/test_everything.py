@@ -91,7 +91,7 @@ def test_studies_that_are_killed_give_the_same_tables(traces: Path, tmp_path: Pa
     assert "<svg" in shown
     assert not re.search(r"""(src|href)=["']http""", shown)  # it needs no network
     (result,) = {file.name for file in out.rglob(RESULT)}
-    assert json.loads((out / "cost-chain" / result).read_bytes())["gave"]["cells"]
+    assert json.loads((out / "cost-chain" / result).read_bytes())["results"]["cells"]
     before = {file: file.stat().st_mtime_ns for file in out.rglob(RESULT)}
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert {file: file.stat().st_mtime_ns for file in out.rglob(RESULT)} == before

@@ -9,12 +9,13 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.io.infrastructure_file import infrastructure_from_dict
 from circinus.pipelines.io.trace import load_trace
 from circinus.scheduler.problem import Objective, PlanOption
-from circinus.studies.online import goodput
 from circinus.studies.online.arrivals import ArrivalKind, Stay, read_times, stays
 from circinus.studies.online.computing import computing_s
-from circinus.studies.online.goodput import Contender, GoodputStudy, run
-from circinus.studies.online.planned import ORACLE, Planned, Shelf, Site, Terms
+from circinus.studies.online.goodput import run
+from circinus.studies.online.planned import ORACLE, PlannedQuery, Shelf, Site
 from circinus.studies.online.report import headlines, pictures, summary
+from circinus.studies.online.study import Competitor, GoodputStudy
+from circinus.studies.online.window import Window, _looks
 from circinus.studies.planning.ground_truth import GroundTruth
 from tests.api.cli.commands import invoke
 from tests.studies.traces import saved_trace
@@ -104,10 +105,10 @@ THERE = (Stay(100.0, 400.0), Stay(200.0, 500.0), Stay(300.0, 700.0))
 
 def test_changes_are_looked_at_every_five_seconds_within_the_window() -> None:
     kinds = [
-        Planned(seconds=seconds, options=(OPTION,), true=(), measured=1)
+        PlannedQuery(seconds=seconds, options=(OPTION,), true=(), measured=1)
         for seconds in (0.0, 50.0, 400.0)  # the last one leaves before
     ]
-    looks = list(goodput._looks(THERE, kinds, 600.0, 5.0))
+    looks = list(_looks(THERE, kinds, 600.0, 5.0))
     assert [at for at, _ in looks] == [105.0, 205.0, 255.0, 305.0, 405.0, 505.0]
     assert [len(changes) for _, changes in looks] == [2, 1, 1, 1, 1, 1]
 
@@ -120,8 +121,8 @@ def test_changes_are_looked_at_every_five_seconds_within_the_window() -> None:
 def test_goodput_is_the_integral_of_who_is_served_truly(
     tmp_path: Path, true: tuple[str, ...], options: tuple[PlanOption, ...], part: tuple[int, int]
 ) -> None:
-    kind = Planned(seconds=20.0, options=options, true=true, measured=1)
-    window = goodput._Window(study(tmp_path), Contender.of("default"), THERE, [kind], seed=0)
+    kind = PlannedQuery(seconds=20.0, options=options, true=true, measured=1)
+    window = Window(study(tmp_path), Competitor.of("default"), THERE, [kind], seed=0)
     figures = window.figures()
     live = (405 - 105) + (505 - 205) + (600 - 305)
     served = live - 3 * 20
@@ -179,7 +180,7 @@ def test_a_study_that_was_stopped_goes_on_with_what_is_planned(tmp_path: Path) -
 
 
 def test_a_shelf_returns_what_it_holds(tmp_path: Path) -> None:
-    planned = Planned(seconds=1.5, options=(OPTION,), true=("p",), measured=3)
+    planned = PlannedQuery(seconds=1.5, options=(OPTION,), true=("p",), measured=3)
     made = Shelf(tmp_path / "shelf").planned("a b", lambda: planned)
     assert made == Shelf(tmp_path / "shelf").planned("a b", lambda: replace(planned, measured=4))
 
@@ -187,8 +188,8 @@ def test_a_shelf_returns_what_it_holds(tmp_path: Path) -> None:
 def test_computing_counts_towards_the_response_time(tmp_path: Path) -> None:
     trace = load_trace(saved_trace(tmp_path))
     site = Site("unknown", trace, SITE, history=0, seed=0)
-    (asked,) = site.asked(1, "medium")
-    planned = site.planned(asked, Terms(method="published", response_s=0.3))
+    (query,) = site.submissions(1, "medium")
+    planned = site.planned(query, "published", 0.3)
     assert computing_s("published", "unknown") > 0
     assert planned.measured <= 60
     assert planned.seconds >= 0.3
@@ -197,7 +198,7 @@ def test_computing_counts_towards_the_response_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["published/fcfs", "oracle/ilp", "vulcan"])
 def test_methods_have_a_policy_of_their_own_or_another(name: str) -> None:
     policy = {"published/fcfs": "fcfs", "oracle/ilp": "ilp", "vulcan": "priced"}
-    assert Contender.of(name).policy == policy[name]
+    assert Competitor.of(name).policy == policy[name]
 
 
 def test_earlier_queries_are_of_the_other_half(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`circinus study all`: every study by its own command, and one page of what they gave."""
+"""`circinus study all`: every study by its own command, and one page of their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from circinus.api.text import formats
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
-from circinus.studies.report.steps import ERRORS, RESULT, Step, report, run, steps
+from circinus.studies.report.steps import ERRORS, RESULT, StudyStep, report, run, steps
 
 _PAGE = "report.html"
 
@@ -40,7 +40,7 @@ def all_(
     out.mkdir(parents=True, exist_ok=True)
     clock, left = SystemClock(), sum(step.minutes for step in chosen)
     count = workers or os.cpu_count() or 1
-    failed = list[Step]()
+    failed = list[StudyStep]()
     with screen.follow() as lines, ThreadPoolExecutor(count) as pool:
         began, done = clock.now(), 0.0
         runs = {pool.submit(run, step, out / step.name): step for step in chosen}
@@ -52,8 +52,8 @@ def all_(
                 left -= step.minutes
             if not (out / step.name / RESULT).exists():
                 failed.append(step)
-            took = clock.now() - began
-            guess = took * (left / done - 1) if done else 60.0 * left / count
+            elapsed_s = clock.now() - began
+            guess = elapsed_s * (left / done - 1) if done else 60.0 * left / count
             words = f"{number} of {len(chosen)} studies, about {formats.seconds(guess)} left"
             lines.update({"studies": (str(number), words)})
             (out / _PAGE).write_text(report(chosen, out, quick=quick), encoding="utf-8")

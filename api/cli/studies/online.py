@@ -12,10 +12,11 @@ from circinus.api.cli.options import decimals, numbers
 from circinus.api.query_file import read_infrastructure
 from circinus.api.text.screen import Screen
 from circinus.scheduler.problem import Objective
-from circinus.studies.online import goodput as goodput_study
 from circinus.studies.online import report
 from circinus.studies.online.arrivals import ArrivalKind, read_times
+from circinus.studies.online.goodput import GoodputRow, run
 from circinus.studies.online.planned import ComputingRow, computing_rows
+from circinus.studies.online.study import GoodputStudy
 from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import markdown, written
 
@@ -56,7 +57,7 @@ def goodput(
     queries that are planned from there.
     """
     kinds = {kind.value: kind for kind in ArrivalKind}
-    study = goodput_study.GoodputStudy(
+    study = GoodputStudy(
         traces=tuple(trace),
         methods=tuple(methods.split(",")),
         infrastructure=read_infrastructure(infrastructure),
@@ -76,11 +77,11 @@ def goodput(
     )
     with screen.follow() as lines:
 
-        def show(row: goodput_study.GoodputRow) -> None:
+        def show(row: GoodputRow) -> None:
             text = f"{row.goodput:.4g} of {row.live:.4g} queries count"
             lines.update({f"{row.trace} {row.method} {row.response_s:g} s": (str(row.seed), text)})
 
-        rows = goodput_study.run(study, out, workers=workers or cpu_count() or 1, observer=show)
+        rows = run(study, out, workers=workers or cpu_count() or 1, observer=show)
     for name, figure in report.pictures(rows).items():
         (out / name).write_text(svg(figure), encoding="utf-8")
     cells, headlines = report.summary(rows), report.headlines(rows)

@@ -191,7 +191,7 @@ def test_latencies_without_a_load_that_a_pool_serves_are_bad_input(
     assert message in result.stderr
 
 
-def test_a_study_of_pools_needs_a_table(folder: Path) -> None:
-    result = invoke("study", "pool", "--out", "pools")
+def test_a_study_of_pools_needs_the_types_of_a_table_that_it_does_not_know(folder: Path) -> None:
+    result = invoke("study", "pool", "--out", "pools", "--lookup", "none.json")
     assert result.exit_code == 2
-    assert "lookups must not be empty" in result.stderr
+    assert "types of none must be" in result.stderr
