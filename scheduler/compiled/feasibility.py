@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from math import inf
 
@@ -25,12 +26,12 @@ from circinus.pipelines.model.profile import FloatArray, IntArray
 from circinus.pipelines.model.tiers import Tier
 from circinus.scheduler.compiled.placement import (
     DollarLimit,
+    FreeShares,
     Items,
     Placed,
     Placement,
     Q,
     Room,
-    empty,
     fit,
 )
 from circinus.scheduler.compiled.waiting import reasons
@@ -129,12 +130,11 @@ class Compiled:
     def of(cls, problem: Problem) -> Compiled:
         """Return a problem by indices."""
         tiers = tuple(tier for tier in problem.tiers if not tier.dedicated)
-        own = empty(tier for tier in problem.tiers if tier.dedicated)
         worth = benefits(problem.candidates)
         rows = [
             (c, worth[c.query_id], plan_entries)
             for c in sorted(problem.candidates, key=lambda c: c.query_id)
-            if (plan_entries := entries_of(c, tiers, own))
+            if (plan_entries := entries_of(c, problem.tiers))
         ]
         entries = tuple(entry for _, _, plan_entries in rows for entry in plan_entries)
         items = [item for entry in entries for item in entry.items]
@@ -273,14 +273,23 @@ def benefits(candidates: Iterable[Candidate]) -> dict[str, float]:
     return worth
 
 
-def entries_of(
-    candidate: Candidate, shared: Sequence[Tier], own: Room
-) -> tuple[PlaceablePlan, ...]:
+def entries_of(candidate: Candidate, tiers: Sequence[Tier]) -> tuple[PlaceablePlan, ...]:
     """Return a query's plans that machines could ever hold, the cheapest first."""
-    plans = sorted(candidate.plans, key=lambda p: (p.cost_usd_per_hour, p.plan_id))
-    index = {tier.name: t for t, tier in enumerate(shared) if tier.machines}
-    names = {tier.name for tier in shared}
-    entries = (_entry(plan, index, names, own) for plan in plans)
+    return _entries(candidate.plans, tuple((t.name, t.machines, t.dedicated) for t in tiers))
+
+
+# Compiled anew with every whole schedule, which live queries outlast.
+@lru_cache(maxsize=4096)
+def _entries(
+    plans: tuple[PlanOption, ...],
+    tiers: tuple[tuple[str, int, bool], ...],  # (name, machines, dedicated)
+) -> tuple[PlaceablePlan, ...]:
+    shared = [(name, machines) for name, machines, dedicated in tiers if not dedicated]
+    own = {name: FreeShares(machines) for name, machines, dedicated in tiers if dedicated}
+    index = {name: t for t, (name, machines) in enumerate(shared) if machines}
+    names = {name for name, _ in shared}
+    ordered = sorted(plans, key=lambda p: (p.cost_usd_per_hour, p.plan_id))
+    entries = (_entry(plan, index, names, own) for plan in ordered)
     return tuple(entry for entry in entries if entry is not None)
 
 

@@ -251,11 +251,14 @@ class Improver:
             before.setdefault(query, None)
             return
         for option in self._stakes.options[query]:
-            if any(parts > room[tier] for tier, parts in option.items):
-                continue
-            if self._draws.next() < 0.06:
-                continue  # blink: Christiaens and Vanden Berghe 2020
-            if self._placement.place(query, option.plan, option.items):
+            for tier, parts in option.items:  # `any` takes twice as long: half of all the time
+                if parts > room[tier]:
+                    break
+            else:
+                if self._draws.next() < 0.06:
+                    continue  # blink: Christiaens and Vanden Berghe 2020
+                if not self._placement.place(query, option.plan, option.items):
+                    continue
                 before.setdefault(query, None)
                 for tier, _ in option.items:
                     room[tier] = self._placement.free[tier].largest

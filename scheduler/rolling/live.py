@@ -35,7 +35,7 @@ from circinus.scheduler.compiled.feasibility import (
     placed_as,
     quotas_of,
 )
-from circinus.scheduler.compiled.placement import Placement, empty
+from circinus.scheduler.compiled.placement import Placement
 from circinus.scheduler.compiled.waiting import reasons
 from circinus.scheduler.policies.prices import dual_prices
 from circinus.scheduler.problem import (
@@ -78,7 +78,6 @@ class LiveSchedule:
         self._admits = admits
         self._problem = replace(problem, candidates=(), running={})
         self._shared = [t for t in problem.tiers if not t.dedicated]
-        self._own = empty(t for t in problem.tiers if t.dedicated)
         prices = dual_prices(Compiled.of(problem).arrays).per_machine if admits else None
         price = np.zeros(len(self._shared)) if prices is None else prices
         top = float(price.max(initial=0.0)) or 1.0
@@ -220,7 +219,7 @@ class LiveSchedule:
         def charge(entry: PlaceablePlan) -> float:
             return sum(self._price[t] * parts / PARTS for t, parts in entry.items)
 
-        entries = sorted(entries_of(candidate, self._shared, self._own), key=charge)
+        entries = sorted(entries_of(candidate, self._problem.tiers), key=charge)
         least = charge(entries[0]) if entries else 0.0
         rate = candidate.weight / max(least, 1e-12)
         self._ready[query_id] = _Ready(candidate, tuple(entries), rate)
