@@ -29,7 +29,16 @@ from circinus.pipelines.model.profile import FloatArray
 from circinus.pipelines.model.slo import Slo
 from circinus.planner.strategy.earlier_models import SHORTEST_S, EarlierModels, earlier_models
 from circinus.planner.strategy.protocol import Measured, Proposal, Ruled, SearchSetting
-from circinus.planner.strategy.space import WHOLE_SPACE, candidates, encode, neighbours, spread
+from circinus.planner.strategy.space import (
+    WHOLE_SPACE,
+    candidates,
+    encode,
+    indices_of,
+    neighbours,
+    one_hot,
+    scaled,
+    spread,
+)
 from circinus.planner.strategy.surrogate import Posterior, Surrogate, SurrogateSettings, fit
 from circinus.planner.strategy.warm_start import WarmStart
 
@@ -53,6 +62,8 @@ class CmboSettings:
     inputs: int | None = None
     # Most similar earlier queries that vote, `>= 0`; 0: none do. 10, as published.
     similar: int = 10
+    # Whether knobs are numbers from 0 to 1 in place of one-hot values (Circinus E, figure 18).
+    continuous: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("similar", 0), ("initial", 1), ("candidates", 1)):
@@ -75,6 +86,8 @@ class Cmbo(Ruled):
         self._pool = candidates(space, rng, limit=settings.candidates)
         self._open = np.ones(len(self._pool.numbers), dtype=np.bool_)
         self._position = {number: i for i, number in enumerate(self._pool.numbers)}
+        self._columns = scaled if settings.continuous else one_hot
+        self._encoded = self._encode(self._pool.numbers)
         # What is proposed while there is too little to fit: the design, then anything.
         self._design = spread(self._pool, settings.initial, rng)
         self._fallback = [int(i) for i in rng.permutation(len(self._pool.numbers))]
@@ -126,7 +139,7 @@ class Cmbo(Ruled):
         left = np.flatnonzero(self._open)
         if len(self._observed) < _FEWEST_TO_FIT:
             return self._proposal(warm.voted(left, self._slo))
-        accuracy, latency = (m.predict(self._pool.encoded[left]).target(0) for m in self._fit())
+        accuracy, latency = (m.predict(self._encoded[left]).target(0) for m in self._fit())
         accurate, fast = warm.mature
         own = (
             accuracy.log_at_least(self._slo.accuracy) if accurate else None,
@@ -168,7 +181,7 @@ class Cmbo(Ruled):
         return min(float(np.exp(chance).sum()), 1.0)
 
     def _fit(self) -> tuple[Surrogate, Surrogate]:
-        x = encode(self._space, self._numbers)
+        x = self._encode(self._numbers)
         accuracy = np.array([[measured.accuracy.value] for measured in self._observed])
         seconds = np.array(
             [[measured.latency_s, measured.reference_s] for measured in self._observed]
@@ -191,10 +204,13 @@ class Cmbo(Ruled):
         """Return the numbers of open configurations, and their encoding."""
         positions = np.flatnonzero(self._open)
         numbers = [self._pool.numbers[position] for position in positions.tolist()]
-        encoded = self._pool.encoded[positions]
+        encoded = self._encoded[positions]
         if extra := [] if self._pool.whole else self._neighbours():
-            encoded = np.concatenate([encoded, encode(self._space, extra)])
+            encoded = np.concatenate([encoded, self._encode(extra)])
         return [*numbers, *extra], encoded
+
+    def _encode(self, numbers: Sequence[int]) -> FloatArray:
+        return self._columns(self._space, indices_of(self._space, numbers))
 
     def _neighbours(self) -> Sequence[int]:
         """Return the open neighbours of the best observed: nearest to its SLOs, then cheapest."""

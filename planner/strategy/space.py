@@ -71,6 +71,14 @@ def one_hot(space: ConfigurationSpace, indices: IndexArray) -> FloatArray:  # (n
     return np.concatenate(blocks, axis=1) if blocks else np.zeros((len(indices), 0))
 
 
+def scaled(space: ConfigurationSpace, indices: IndexArray) -> FloatArray:  # (n, knobs) -> (n, D)
+    """Return a column per knob that has a choice: the place of its value, from 0 to 1."""
+    radices = np.array(space.radices, dtype=np.float64)
+    choice = radices > 1
+    places: FloatArray = indices[:, choice] / (radices[choice] - 1)
+    return places
+
+
 def spread(chosen_from: Candidates, count: int, rng: np.random.Generator) -> list[int]:
     """Return the positions of a space-filling set, min(count, M) of them, all different.
 

@@ -3,7 +3,8 @@
 `default` and `published` are the product's methods, taken as users get them. Competitors come
 twice: as published (a fixed number of inputs, the P99 count of the t-test as in Circinus A.4; no
 cache) and `_tuned` (few inputs, our cache, the order of strata); `vulcan_tuned@30` is the tuned
-one with 30 inputs.
+one with 30 inputs. `without_*` are `default` without a part; `published_*` are `published` without
+one, as Circinus 6.3 removes them (figure 14a), or with knobs as numbers (figure 18).
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ class StudyMethod:
 def names() -> tuple[str, ...]:
     """Return the names of all methods that need no extra."""
     peers = (f"{name}{end}" for name in _PEERS for end in ("", "_tuned"))
-    return (*METHODS, *_OURS, *(name for name in peers if name != "cmbo"))  # that is `published`
+    return (
+        *METHODS,
+        *_OURS,
+        *_PUBLISHED,
+        *(name for name in peers if name != "cmbo"),
+    )  # that is `published`
 
 
 def study_method(name: str, *, published_inputs: int) -> StudyMethod:
@@ -86,6 +92,8 @@ def study_method(name: str, *, published_inputs: int) -> StudyMethod:
         ours = planner_of(METHODS["default"].planning)
         settings = replace(ours.settings, strategy=partial(MultiFidelity, settings=_OURS[name]))
         return StudyMethod(name=named, planner=replace(ours, settings=settings))
+    if name in _PUBLISHED:
+        return _PUBLISHED[name](planner_of(METHODS["published"].planning), published_inputs)
     samples = inputs if tuned else published_inputs
     if name in ADAPTERS:
         require("method", name, [package(ADAPTERS[name], extra="studies")])
@@ -132,6 +140,35 @@ _OURS: Mapping[str, MultiFidelitySettings] = {
     "without_unpaid": MultiFidelitySettings(unpaid=False),
     "without_order": MultiFidelitySettings(ordered=False),
     "without_pairing": MultiFidelitySettings(paired=False),
+}
+
+
+def _without_profiler(published: Planner, count: int) -> StudyMethod:
+    """Return `published` with a fixed number of inputs, drawn at random, and without the cache."""
+    planner = replace(
+        published, stopping=lambda drawing: FixedSamples(count=count), sampling=random_drawing
+    )
+    return StudyMethod(name="published_without_profiler", planner=planner, cached=False)
+
+
+def _without_search(published: Planner, count: int) -> StudyMethod:
+    """Return `published` with Bayesian optimisation of one utility, without earlier queries."""
+    settings = replace(published.settings, strategy=Vulcan)
+    return StudyMethod(
+        name="published_without_search", planner=replace(published, settings=settings)
+    )
+
+
+def _continuous(published: Planner, count: int) -> StudyMethod:
+    strategy = partial(Cmbo, settings=CmboSettings(continuous=True))
+    settings = replace(published.settings, strategy=strategy)
+    return StudyMethod(name="published_continuous", planner=replace(published, settings=settings))
+
+
+_PUBLISHED: Mapping[str, Callable[[Planner, int], StudyMethod]] = {
+    "published_without_profiler": _without_profiler,
+    "published_without_search": _without_search,
+    "published_continuous": _continuous,
 }
 
 _PEERS: Mapping[str, Callable[[int], StrategyFactory]] = {
