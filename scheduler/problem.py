@@ -241,9 +241,14 @@ def rented_usd_per_hour(tiers: Iterable[Tier], assignments: Iterable[Assignment]
 
 def called_usd_per_hour(problem: Problem, assignments: Iterable[Assignment]) -> float:
     """Return what all costs that served queries call."""
-    plans = {(c.query_id, p.plan_id): p for c in problem.candidates for p in c.plans}
-    served = (plans.get((a.query_id, a.plan_id)) for a in assignments)
-    return sum(plan.calls_usd_per_hour for plan in served if plan is not None)
+    served = {a.query_id: a.plan_id for a in assignments}
+    return sum(
+        plan.calls_usd_per_hour
+        for candidate in problem.candidates
+        if candidate.query_id in served
+        for plan in candidate.plans
+        if plan.plan_id == served[candidate.query_id]
+    )
 
 
 def spent_usd_per_hour(problem: Problem, assignments: Sequence[Assignment]) -> float:

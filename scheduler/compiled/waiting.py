@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,8 +28,10 @@ from circinus.scheduler.problem import (
 def reasons(problem: Problem, assignments: Sequence[Assignment], room: Room) -> dict[str, str]:
     """Return why queries without one of these valid assignments wait; `room` is what is left."""
     held = held_by_tenants(problem, assignments)
-    rented = {(s.tier, s.machine) for a in assignments for s in a.machines}
-    spent = _Spent(spent_usd_per_hour(problem, assignments), rented)
+    spent = _Spent(0.0, ())
+    if problem.most_usd_per_hour < inf:
+        rented = {(s.tier, s.machine) for a in assignments for s in a.machines}
+        spent = _Spent(spent_usd_per_hour(problem, assignments), rented)
     served = {assignment.query_id for assignment in assignments}
     reason_of = {}
     for candidate in problem.candidates:
@@ -54,6 +57,8 @@ def _why(
     spent: _Spent,
 ) -> str:
     """Return the reason: quota or money where only that is in the way, else machines, or both."""
+    if candidate.tenant not in problem.quotas and problem.most_usd_per_hour == inf:
+        return why_waiting(candidate, room, problem.tiers, problem.limits)
     beyond = [_beyond_quota(problem, candidate.tenant, plan, held) for plan in candidate.plans]
     fits = [not fit(plan.demand, room).missing for plan in candidate.plans]
     within = zip(candidate.plans, beyond, fits, strict=True)
