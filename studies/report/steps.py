@@ -27,7 +27,6 @@ RESULT = "result.json"
 
 ERRORS = "errors.txt"
 _OUTPUT = "output.json"
-_TRACES = "{traces}"  # stands for `--trace` of every trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +50,40 @@ def steps(traces: Sequence[Path], *, quick: bool) -> tuple[StudyStep, ...]:
     document = (files("circinus.studies.report") / "steps.yaml").read_text(encoding="utf-8")
     kind = "quick" if quick else "full"
     return tuple(
-        step for entry in yaml.safe_load(document) for step in _of_entry(entry, kind, traces)
+        step
+        for entry in yaml.safe_load(document)
+        for step in _of_entry({**entry, **entry[kind]}, entry.get("options", ""), traces)
     )
 
 
-def _of_entry(entry: Mapping[str, Any], kind: str, traces: Sequence[Path]) -> Iterator[StudyStep]:
-    options, minutes = entry[kind]["options"], float(entry[kind]["minutes"])
-    whole = f"{entry['study']} {entry.get('options', '')} {options}".split()
-    every = [word for folder in traces for word in ("--trace", str(folder))]
-    for folder in traces if entry.get("each_trace") else (None,):
-        words = list[str]()
-        for word in whole:
-            words += every if word == _TRACES else [word]
-        if folder is not None:
-            words += ["--trace", str(folder)]
+def _of_entry(
+    entry: Mapping[str, Any], shared: str, traces: Sequence[Path]
+) -> Iterator[StudyStep]:
+    """Yield the steps of an entry, whose own options follow those that both kinds share."""
+    words = f"{entry['study']} {shared} {entry['options']}".split()
+    for folders in _folders(entry.get("traces"), traces):
+        end = f"-{folders[0].name}" if len(folders) == 1 else ""
         yield StudyStep(
-            name=entry["name"] if folder is None else f"{entry['name']}-{folder.name}",
-            title=entry["title"] if folder is None else f"{entry['title']}: {folder.name}",
-            answers=entry.get("answers", ""),
-            words=tuple(words),
-            minutes=minutes,
+            name=f"{entry['name']}{end}",
+            title=f"{entry['title']}: {folders[0].name}" if end else entry["title"],
+            answers=entry["answers"],
+            words=(*words, *(word for folder in folders for word in ("--trace", str(folder)))),
+            minutes=float(entry["minutes"]),
         )
+
+
+def _folders(which: str | None, traces: Sequence[Path]) -> Iterator[Sequence[Path]]:
+    """Yield the traces of each step: `each` one, `all` of them, none, or those named.
+
+    Where none of that name is there the first one takes its place.
+    """
+    if which is None:
+        yield ()
+    elif which == "all":
+        yield traces
+    else:
+        named = [folder for folder in traces if which == "each" or folder.name in which.split(",")]
+        yield from ([folder] for folder in named or traces[:1])
 
 
 def run(step: StudyStep, folder: Path) -> bool:

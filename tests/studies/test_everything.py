@@ -48,7 +48,7 @@ def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:
 def test_a_study_that_there_is_not_is_refused(traces: Path, tmp_path: Path) -> None:
     result = invoke(*words(traces, tmp_path / "out", "--only", "planing"))
     assert result.exit_code == 2
-    assert "--only must be among goodput, cost, planning" in result.output
+    assert "--only must be among goodput, cost, ablation" in result.output
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -19,7 +19,7 @@ from circinus.api.cli.studies.everything import all_
 from circinus.api.cli.studies.online import computing, goodput
 from circinus.api.cli.studies.pool import pool
 from circinus.api.cli.studies.routing import routing
-from circinus.api.cli.studies.scheduling import dispatch, ilp, live, pool_change, unlike
+from circinus.api.cli.studies.scheduling import bounds, dispatch, ilp, live, pool_change, unlike
 from circinus.api.query_file import load_data, read_infrastructure
 from circinus.api.schemas.query import DataSource
 from circinus.api.settings import Settings
@@ -59,7 +59,7 @@ _METHODS = (
 def group() -> typer.Typer:
     """Return the group of studies."""
     made = typer.Typer()
-    serving = (ilp, dispatch, live, unlike, pool, pool_change, routing)
+    serving = (ilp, dispatch, live, unlike, pool, pool_change, bounds, routing)
     online = (goodput, computing)
     for study in (trace, stall, *serving, profiling, planning, *online, drift, fresh, all_):
         command(made, study)

@@ -17,6 +17,7 @@ from circinus.api.query_file import read_infrastructure
 from circinus.api.text import tables
 from circinus.api.text.screen import Screen
 from circinus.deploy.methods import DEFAULT
+from circinus.pipelines import checks
 from circinus.pipelines.clock import ProcessorClock
 from circinus.pipelines.errors import InvalidInput
 from circinus.scheduler.dispatch.policy import DISPATCH_POLICIES
@@ -25,6 +26,7 @@ from circinus.scheduler.problem import Objective
 from circinus.scheduler.simulation.loads import ARRIVALS, MIXES, load_of
 from circinus.scheduler.simulation.measurements import LatencyTable, parse_latencies
 from circinus.studies.data import KAIROS, PRICES
+from circinus.studies.dispatch import bounds as bounds_study
 from circinus.studies.dispatch import live as live_study
 from circinus.studies.dispatch import pool_change as pool_change_study
 from circinus.studies.dispatch import study as dispatch_study
@@ -44,6 +46,15 @@ _POOL_RULE = "must be [POLICY=]N,N,..."
 Latency = Annotated[
     Path,
     Option(metavar="CSV", help="Measured latencies.", dir_okay=False, show_default="Kairos'"),
+]
+Prices = Annotated[
+    Path,
+    Option(
+        metavar="CSV",
+        help="Columns instance, usd_per_hour.",
+        dir_okay=False,
+        show_default="Kairos'",
+    ),
 ]
 Model = Annotated[str, "Its name in the file."]
 QosMs = Annotated[float, "Requests are due within."]
@@ -163,15 +174,7 @@ def pool_change(
     qos_ms: QosMs,
     out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
     latency: Latency = KAIROS,
-    prices: Annotated[
-        Path,
-        Option(
-            metavar="CSV",
-            help="Columns instance, usd_per_hour.",
-            dir_okay=False,
-            show_default="Kairos'",
-        ),
-    ] = PRICES,
+    prices: Prices = PRICES,
     budget: Annotated[float, "USD per hour."] = 2.5,
     mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
     mix_after: Annotated[
@@ -207,6 +210,47 @@ def pool_change(
         markdown(lines, pool_change_study.PoolChangeLine),
         document={"folder": out, "lines": lines},
     )
+
+
+def bounds(
+    screen: Screen,
+    model: Model,
+    qos_ms: QosMs,
+    out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    latency: Latency = KAIROS,
+    prices: Prices = PRICES,
+    budget: Annotated[float, "USD per hour."] = 2.5,
+    top: Annotated[int, Option(help="Pools, by their bounds.", min=1)] = 20,
+    policies: Annotated[str, "Names, joined by commas."] = "plan_ahead,kairos,fcfs",
+    mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
+    service: Annotated[str, "mean or sampled."] = "mean",
+    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 3,
+    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    requests: Annotated[int, Option(help="Requests per measurement.", min=1000)] = 20_000,
+) -> None:
+    """Measure the pools of a budget that Kairos' bound ranks first, under dispatch policies.
+
+    Writes bounds.csv and bounds.svg. The base type alone, the first of the CSV, has rank 0.
+    """
+    table = _table_of(latency, model)
+    checks.among("service", service, ("mean", "sampled"))
+    study = bounds_study.BoundStudy(
+        table=table,
+        qos_s=qos_ms / _MS,
+        prices=_prices(prices, table.kinds),
+        budget_usd_per_hour=budget,
+        top=top,
+        policies=tuple(policies.split(",")),
+        load=load_of(mix),
+        seeds=seeds,
+        first_seed=seed,
+        requests=requests,
+        sampled=service == "sampled",
+    )
+    rows = bounds_study.run(study, out)
+    (out / "bounds.svg").write_text(svg(bounds_study.picture(rows)))
+    cells = bounds_study.summary(rows)
+    screen.show(markdown(cells, bounds_study.BoundCell), document={"folder": out, "cells": cells})
 
 
 def live(
