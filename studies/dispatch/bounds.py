@@ -70,16 +70,21 @@ class BoundStudy:
         checks.at_least("top", self.top, 1)
         checks.at_least("seeds", self.seeds, 1)
         checks.at_least("requests", self.requests, 1000)
+        checks.unique("policies", self.policies)
         for name in self.policies:
             checks.among("policies", name, DISPATCH_POLICIES)
-        rule = f"must pay an instance of the base type, which costs {self.prices[0]:g} USD/h"
-        pays = self.budget_usd_per_hour >= self.prices[0]
-        checks.require(pays, "budget", rule, self.budget_usd_per_hour)
+        base = self.table.kinds[0]
+        checks.positive(f"price of {base}", self.prices[0])
+        for kind, price in zip(self.table.kinds, self.prices, strict=True):
+            checks.non_negative(f"price of {kind}", price)
+        checks.positive("budget", self.budget_usd_per_hour)
+        rule = f"must pay an instance of {base}, which costs {self.prices[0]:g} USD/h"
+        checks.require(self.base[0] > 0, "budget", rule, self.budget_usd_per_hour)
 
     @property
     def base(self) -> Pool:
         """The most instances of the base type that the budget pays."""
-        count = int(self.budget_usd_per_hour / self.prices[0])
+        count = int((self.budget_usd_per_hour + _CENT) / self.prices[0])
         return (count, *(0 for _ in self.prices[1:]))
 
     def draws(self, seed: int, requests: int) -> LoadDraws:
@@ -110,7 +115,8 @@ def results(study: BoundStudy) -> Iterator[BoundRow]:
             measure, base_rps = measured(draws, policy), 0.0
             for rank, (pool, bound_rps) in enumerate(offers):
                 rate_rps = measure(pool).value
-                base_rps = base_rps or scale * rate_rps
+                if rank == 0:
+                    base_rps = scale * rate_rps
                 yield BoundRow(
                     model=study.table.model,
                     mix=study.load.name,
@@ -164,11 +170,11 @@ def picture(rows: Sequence[BoundRow]) -> Figure:
         place.plot([c.rank for c in ranked], [c.rate_rps for c in ranked], "o-", label=policy)
         star = [cell for cell in ranked if cell.chosen]
         place.plot([c.rank for c in star], [c.rate_rps for c in star], "k*", markersize=12)
-    cells = next(iter(by_policy.values()))
+    (first,), cells = next(iter(by_policy.items()))
     ranked = [cell for cell in cells if cell.rank]
     place.plot([c.rank for c in ranked], [c.bound_rps for c in ranked], "k:", label="bound")
     alone = cells[0].rate_rps / cells[0].over_base if cells[0].over_base else 0.0
-    place.axhline(alone, color="grey", linestyle="--", label="base type alone, scaled")
+    place.axhline(alone, color="grey", linestyle="--", label=f"base type alone, scaled: {first}")
     place.set(xlabel="rank of the pool by its bound", ylabel="requests/s in time", ylim=(0, None))
     place.set_title(f"{rows[0].model}, sizes of {rows[0].mix}; star: chosen without a trial")
     return figure

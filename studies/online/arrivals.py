@@ -98,7 +98,8 @@ def read_times(path: Path) -> tuple[float, ...]:
     InvalidInput names the first line that is no such number.
     """
     times: list[float] = []
-    for number, line in enumerate(read_file(path, "arrivals").decode().splitlines(), start=1):
+    text = read_file(path, "arrivals").decode(errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         field = f"arrivals, line {number}"

@@ -9,6 +9,7 @@ policies are the product's own objects. Queries of one seed are the same for all
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -25,11 +26,12 @@ from circinus.deploy.workers.watched import die_with
 from circinus.pipelines import checks
 from circinus.pipelines.io.trace import load_trace
 from circinus.scheduler.problem import Objective
+from circinus.studies.data import COMPUTING
 from circinus.studies.online.arrivals import Stay, stays
 from circinus.studies.online.planned import ORACLE, PlannedQuery, Shelf, Site, Submission
 from circinus.studies.online.study import Competitor, GoodputStudy
 from circinus.studies.online.window import Figures, Window
-from circinus.studies.report.tables import written
+from circinus.studies.report.tables import digest, version, written
 
 _LEAST = 1e-9  # machines
 
@@ -46,6 +48,7 @@ class GoodputRow(Figures):
     slo: str
     load: float
     history: int
+    migration_price: float | None  # None: nothing that runs is moved
     seed: int
 
 
@@ -58,9 +61,12 @@ def run(
 ) -> list[GoodputRow]:
     """Return all rows, written to `out/goodput.csv` one by one; the observer gets each.
 
-    Planned queries lie in `out/planned`, whence a study that was stopped takes them.
+    Planned queries lie in `out/planned`, whence a study that was stopped takes them: those of the
+    same traces, infrastructure, settings and version.
     """
     checks.at_least("workers", workers, 1)
+    for folder in study.traces:  # a broken one shows now, not hours later
+        load_trace(folder)
     return written(
         _rows(study, out / "planned", workers), GoodputRow, out / "goodput.csv", observer=observer
     )
@@ -86,10 +92,23 @@ def _rows_of(
     study: GoodputStudy, shelf: Path, crowd: tuple[Path, int, int, str]
 ) -> list[GoodputRow]:
     folder, history, seed, level = crowd
-    stored = Shelf(
-        shelf / f"{folder.name}-{study.infrastructure.name}-{level}-{history}-{seed}.jsonl"
+    site = Site(
+        folder.name,
+        load_trace(folder),
+        study.infrastructure,
+        seed=seed,
+        history=history,
+        halved=study.halved,
     )
-    site = Site(folder.name, load_trace(folder), study.infrastructure, history=history, seed=seed)
+    of = (
+        digest(folder),
+        repr(study.infrastructure),
+        COMPUTING.read_text(encoding="utf-8"),
+        str((level, history, study.halved, seed, study.queries)),
+        version(),
+    )
+    name = hashlib.sha256("\n".join(of).encode()).hexdigest()[:16]
+    stored = Shelf(shelf / f"{folder.name}-{name}.jsonl")
     with threadpool_limits(1):
         return list(_Crowd(study, site, stored, level, history, seed).rows())
 
@@ -118,6 +137,7 @@ class _Crowd:
                 slo=self._level,
                 load=load,
                 history=self._history,
+                migration_price=study.migration_price,
                 seed=self._seed,
                 **asdict(self._figures(Competitor.of(name), response_s, load)),
             )
@@ -134,7 +154,7 @@ class _Crowd:
         return figures
 
     def _planned(self, method: str, response_s: float) -> list[PlannedQuery]:
-        within = "" if method == ORACLE else f" {response_s:g}"
+        within = "" if method == ORACLE else f" {response_s}"
         each = self._stored(
             f"{method}{within}", lambda query: self._site.planned(query, method, response_s)
         )
@@ -147,10 +167,9 @@ class _Crowd:
 
     def _stored(self, key: str, plan: Callable[[Submission], PlannedQuery]) -> list[PlannedQuery]:
         """Return every query as planned, from the shelf where it is there."""
-        count = self._study.queries
         return [
-            self._shelf.planned(f"{count} {number} {key}", partial(self._plan, plan, number))
-            for number in range(count)
+            self._shelf.planned(f"{number} {key}", partial(self._plan, plan, number))
+            for number in range(self._study.queries)
         ]
 
     def _plan(self, plan: Callable[[Submission], PlannedQuery], number: int) -> PlannedQuery:
@@ -166,10 +185,14 @@ class _Crowd:
             sum(item.share for item in one.options[0].demand if item.tier in shared)
             for one in oracle
         ]
-        most = sum(shared.values()) / max(float(np.mean(needs)), _LEAST)  # queries at once
+        need = float(np.mean(needs))
+        rule = "must have shared machines that the oracle's cheapest plans use: load is of them"
+        known = need > _LEAST or study.times is not None
+        checks.require(known, "infrastructure", rule, study.infrastructure.name)
+        at_once = sum(shared.values()) / max(need, _LEAST)  # queries
         return stays(
             study.arrivals,
-            per_s=load * most / study.stay_s,
+            per_s=load * at_once / study.stay_s,
             window_s=study.window_s,
             mean_stay_s=study.stay_s,
             seed=self._seed,

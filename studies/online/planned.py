@@ -52,20 +52,31 @@ class PlannedQuery:
     options: tuple[PlanOption, ...]  # for the scheduler, cheapest first; empty: there is no plan
     true: tuple[str, ...]  # those that satisfy the SLO on the whole trace
     measured: int  # configurations
+    rescued: bool = False  # whether it has no plan of its own, see `Site.rescued`
 
 
 class Site:
     """A trace on an infrastructure, whose users have devices of their own."""
 
     def __init__(
-        self, name: str, trace: Trace, infrastructure: Infrastructure, *, history: int, seed: int
+        self,
+        name: str,
+        trace: Trace,
+        infrastructure: Infrastructure,
+        *,
+        seed: int,
+        history: int = 0,  # earlier queries of each
+        halved: bool = False,
     ) -> None:
-        """Plan on half of the inputs if there are earlier queries: they had the other half."""
+        """Take half of the inputs if `halved`, for planning and truth; earlier queries had others.
+
+        A study with and without earlier queries halves for both, so that their queries are alike.
+        """
         self.name, self.infrastructure, self._seed = name, infrastructure, seed
         self._history_count = history
         self._before: Trace | None = None
         self.trace = trace
-        if history:
+        if halved:
             self._before, self.trace = halves(trace, seed)
         self._truths: dict[DeviceProfile | None, GroundTruth] = {}
         self._earlier: dict[str, tuple[QueryRecord, ...]] = {}  # by method
@@ -113,7 +124,8 @@ class Site:
         It holds whole machines, and truly satisfies: its Pareto point does.
         """
         option = self.truth(query.user).unshared(query.slo)
-        return PlannedQuery(seconds=0.0, options=(option,), true=(option.plan_id,), measured=0)
+        true = (option.plan_id,)
+        return PlannedQuery(seconds=0.0, options=(option,), true=true, measured=0, rescued=True)
 
     def _searched(
         self,
@@ -144,7 +156,7 @@ class Site:
         )
 
     def _history(self, method: str) -> tuple[QueryRecord, ...]:
-        if self._before is None:
+        if not self._history_count or self._before is None:
             return ()
         if method not in self._earlier:
             before = GroundTruth(self._before, self.infrastructure)
@@ -155,7 +167,7 @@ class Site:
 
 
 class Shelf:
-    """PlannedQuery queries in a file, a line each."""
+    """Planned queries in a file, a line each."""
 
     def __init__(self, path: Path) -> None:
         """Read what is there; a line that was cut off by a kill counts for nothing."""
@@ -195,7 +207,7 @@ def computing_rows(
     """Yield what methods compute in searches of five seconds, after one that is not measured."""
     for folder in traces:
         trace = load_trace(folder)
-        site = Site(folder.name, trace, infrastructure, history=0, seed=_COMPUTING_SEED)
+        site = Site(folder.name, trace, infrastructure, seed=_COMPUTING_SEED)
         first, *others = site.submissions(1 + queries, "medium")
         for method in methods:
             site.steps_s(first, method, _MEASURED_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from math import inf
+from math import inf, nan
 from typing import Annotated
 
 import numpy as np
@@ -27,6 +27,7 @@ class WindowSetting:
     slo: str
     load: float
     history: int
+    migration_price: float | None
 
 
 _SETTING = tuple(column.name for column in fields(WindowSetting))
@@ -43,11 +44,12 @@ class GoodputCell(WindowSetting):
     error: Annotated[float | None, of_column(error, "goodput")]
     live: Annotated[float, of_column(mean, "live")]
     planned: Annotated[float, of_column(mean, "planned")]
-    true: Annotated[float, of_column(mean, "true")]
+    true: Annotated[float | None, of_column(mean, "true")]
     served: Annotated[float, of_column(mean, "served")]
     utilisation: Annotated[float, of_column(mean, "utilisation")]
+    displaced: Annotated[float, of_column(mean, "displaced")]
     usd_per_hour: Annotated[float, of_column(mean, "usd_per_hour")]
-    planning_s: Annotated[float, of_column(mean, "planning_s")]
+    planning_s: Annotated[float | None, of_column(mean, "planning_s")]
     of_ilp: Annotated[float | None, of_column(mean, "of_ilp")]
 
 
@@ -61,7 +63,7 @@ def pictures(rows: Iterable[GoodputRow]) -> dict[str, Figure]:
     groups = grouped(rows, *_SETTING).items()
     return {
         f"{objective}-{trace}-{setup}-{slo}-{load:g}-{history}.svg": _over_time(objective, group)
-        for (trace, setup, objective, slo, load, history), group in groups
+        for (trace, setup, objective, slo, load, history, _), group in groups
     }
 
 
@@ -94,7 +96,8 @@ class Headline(WindowSetting):
 def headlines(rows: Sequence[GoodputRow]) -> list[Headline]:
     """Return how many times as good `default` is, in its shortest time, as each other method.
 
-    Infinite where the other has no goodput. Ratios are of means over seeds.
+    Infinite where what it is divided by is 0, and NaN where both are: the goodput of the other, or
+    the cost of `default`. Ratios are of means over seeds, `least` and `most` of single seeds.
     """
     lines = []
     for key, group in grouped(rows, *_SETTING).items():
@@ -103,7 +106,8 @@ def headlines(rows: Sequence[GoodputRow]) -> list[Headline]:
         for (method, response_s), others in grouped(group, "method", "response_s").items():
             if not ours or (method == DEFAULT.name and response_s == shortest):
                 continue
-            seeds = [_ratio([one], [two]) for one, two in zip(ours, others, strict=True)]
+            by_seed = {row.seed: row for row in others}
+            seeds = [_ratio([row], [by_seed[row.seed]]) for row in ours if row.seed in by_seed]
             lines.append(
                 Headline(
                     **dict(zip(_SETTING, key, strict=True)),
@@ -122,4 +126,6 @@ def _ratio(ours: Sequence[GoodputRow], others: Sequence[GoodputRow]) -> float:
         over, under = (sum(row.usd_per_hour for row in each) for each in (others, ours))
     else:
         over, under = (sum(row.goodput for row in each) for each in (ours, others))
-    return over / under if under else inf
+    if under:
+        return over / under
+    return inf if over else nan

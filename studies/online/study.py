@@ -58,6 +58,8 @@ class GoodputStudy:
     times: tuple[float, ...] | None = None  # of arrival, in place of load and process
     # of the machines there are, or cost of serving all on rented ones
     objective: Objective = Objective.GOODPUT
+    # of moving what runs, see `scheduler.policies.priced.Migration`; None: nothing is moved
+    migration_price: float | None = None
     window_s: float = 3600.0
     stay_s: float = 900.0  # mean
     # minutes between problems that the integer program solves, too; None: none
@@ -65,6 +67,17 @@ class GoodputStudy:
     ilp_s: float = 20.0  # its limit, for each
 
     def __post_init__(self) -> None:
+        lists = {
+            "trace": [folder.name for folder in self.traces],
+            "methods": self.methods,
+            "slo": self.levels,
+            "response": self.response_s,
+            "load": self.loads,
+            "history": self.history,
+        }
+        for name, values in lists.items():
+            checks.require(len(values) > 0, name, "must not be empty", values)
+            checks.unique(name, values)
         for name in self.methods:
             method = Competitor.of(name).method
             known = sorted({ORACLE, *(who for who, _ in table())})
@@ -80,4 +93,19 @@ class GoodputStudy:
         checks.at_least("queries", self.queries, 1)
         checks.positive("window", self.window_s)
         checks.positive("stay", self.stay_s)
+        if self.migration_price is not None:
+            checks.non_negative("migration_price", self.migration_price)
         checks.at_least("ilp_every", self.ilp_every, 1)
+        of_goodput = self.objective is Objective.GOODPUT or self.ilp_every is None
+        rule = "must be left out where the objective is cost: its figure is of goodput"
+        checks.require(of_goodput, "ilp_every", rule, self.ilp_every)
+        if self.times is not None:
+            rule = "must be left out, or 1, where arrivals are from a file"
+            checks.require(self.loads == (1.0,), "load", rule, self.loads)
+            rule = f"must begin within the window of {self.window_s:g} s"
+            checks.require(self.times[0] < self.window_s, "arrivals", rule, self.times[0])
+
+    @property
+    def halved(self) -> bool:
+        """Whether queries are of half of the inputs, as earlier ones are of the other half."""
+        return any(self.history)

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import groupby
-from math import floor, inf, nan
+from math import floor, inf
 from typing import NamedTuple
 
 import numpy as np
 
 from circinus.pipelines.clock import ManualClock
 from circinus.scheduler.ilp import Ilp
+from circinus.scheduler.policies.priced import Migration
 from circinus.scheduler.policies.registry import Terms, scheduling_policy
 from circinus.scheduler.problem import Candidate, Objective, Problem, spent_usd_per_hour
 from circinus.scheduler.rolling.scheduler import Events, RollingSchedule, Times, Upkeep
@@ -37,12 +38,14 @@ class Figures:
     goodput: float  # queries that count, mean over the window
     live: float  # queries that are there, mean
     planned: float  # of those that are there, part with plans
-    true: float  # of the planned ones, part with a plan that truly satisfies
+    # of the planned ones, part with a plan that truly satisfies; None: none is planned
+    true: float | None
     served: float  # queries that are served, truly or not, mean
     arrived: int
-    planning_s: float  # mean seconds to the end of planning
+    planning_s: float | None  # mean seconds to the end of planning; None: nobody arrived
     utilisation: float  # of the shared machines, mean
     usd_per_hour: float  # of machines that hold anything, as whole machines, and of calls, mean
+    displaced: int  # times that a query which was served was moved or stopped
     of_ilp: float | None  # queries served over the integer program's, where that is proven
     proven: int  # problems for which it is
     minutes: str  # goodput of each minute, by blanks
@@ -63,7 +66,12 @@ class Window:
         self._study, self._there = study, there
         rng = np.random.default_rng([seed, _STREAM])
         self._kinds = [kinds[kind] for kind in rng.integers(len(kinds), size=len(there)).tolist()]
-        terms = Terms(objective=study.objective, clock=ManualClock())
+        price = study.migration_price
+        terms = Terms(
+            objective=study.objective,
+            migration=None if price is None else Migration(price=price),
+            clock=ManualClock(),
+        )
         policy = scheduling_policy(competitor.policy, terms)
         tiers = study.infrastructure.tiers
         if study.objective is Objective.COST:
@@ -71,14 +79,16 @@ class Window:
         nobody = Problem(tiers=tiers, candidates=())
         self._rolling = RollingSchedule(nobody, Times(), Upkeep(policy=policy), 0.0)
         self._ratios: list[float] = []
+        self._displaced = 0
 
     def figures(self) -> Figures:
         """Return the figures of a row."""
         looks, states = [0.0], [_State()]
         next_ilp_s = _MINUTE_S * (self._study.ilp_every or inf)
         for at, state in self._course():
-            while at >= next_ilp_s:
+            if at >= next_ilp_s:
                 self._solve()
+            while at >= next_ilp_s:
                 next_ilp_s += _MINUTE_S * (self._study.ilp_every or inf)
             looks.append(at)
             states.append(state)
@@ -97,12 +107,13 @@ class Window:
             goodput=means.goodput,
             live=means.live,
             planned=means.planned / max(means.live, _LEAST),
-            true=means.true / max(means.planned, _LEAST),
+            true=means.true / means.planned if means.planned else None,
             served=means.served,
             arrived=len(self._there),
-            planning_s=float(np.mean([one.seconds for one in self._kinds] or [nan])),
+            planning_s=mean([one.seconds for one in self._kinds]),
             utilisation=means.used,
             usd_per_hour=means.usd,
+            displaced=self._displaced,
             of_ilp=mean(self._ratios),
             proven=len(self._ratios),
             minutes=minutes(_State._fields.index("goodput")),
@@ -112,26 +123,36 @@ class Window:
     def _course(self) -> Iterator[tuple[float, _State]]:
         """Yield what the service looks like after each look at which something had changed."""
         live = planned = true = 0
+        offered = set[int]()  # to the scheduler
         looks = _looks(
             self._there, self._kinds, self._study.window_s, _LOOK_S[self._study.objective]
         )
         for at, changes in looks:
-            arriving, leaving = list[Candidate](), list[str]()
+            arriving, leaving = dict[int, Candidate](), list[str]()
             for change, number in changes:
                 kind, query = self._kinds[number], f"q{number:06}"
-                sign = -1 if change is _Change.LEAVES else 1
-                if change is not _Change.PLANNED:
-                    live += sign
-                if change is _Change.ARRIVES or not kind.options:
+                if change is _Change.ARRIVES:
+                    live += 1
                     continue
+                sign = 1
                 if change is _Change.LEAVES:
-                    leaving.append(query)
+                    live -= 1
+                    sign = -1
+                    if number in offered:
+                        leaving.append(query)
+                        offered.remove(number)
+                    elif arriving.pop(number, None) is None:
+                        continue  # it was never planned
+                elif kind.options:
+                    arriving[number] = Candidate(query_id=query, plans=kind.options)
                 else:
-                    arriving.append(Candidate(query_id=query, plans=kind.options))
-                planned += sign
-                true += sign * bool(kind.true)
-            events = Events(arriving=tuple(arriving), leaving=tuple(leaving))
-            schedule = self._rolling.change(events, at).schedule
+                    continue
+                planned += sign * (not kind.rescued)
+                true += sign * (bool(kind.true) and not kind.rescued)
+            offered |= arriving.keys()
+            events = Events(arriving=tuple(arriving.values()), leaving=tuple(leaving))
+            step = self._rolling.change(events, at)
+            schedule, self._displaced = step.schedule, self._displaced + len(step.displaced)
             counting = sum(
                 one.plan_id in self._kinds[int(one.query_id[1:])].true
                 for one in schedule.assignments
@@ -145,7 +166,7 @@ class Window:
                 planned,
                 true,
                 len(schedule.assignments),
-                used / sum(shared.values()),
+                used / max(sum(shared.values()), 1),
                 spent_usd_per_hour(problem, schedule.assignments),
             )
             yield at, state

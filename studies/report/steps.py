@@ -1,7 +1,7 @@
 """Studies as steps: each a command of `circinus study` in a process and a folder of its own.
 
-What is done is not run again, and what was stopped starts anew, or goes on where its study can
-(`study goodput`).
+What is done is not run again while options, traces and version are the same. What was stopped
+starts anew, or goes on where its study can (`study goodput`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ import yaml
 
 from circinus.deploy.workers.watched import watched
 from circinus.studies.report.pages import code, grid, heading, page, paragraph
-from circinus.studies.report.tables import text, version
+from circinus.studies.report.tables import digest, text, version
 
 RESULT = "result.json"
 """Of a step's folder, written when the step is done."""
@@ -42,7 +45,23 @@ class StudyStep:
     @property
     def command(self) -> str:
         """The command as a user would type it, but for the folder."""
-        return f"circinus study {' '.join(self.words)}"
+        return shlex.join(("circinus", "study", *self.words))
+
+    def result(self, folder: Path) -> Mapping[str, Any] | None:
+        """Return what it gave; None unless it is done as it is now."""
+        try:
+            known = json.loads((folder / RESULT).read_bytes())
+        except (OSError, ValueError):
+            return None
+        there = isinstance(known, dict) and known.get("of") == _of(self.words)
+        return known["results"] if there else None
+
+
+@cache
+def _of(words: tuple[str, ...]) -> list[str]:
+    """Return what a result is of: options, traces and version."""
+    folders = [Path(word) for option, word in pairwise(words) if option == "--trace"]
+    return [*words, digest(*folders), version()]
 
 
 def steps(traces: Sequence[Path], *, quick: bool) -> tuple[StudyStep, ...]:
@@ -88,12 +107,12 @@ def _folders(which: str | None, traces: Sequence[Path]) -> Iterator[Sequence[Pat
 
 def run(step: StudyStep, folder: Path) -> bool:
     """Run a step unless it is done; return whether it was run."""
-    result = folder / RESULT
-    about = [*step.words, version()]
-    if result.exists() and json.loads(result.read_bytes())["of"] == about:
+    result, of = folder / RESULT, _of(step.words)
+    if step.result(folder) is not None:
         return False
     folder.mkdir(parents=True, exist_ok=True)
-    result.unlink(missing_ok=True)
+    for old in (result, *folder.glob("*.svg")):
+        old.unlink(missing_ok=True)
     # One thread for each step: as many steps run as there are cores. It ends with this process.
     alone = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     words = [*watched("circinus"), "study", *step.words, "--out", str(folder), "--json"]
@@ -106,7 +125,7 @@ def run(step: StudyStep, folder: Path) -> bool:
         if code:  # with --json an error is a document on stdout
             errors.write(output.read_bytes())
     if not code:
-        document = json.dumps({"of": about, "results": json.loads(output.read_bytes())}, indent=1)
+        document = json.dumps({"of": of, "results": json.loads(output.read_bytes())}, indent=1)
         part = result.with_suffix(".part")
         part.write_text(document, encoding="utf-8")
         part.replace(result)
@@ -126,10 +145,10 @@ def report(chosen: Sequence[StudyStep], out: Path, *, quick: bool) -> str:
     for step in chosen:
         folder = out / step.name
         parts += [heading(step.title), paragraph(step.answers), code(step.command)]
-        if not (folder / RESULT).exists():
+        results = step.result(folder)
+        if results is None:
             parts.append(paragraph("Not there yet, or it failed."))
             continue
-        results = json.loads((folder / RESULT).read_bytes())["results"]
         parts += [picture.read_text(encoding="utf-8") for picture in sorted(folder.glob("*.svg"))]
         parts += _tables(results)
     return page("Studies of Circinus", *parts)

@@ -8,6 +8,7 @@ the source that made it. Which method a row's parts are of, if of any, is a fiel
 from __future__ import annotations
 
 import csv
+import hashlib
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, fields
@@ -144,6 +145,16 @@ def error(values: Iterable[float | None]) -> float | None:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [float(value) for value in values if value is not None]
+
+
+def digest(*folders: Path) -> str:
+    """Return a hash of the files in folders: what studies of traces rest on."""
+    made = hashlib.sha256()
+    for file in (file for folder in folders for file in sorted(folder.iterdir())):
+        if file.is_file():
+            made.update(f"{file.name} {file.stat().st_size}\n".encode())
+            made.update(file.read_bytes())
+    return made.hexdigest()
 
 
 @cache

@@ -32,8 +32,12 @@ def study(**changed: Any) -> BoundStudy:  # noqa: ANN401 - values of any field
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"budget_usd_per_hour": 0.5}, "budget must pay an instance of the base type"),
+        ({"budget_usd_per_hour": 0.5}, "budget must pay an instance of base, which costs 1 USD/h"),
+        ({"budget_usd_per_hour": float("inf")}, "budget must be finite"),
+        ({"prices": (0.0, 0.2)}, "price of base must be finite and > 0"),
+        ({"prices": (1.0, -0.2)}, "price of slow must be finite and >= 0"),
         ({"policies": ("best",)}, "policies must be among"),
+        ({"policies": ("kairos", "kairos")}, "policies must not repeat"),
         ({"top": 0}, "top must be >= 1"),
         ({"requests": 10}, "requests must be >= 1000"),
         ({"qos_s": 0.0}, "qos_s must be"),

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import re
@@ -73,8 +74,31 @@ def test_a_study_that_fails_is_named_and_others_are_shown(traces: Path, tmp_path
     assert "planning-broken: see errors.txt" in result.output
     assert "trace" in (out / "planning-broken" / "errors.txt").read_text()
     shown = (out / "report.html").read_text()
-    assert shown.count("<h2>") == 2
-    assert shown.count("Not there yet, or it failed.") == 1
+    every = len(steps([traces / "broken", traces / "chain"], quick=True))
+    assert shown.count("<h2>") == every
+    assert shown.count("Not there yet, or it failed.") == every - 1
+
+
+def test_a_result_of_other_options_or_traces_or_none_is_not_shown(
+    traces: Path, tmp_path: Path
+) -> None:
+    (step,) = (s for s in steps([traces / "chain"], quick=True) if s.name == "planning-chain")
+    folder = tmp_path / "planning-chain"
+    folder.mkdir()
+    assert step.result(folder) is None
+    for text in ("", "{}", json.dumps({"of": ["other"], "results": {}})):
+        (folder / RESULT).write_text(text)
+        assert step.result(folder) is None
+
+
+def test_a_folder_in_which_studies_run_is_refused(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with (out / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = invoke(*words(traces, out, "--only", "planning"))
+    assert result.exit_code == 2
+    assert "--out must be in use by no other run" in result.output
 
 
 @pytest.mark.slow

@@ -52,6 +52,13 @@ def study(folder: Path, **others: object) -> GoodputStudy:
         ({"response_s": (-1.0,)}, "response must be finite and > 0"),
         ({"history": (-1,)}, "history must be"),
         ({"queries": 0}, "queries must be >= 1"),
+        ({"methods": ("default", "default")}, "methods must not repeat, got 'default'"),
+        ({"levels": ()}, "slo must not be empty"),
+        ({"response_s": (5.0, 5.0)}, "response must not repeat"),
+        ({"objective": Objective.COST, "ilp_every": 5}, "ilp_every must be left out"),
+        ({"times": (1.0,), "loads": (2.0,)}, "load must be left out, or 1"),
+        ({"times": (700.0,)}, "arrivals must begin within the window of 600 s"),
+        ({"migration_price": -1.0}, "migration_price must be finite and >= 0"),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(
@@ -187,7 +194,7 @@ def test_a_shelf_returns_what_it_holds(tmp_path: Path) -> None:
 
 def test_computing_counts_towards_the_response_time(tmp_path: Path) -> None:
     trace = load_trace(saved_trace(tmp_path))
-    site = Site("unknown", trace, SITE, history=0, seed=0)
+    site = Site("unknown", trace, SITE, seed=0)
     (query,) = site.submissions(1, "medium")
     planned = site.planned(query, "published", 0.3)
     assert computing_s("published", "unknown") > 0
@@ -248,3 +255,42 @@ def test_a_summary_is_over_seeds(tmp_path: Path) -> None:
     assert cell.windows == 3
     assert cell.goodput == pytest.approx(np.mean([row.goodput for row in rows]))
     assert len(pictures(rows)) == 1
+
+
+def test_a_query_that_leaves_before_its_plan_is_scheduled_was_never_offered(
+    tmp_path: Path,
+) -> None:
+    kinds = [
+        PlannedQuery(seconds=seconds, options=(OPTION,), true=("p",), measured=1)
+        for seconds in (299.0, 299.5, 400.0)  # in the look in which it leaves, twice, and after it
+    ]
+    there = (Stay(100.0, 399.9), Stay(100.0, 399.9), Stay(100.0, 300.0), Stay(100.0, 550.0))
+    window = Window(study(tmp_path), Competitor.of("default"), there, kinds, seed=0)
+    window._kinds = [*kinds, replace(kinds[0], seconds=100.0)]
+    figures = window.figures()
+    assert figures.served == pytest.approx((555 - 205) / 600)
+    assert figures.true == 1.0
+
+
+def test_figures_of_nobody_are_none_and_ratios_pair_windows_of_a_seed(tmp_path: Path) -> None:
+    nobody = Window(study(tmp_path), Competitor.of("default"), (), (), seed=0).figures()
+    assert nobody.true is None
+    assert nobody.planning_s is None
+    rows = run(study(tmp_path / "trace", seeds=2), tmp_path / "out")
+    swapped = [*rows[:2], rows[3], rows[2]]
+    assert headlines(swapped) == headlines(rows)
+
+
+def test_plans_of_another_infrastructure_of_the_same_name_are_not_taken(tmp_path: Path) -> None:
+    methods = ("videostorm", ORACLE)
+    run(study(tmp_path / "trace", methods=methods), tmp_path / "out")
+    more = replace(SITE, tiers=(SITE.tiers[0], replace(SITE.tiers[1], speed_factor=1.5)))
+    other = replace(study(tmp_path / "trace", methods=methods), infrastructure=more)
+    assert run(other, tmp_path / "out") == run(other, tmp_path / "fresh")
+    assert len(list((tmp_path / "out" / "planned").iterdir())) == 2
+
+
+def test_load_has_no_meaning_where_no_shared_machine_is_used(tmp_path: Path) -> None:
+    alone = replace(SITE, tiers=(replace(SITE.tiers[0], speed_factor=50.0), SITE.tiers[1]))
+    with pytest.raises(InvalidInput, match="infrastructure must have shared machines"):
+        run(replace(study(tmp_path / "trace"), infrastructure=alone), tmp_path / "out")

@@ -32,7 +32,7 @@ def _value(kind: object, text: str) -> Any:  # noqa: ANN401 - of a field
     if kind is str:
         return text
     if kind is int:
-        return int(text)
+        return int(text or 0)
     return float(text) if text else None
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +17,8 @@ from circinus.api.text import formats
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
-from circinus.studies.report.steps import ERRORS, RESULT, StudyStep, report, run, steps
+from circinus.pipelines.errors import InvalidInput
+from circinus.studies.report.steps import ERRORS, StudyStep, report, run, steps
 
 _PAGE = "report.html"
 
@@ -27,36 +31,29 @@ def all_(
     only: Annotated[str, "Names of studies, by commas; none: all."] = "",
     workers: Annotated[int | None, Option(help="Steps at once; none: one a core.", min=1)] = None,
 ) -> None:
-    """Run every study and write one page: report.html. Run again, it goes on where it stopped."""
+    """Run every study and write one page: report.html. Run again, it goes on where it stopped.
+
+    Done is what was run with the same options, traces and version.
+    """
     folders = sorted(path.parent for path in traces.glob("*/trace.npz"))
     rule = "must hold traces, as `make traces` makes them"
     checks.require(bool(folders), "--traces", rule, str(traces))
-    chosen = steps(folders, quick=quick)
+    every = chosen = steps(folders, quick=quick)
     if only:
-        known = dict.fromkeys(step.name.split("-")[0] for step in chosen)
-        for name in only.split(","):
+        known = dict.fromkeys([step.name.split("-")[0] for step in every])
+        known |= dict.fromkeys(step.name for step in every)
+        wanted = only.split(",")
+        for name in wanted:
             checks.among("--only", name, known)
-        chosen = tuple(step for step in chosen if step.name.split("-")[0] in only.split(","))
+        chosen = tuple(s for s in every if {s.name, s.name.split("-")[0]} & set(wanted))
     out.mkdir(parents=True, exist_ok=True)
-    clock, left = SystemClock(), sum(step.minutes for step in chosen)
-    count = workers or os.cpu_count() or 1
-    failed = list[StudyStep]()
-    with screen.follow() as lines, ThreadPoolExecutor(count) as pool:
-        began, done = clock.now(), 0.0
-        runs = {pool.submit(run, step, out / step.name): step for step in chosen}
-        for number, ended in enumerate(as_completed(runs), start=1):
-            step = runs[ended]
-            if ended.result():
-                done += step.minutes
-            else:
-                left -= step.minutes
-            if not (out / step.name / RESULT).exists():
+    with _alone(out), screen.follow() as lines:
+        failed = list[StudyStep]()
+        for step, words in _run(chosen, out, workers or os.cpu_count() or 1):
+            if step.result(out / step.name) is None:
                 failed.append(step)
-            elapsed_s = clock.now() - began
-            guess = elapsed_s * (left / done - 1) if done else 60.0 * left / count
-            words = f"{number} of {len(chosen)} studies, about {formats.seconds(guess)} left"
-            lines.update({"studies": (str(number), words)})
-            (out / _PAGE).write_text(report(chosen, out, quick=quick), encoding="utf-8")
+            lines.update({"studies": words})
+            (out / _PAGE).write_text(report(every, out, quick=quick), encoding="utf-8")
     screen.show(
         f"{out / _PAGE}: {len(chosen) - len(failed)} of {len(chosen)} studies",
         document={"page": out / _PAGE, "failed": [step.name for step in failed]},
@@ -65,3 +62,38 @@ def all_(
         names = ", ".join(step.name for step in failed)
         what = f"{names}: see {ERRORS} in their folders"
         raise CommandFailed(ExitCode.INTERNAL, what)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold a folder for this process; InvalidInput if another one does."""
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInput.of("--out", "must be in use by no other run", str(out)) from None
+        yield
+
+
+def _run(
+    chosen: Sequence[StudyStep], out: Path, count: int
+) -> Iterator[tuple[StudyStep, tuple[str, str]]]:
+    """Run steps, so many at once; yield each when it ends, with words on what is left."""
+    clock, left, done = SystemClock(), sum(step.minutes for step in chosen), 0.0
+    began = clock.now()
+    with ThreadPoolExecutor(count) as pool:
+        runs = {pool.submit(run, step, out / step.name): step for step in chosen}
+        try:
+            for number, ended in enumerate(as_completed(runs), start=1):
+                step = runs[ended]
+                if ended.result():
+                    done += step.minutes
+                else:
+                    left -= step.minutes
+                elapsed_s = clock.now() - began
+                guess = elapsed_s * (left / done - 1) if done else 60.0 * left / count
+                words = f"{number} of {len(chosen)} studies, about {formats.seconds(guess)} left"
+                yield step, (str(number), words)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run end with Ctrl-C, too
+            raise

@@ -11,15 +11,18 @@ from typer import Option
 from circinus.api.cli.options import decimals, numbers
 from circinus.api.query_file import read_infrastructure
 from circinus.api.text.screen import Screen
+from circinus.pipelines import checks
 from circinus.scheduler.problem import Objective
 from circinus.studies.online import report
 from circinus.studies.online.arrivals import ArrivalKind, read_times
+from circinus.studies.online.computing import table
 from circinus.studies.online.goodput import GoodputRow, run
 from circinus.studies.online.planned import ComputingRow, computing_rows
 from circinus.studies.online.study import GoodputStudy
 from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import markdown, written
 
+_COMPUTED = ",".join(dict.fromkeys(method for method, _ in table()))
 _METHODS = "default,published,vulcan,videostorm,oracle"
 
 Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeatable.")]
@@ -28,7 +31,9 @@ Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeat
 def goodput(
     screen: Screen,
     trace: Traces,
-    out: Annotated[Path, "Folder of goodput.csv, pictures and planned queries."],
+    out: Annotated[
+        Path, Option(help="Folder of goodput.csv, pictures and planned queries.", file_okay=False)
+    ],
     methods: Annotated[str, "METHOD or METHOD/POLICY, by commas; oracle knows all."] = _METHODS,
     infrastructure: Annotated[str, "Preset or file."] = "paper-large",
     response: Annotated[str, "Seconds within which queries are planned, by commas."] = "5,15",
@@ -44,6 +49,9 @@ def goodput(
     objective: Annotated[Objective, "Goodput, or cost of serving all on rented machines."] = (
         Objective.GOODPUT
     ),
+    migration_price: Annotated[
+        float | None, Option(help="Of moving what runs, as in the service; none: nothing moves.")
+    ] = None,
     window: Annotated[float, "Simulated minutes."] = 60.0,
     stay: Annotated[float, "Mean minutes that a query stays."] = 15.0,
     ilp_every: Annotated[
@@ -57,6 +65,9 @@ def goodput(
     queries that are planned from there.
     """
     kinds = {kind.value: kind for kind in ArrivalKind}
+    rule = f"must be {', '.join(kinds)}, or a file"
+    known = arrivals in kinds or Path(arrivals).exists()
+    checks.require(known, "--arrivals", rule, arrivals)
     study = GoodputStudy(
         traces=tuple(trace),
         methods=tuple(methods.split(",")),
@@ -71,6 +82,7 @@ def goodput(
         arrivals=kinds.get(arrivals, ArrivalKind.POISSON),
         times=None if arrivals in kinds else read_times(Path(arrivals)),
         objective=objective,
+        migration_price=migration_price,
         window_s=60.0 * window,
         stay_s=60.0 * stay,
         ilp_every=ilp_every,
@@ -94,10 +106,8 @@ def goodput(
 def computing(
     screen: Screen,
     trace: Traces,
-    out: Annotated[Path, "Folder of computing.csv."],
-    methods: Annotated[str, "By commas, as in `study planning`."] = (
-        "default,published,vulcan,videostorm,random,vulcan_tuned,videostorm_tuned"
-    ),
+    out: Annotated[Path, Option(help="Folder of computing.csv.", file_okay=False)],
+    methods: Annotated[str, "By commas, as in `study planning`; those of the table."] = _COMPUTED,
     infrastructure: Annotated[str, "Preset or file."] = "paper-large",
     queries: Annotated[int, Option(help="That are planned.", min=1)] = 4,
 ) -> None:
