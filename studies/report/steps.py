@@ -65,12 +65,13 @@ def _of(words: tuple[str, ...]) -> list[str]:
 
 
 def steps(traces: Sequence[Path], *, quick: bool) -> tuple[StudyStep, ...]:
-    """Return the steps of `steps.yaml`, those for each trace once a trace."""
+    """Return the steps of `steps.yaml` of a kind, those for each trace once a trace."""
     document = (files("circinus.studies.report") / "steps.yaml").read_text(encoding="utf-8")
     kind = "quick" if quick else "full"
     return tuple(
         step
         for entry in yaml.safe_load(document)
+        if kind in entry
         for step in _of_entry({**entry, **entry[kind]}, entry.get("options", ""), traces)
     )
 
