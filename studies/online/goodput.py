@@ -161,7 +161,7 @@ class _Crowd:
         if self._study.objective is Objective.GOODPUT:
             return each
         return [
-            one if one.options else replace(one, options=rescue.options, true=rescue.true)
+            one if one.options else replace(rescue, seconds=one.seconds, measured=one.measured)
             for one, rescue in zip(each, self._stored("rescue", self._site.rescued), strict=True)
         ]
 

@@ -70,7 +70,12 @@ def pictures(rows: Iterable[GoodputRow]) -> dict[str, Figure]:
 def _over_time(objective: str, rows: Sequence[GoodputRow]) -> Figure:
     """Draw a panel for each response time, a line for each method: the mean of its seeds."""
     by_response = grouped(rows, "response_s")
-    figure, axes = panels(1, len(by_response), width=4.5, height=3.2)
+    figure, axes = panels(1, len(by_response), width=4.5, height=3.4)
+    of = rows[0]
+    figure.suptitle(
+        f"{of.trace}, {of.setup}, {of.slo} SLOs, load {of.load:g}, {of.history} earlier queries",
+        fontsize="medium",
+    )
     column = "minutes" if objective == Objective.GOODPUT else "usd_minutes"
     for place, ((response_s,), group) in zip(axes[0], by_response.items(), strict=True):
         for (method,), of_method in grouped(group, "method").items():

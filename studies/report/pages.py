@@ -10,7 +10,8 @@ _STYLE = (
     "padding:0 1em;line-height:1.4}table{border-collapse:collapse}svg{max-width:100%;height:auto}"
     ".wide{overflow-x:auto}h2{margin-top:2em;border-top:1px solid #8886;padding-top:1em}"
     "code{overflow-wrap:anywhere}@media print{body{font-size:9px;margin:0;max-width:none}"
-    ".wide{overflow-x:visible}td,th{padding:1px 4px}svg,tr{break-inside:avoid}}"
+    ".wide{overflow-x:visible}td,th{padding:1px 4px}svg,tr{break-inside:avoid}"
+    "h2,h3,p{break-after:avoid}}"
     "td,th{white-space:nowrap;padding:2px 8px;text-align:right;border-bottom:1px solid #8886}"
     "td:first-child,th:first-child{text-align:left}"
 )

@@ -157,10 +157,11 @@ def report(chosen: Sequence[StudyStep], out: Path, *, quick: bool) -> str:
 
 def _tables(results: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table of each list of rows; a column of one value is words before it."""
-    for value in results.values():
+    for title, value in results.items():
         if not (isinstance(value, list) and value and isinstance(value[0], dict)):
             continue
         rows = [{name: text(cell, 4) for name, cell in row.items()} for row in value]
+        yield heading(title.replace("_", " "), level=3)
         alike = {name for name in rows[0] if len({row[name] for row in rows}) == 1}
         alike = alike if len(rows) > 1 else set()
         yield paragraph(

@@ -65,16 +65,17 @@ def test_every_step_is_a_command_that_there_is(traces: Path, *, quick: bool) -> 
         assert [name for name in names if name not in shown.output] == [], study
 
 
-def test_a_study_that_fails_is_named_and_others_are_shown(traces: Path, tmp_path: Path) -> None:
-    (traces / "broken").mkdir()
-    (traces / "broken" / "trace.npz").write_bytes(b"nothing")
-    out = tmp_path / "out"
+def test_a_study_that_fails_is_named_and_others_are_shown(tmp_path: Path) -> None:
+    traces, out = tmp_path / "traces", tmp_path / "out"
+    saved_trace(traces / "tracking")
+    (traces / "digits").mkdir()
+    (traces / "digits" / "trace.npz").write_bytes(b"nothing")
     result = invoke(*words(traces, out, "--only", "planning", "--workers", "1"))
     assert result.exit_code == 1
-    assert "planning-broken: see errors.txt" in result.output
-    assert "trace" in (out / "planning-broken" / "errors.txt").read_text()
+    assert "planning-digits: see errors.txt" in result.output
+    assert "trace" in (out / "planning-digits" / "errors.txt").read_text()
     shown = (out / "report.html").read_text()
-    every = len(steps([traces / "broken", traces / "chain"], quick=True))
+    every = len(steps([traces / "digits", traces / "tracking"], quick=True))
     assert shown.count("<h2>") == every
     assert shown.count("Not there yet, or it failed.") == every - 1
 

@@ -173,7 +173,7 @@ def test_all_are_served_on_rented_machines_for_no_less_than_who_knows_all_pays(
     oracle, default, vulcan = run(rented, tmp_path / "out")
     assert oracle.served == default.served == pytest.approx(oracle.live, abs=0.2)
     assert 0 < oracle.usd_per_hour <= default.usd_per_hour <= vulcan.usd_per_hour
-    assert vulcan.planned == 1.0  # who has no plan is served by whole machines
+    assert vulcan.planned < 1.0  # who has no plan is served by whole machines
     assert vulcan.goodput == pytest.approx(vulcan.served, abs=1e-6)
 
 
