@@ -1,11 +1,13 @@
-"""Every figure of docs/results.md is what the rows beside it give."""
+"""Every figure in a table of docs/results.md is what the rows beside it give."""
 
 import csv
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 
 from circinus.studies.online.goodput import GoodputRow
@@ -15,6 +17,7 @@ from circinus.studies.report.tables import grouped, mean
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS.with_suffix(".md").read_text(encoding="utf-8")
 METHODS = ("default", "published", "vulcan", "videostorm", "oracle")
+OTHERS = [(m, s) for m in ("vulcan", "videostorm", "published") for s in (5.0, 15.0)]
 
 
 def rows(file: Path) -> list[GoodputRow]:
@@ -36,39 +39,85 @@ def _value(kind: object, text: str) -> Any:  # noqa: ANN401 - of a field
     return float(text) if text else None
 
 
-def of(cells: dict[str, float]) -> str:
-    return " | ".join(f"{cell:.3g}" for cell in cells.values())
+def windows(kind: str) -> Iterator[tuple[str, list[GoodputRow]]]:
+    """Yield the rows of each file of a kind, named by set-up and trace."""
+    for file in sorted(RESULTS.glob(f"{kind}-*.csv")):
+        each = rows(file)
+        yield f"{each[0].setup} | {each[0].trace} | {len({row.seed for row in each})}", each
 
 
-@pytest.mark.parametrize("file", sorted(RESULTS.glob("goodput-*.csv")), ids=lambda file: file.stem)
-def test_goodput_is_that_of_the_rows(file: Path) -> None:
-    for (trace, response_s), group in grouped(rows(file), "trace", "response_s").items():
-        means = {m: mean([r.goodput for r in group if r.method == m]) or 0.0 for m in METHODS}
-        assert f"| {trace} | {response_s:g} s | {of(means)} |" in PAGE
+def cells(values: list[float]) -> str:
+    return " | ".join(f"{value:.3g}" for value in values)
 
 
-@pytest.mark.parametrize("file", sorted(RESULTS.glob("goodput-*.csv")), ids=lambda file: file.stem)
-def test_parts_that_are_planned_are_those_of_the_rows(file: Path) -> None:
-    each = rows(file)
-    planned = {
-        f"{m} {s}": mean([r.planned for r in each if (r.method, r.response_s) == (m, s)]) or 0.0
-        for m in METHODS[:-1]
-        for s in (5.0, 15.0)
-    }
-    assert f"| {each[0].trace} | {of(planned)} |" in PAGE
+def goodput_lines() -> list[str]:
+    return [
+        f"| {name} | {response_s:g} s | "
+        + cells([mean([r.goodput for r in group if r.method == m]) or 0.0 for m in METHODS])
+        + " |"
+        for name, each in windows("goodput")
+        for (response_s,), group in grouped(each, "response_s").items()
+    ]
 
 
-@pytest.mark.parametrize("file", sorted(RESULTS.glob("goodput-*.csv")), ids=lambda file: file.stem)
-def test_ratios_are_those_of_the_rows(file: Path) -> None:
-    others = [(m, s) for m in ("vulcan", "videostorm", "published") for s in (5.0, 15.0)]
-    ratio = {(line.method, line.response_s): line.ratio for line in headlines(rows(file))}
-    (trace,) = {row.trace for row in rows(file)}
-    assert f"| {trace} | {of({f'{other}': ratio[other] for other in others})} |" in PAGE
+def ratio_lines() -> list[str]:
+    lines = []
+    for name, each in windows("goodput"):
+        ratio = {(line.method, line.response_s): line.ratio for line in headlines(each)}
+        lines.append(f"| {name} | {cells([ratio[other] for other in OTHERS])} |")
+    return lines
+
+
+def planned_lines() -> list[str]:
+    return [
+        f"| {name} | "
+        + cells(
+            [
+                mean([r.planned for r in each if (r.method, r.response_s) == (m, s)]) or 0.0
+                for m in METHODS[:-1]
+                for s in (5.0, 15.0)
+            ]
+        )
+        + " |"
+        for name, each in windows("goodput")
+    ]
+
+
+def cost_lines() -> list[str]:
+    return [
+        f"| {name} | "
+        + cells([mean([r.usd_per_hour for r in each if r.method == m]) or 0.0 for m in METHODS])
+        + " |"
+        for name, each in windows("cost")
+    ]
+
+
+def part_lines() -> list[str]:
+    """Return seconds without a part over those of the default: of each trace, and of all."""
+    seconds: dict[tuple[str, str], list[float]] = {}
+    with (RESULTS / "parts.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = row["method"], row["trace"]
+            seconds.setdefault(key, []).append(float(row["seconds"]))
+    traces = sorted({trace for _, trace in seconds})
+    lines = []
+    for method in dict.fromkeys(method for method, _ in seconds):
+        ratios = [np.mean(seconds[method, t]) / np.mean(seconds["default", t]) for t in traces]
+        ratios.append(np.exp(np.mean(np.log(ratios))))
+        lines.append(f"| {method} | {cells([float(ratio) for ratio in ratios])} |")
+    return [line for line in lines if "default" not in line]
+
+
+@pytest.mark.parametrize("of", [goodput_lines, ratio_lines, planned_lines, cost_lines, part_lines])
+def test_every_line_of_rows_is_on_the_page(of: Any) -> None:  # noqa: ANN401 - a function above
+    lines = of()
+    assert lines
+    assert [line for line in lines if line not in PAGE.splitlines()] == []
 
 
 def test_every_figure_of_a_table_is_of_rows() -> None:
     """A trace that has no rows has no figures."""
-    traces = {row.trace for file in RESULTS.glob("goodput-*.csv") for row in rows(file)}
-    named = set(re.findall(r"^\| ([a-z-]+) \| [0-9]", PAGE, re.MULTILINE))
-    assert named == traces
+    made = {*goodput_lines(), *ratio_lines(), *planned_lines(), *cost_lines(), *part_lines()}
+    shown = re.findall(r"^\| (?:paper-|without_).*[0-9] \|$", PAGE, re.MULTILINE)
+    assert [line for line in shown if line not in made] == []
     assert sum(file.stat().st_size for file in RESULTS.iterdir()) < 2_000_000
