@@ -48,7 +48,7 @@ class StudyStep:
         return shlex.join(("circinus", "study", *self.words))
 
     def result(self, folder: Path) -> Mapping[str, Any] | None:
-        """Return what it gave; None unless it is done as it is now."""
+        """Return its results; None unless they are of these options, traces and version."""
         try:
             known = json.loads((folder / RESULT).read_bytes())
         except (OSError, ValueError):

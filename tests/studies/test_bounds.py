@@ -61,9 +61,9 @@ def test_pools_are_those_of_the_budget_by_their_bounds_behind_the_base_type_alon
 
 
 def test_rates_are_those_that_a_simulation_allows_and_the_base_is_scaled_to_the_budget() -> None:
-    asked = study()
-    draws = asked.draws(0, asked.requests)
-    for row in results(asked):
+    small = study()
+    draws = small.draws(0, small.requests)
+    for row in results(small):
         rates = SimulatedRates(policy=dispatch_policy(row.policy), draws=draws)
         assert row.rate_rps == rates.rate(tuple(map(int, row.pool.split())))
         if row.rank == 0:

@@ -22,7 +22,6 @@ from circinus.studies.online.study import GoodputStudy
 from circinus.studies.report.charts import svg
 from circinus.studies.report.tables import markdown, written
 
-_COMPUTED = ",".join(dict.fromkeys(method for method, _ in table()))
 _METHODS = "default,published,vulcan,videostorm,oracle"
 
 Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeatable.")]
@@ -107,7 +106,9 @@ def computing(
     screen: Screen,
     trace: Traces,
     out: Annotated[Path, Option(help="Folder of computing.csv.", file_okay=False)],
-    methods: Annotated[str, "By commas, as in `study planning`; those of the table."] = _COMPUTED,
+    methods: Annotated[
+        str | None, "By commas, as in `study planning`; none: those of the table."
+    ] = None,
     infrastructure: Annotated[str, "Preset or file."] = "paper-large",
     queries: Annotated[int, Option(help="That are planned.", min=1)] = 4,
 ) -> None:
@@ -116,6 +117,7 @@ def computing(
     Nothing else should run beside it. The file takes the place of studies/data/computing.csv.
     """
     site = read_infrastructure(infrastructure)
-    made = computing_rows(trace, methods.split(","), site, queries)
+    names = methods.split(",") if methods else list(dict.fromkeys(name for name, _ in table()))
+    made = computing_rows(trace, names, site, queries)
     rows = written(made, ComputingRow, out / "computing.csv")
     screen.show(markdown(rows, ComputingRow), document={"folder": out, "rows": rows})
