@@ -137,17 +137,17 @@ class Service:
 
     async def _look(self, query_id: str, report: DeploymentReport) -> None:
         windows, plan_id = self.requests.windows, report.plan_id
-        observed, data = windows.observed(query_id, report), windows.data(query_id)
-        if observed is None:
-            return
+        both = [windows.observed(query_id, report, recent=recent) for recent in (True, False)]
+        data = windows.data(query_id)
         record = await asyncio.to_thread(self.parts.store.query, query_id)
         stored = await asyncio.to_thread(self.parts.store.plans, query_id)
         plan = next((entry.plan for entry in stored if entry.id == plan_id), None)
         if record.phase is not QueryPhase.SERVING or plan is None:
             windows.forget(query_id, report)
             return
-        drift = drifted(plan, record.query.slo, observed, _DRIFT)
-        if drift is None:
+        judged = ((each, drifted(plan, record.query.slo, each, _DRIFT)) for each in both if each)
+        drift, observed = next(((drift, each) for each, drift in judged if drift), (None, None))
+        if drift is None or observed is None:
             return
         event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
         news = NewEvent(

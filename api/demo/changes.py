@@ -6,8 +6,9 @@ report its reaction in its own words. Afterwards they restore the infrastructure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -60,15 +61,10 @@ class MissingMachines:
 
 def thin_link(client: Client, query_id: str, clock: Clock) -> ThinnedLink:
     """Thin a link that the requests to a query cross, until another plan answers them."""
-    (link,) = (e for e in client.emulation().links if set(e.between) == set(THINNED))
-    stated = link.bandwidth_bytes_per_s / BYTES_PER_MBIT
     answered = client.request(query_id, example_body(0, EXAMPLES, seed=HELD_OUT_SEED))
     first, before = client.plan(answered.plan_id or ""), len(client.query(query_id).replanned)
-    _imitate(client, link, THIN_MBIT_PER_S)
-    try:
+    with thin(client):
         requests, after = _until_another_answers(client, query_id, first.id, clock)
-    finally:
-        _imitate(client, link, stated)
     replanned = client.query(query_id).replanned  # the newest first: the link's is the first anew
     since = replanned[: len(replanned) - before]
     return ThinnedLink(
@@ -77,6 +73,17 @@ def thin_link(client: Client, query_id: str, clock: Clock) -> ThinnedLink:
         before=first,
         after=None if after is None else client.plan(after),
     )
+
+
+@contextmanager
+def thin(client: Client) -> Iterator[None]:
+    """Let the link `THINNED` have `THIN_MBIT_PER_S` within the block."""
+    (link,) = (e for e in client.emulation().links if set(e.between) == set(THINNED))
+    _imitate(client, link, THIN_MBIT_PER_S)
+    try:
+        yield
+    finally:
+        _imitate(client, link, link.bandwidth_bytes_per_s / BYTES_PER_MBIT)
 
 
 def _imitate(client: Client, link: LinkView, mbit_per_s: float) -> None:

@@ -86,8 +86,18 @@ def run(
 
 
 def _calibrated(console: Console) -> Infrastructure:
-    """Return the demo's infrastructure with factors from profiled to served seconds."""
     _heading(console, 1, "How fast this computer serves")
+    infrastructure = calibrated()
+    as_is = next(tier for tier in infrastructure.tiers if not tier.emulated)
+    console.print(
+        f"  In served requests operators take {1 / as_is.speed_factor:.2f} times as long as in "
+        "a profile, each its own:\n  measured on a worker like those that serve, and planned with."
+    )
+    return infrastructure
+
+
+def calibrated() -> Infrastructure:
+    """Return the demo's infrastructure with factors from profiled to served seconds."""
     with TemporaryDirectory(prefix="circinus-demo-") as logs:
         infrastructure = calibrated_infrastructure(
             demo_infrastructure(),
@@ -97,11 +107,6 @@ def _calibrated(console: Console) -> Infrastructure:
             addresses={},
             logs=Path(logs),
         )
-    as_is = next(tier for tier in infrastructure.tiers if not tier.emulated)
-    console.print(
-        f"  In served requests operators take {1 / as_is.speed_factor:.2f} times as long as in "
-        "a profile, each its own:\n  measured on a worker like those that serve, and planned with."
-    )
     # The objective was chosen for the stated cost of calls: few requests measure it badly.
     stated = zip(infrastructure.tiers, demo_infrastructure().tiers, strict=True)
     calls = ("call_s", "call_s_per_byte", "call_delay_s")

@@ -37,12 +37,17 @@ _WAITS_TO_START = "import sys, circinus.api.serving.service as s; sys.stdin.read
 
 @contextmanager
 def running_service(
-    infrastructure: Callable[[], Infrastructure], clock: Clock, method: Method | None = None
+    infrastructure: Callable[[], Infrastructure],
+    clock: Clock,
+    method: Method | None = None,
+    *,
+    pipeline: str = "",
 ) -> Iterator[Client]:
     """Return a client of a service that runs until the block is left; the clock times its start.
 
     It imports its modules while the infrastructure is computed. Without a method it plans,
-    schedules and dispatches by the environment. Raises ServiceFailed if it does not answer in
+    schedules and dispatches by the environment. A pipeline (`module:attribute`) is registered
+    beside the built-in ones. Raises ServiceFailed if it does not answer in
     time.
     """
     with TemporaryDirectory(prefix="circinus-demo-") as name:
@@ -54,7 +59,7 @@ def running_service(
             "CIRCINUS_HOST": "127.0.0.1",
             "CIRCINUS_PORT": str(port),
             "CIRCINUS_INFRASTRUCTURE": str(tiers),
-            "CIRCINUS_EXTRA_PIPELINES": "",
+            "CIRCINUS_EXTRA_PIPELINES": pipeline,
             "CIRCINUS_DRIFT_S": "1",
         }
         if method is not None:

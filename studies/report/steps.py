@@ -93,16 +93,25 @@ def _of_entry(
 
 
 def _folders(which: str | None, traces: Sequence[Path]) -> Iterator[Sequence[Path]]:
-    """Yield the traces of each step: `each` one, `all` of them, none, or those named.
+    """Yield the traces of each step: `each` one but `-NAME`, `all` of them, none, or those named.
 
-    Where none of that name is there the first one takes its place.
+    Where none of these is there the first one takes its place.
     """
     if which is None:
         yield ()
     elif which == "all":
         yield traces
     else:
-        named = [folder for folder in traces if which == "each" or folder.name in which.split(",")]
+        first, *others = which.split(",")
+        named = [
+            folder
+            for folder in traces
+            if (
+                f"-{folder.name}" not in others
+                if first == "each"
+                else folder.name in (first, *others)
+            )
+        ]
         yield from ([folder] for folder in named or traces[:1])
 
 

@@ -190,9 +190,9 @@ class FakeDeployer:
 
 
 def answers(*latency_s: float, usd: float = 0.0) -> LatestAnswers:
-    """Return answers of just now, on tier cloud alone."""
-    rows = tuple((0.0, each, each, 0.0, usd, each) for each in latency_s)
-    return LatestAnswers(at=0.0, tiers=("cloud",), rows=rows[-LATEST_ANSWERS:])
+    """Return answers of each second until now, on tier cloud alone."""
+    rows = tuple((float(at), each, each, 0.0, usd, each) for at, each in enumerate(latency_s))
+    return LatestAnswers(at=float(len(rows)), tiers=("cloud",), rows=rows[-LATEST_ANSWERS:])
 
 
 def plan(*, share: float = 0.5, by: int = 1) -> Plan:

@@ -90,6 +90,42 @@ def _share(world: World) -> float:
     return float(plans[0]["demand"][0]["share"])
 
 
+def test_a_change_shows_in_the_latest_answers_first(world: World) -> None:
+    """Of 200 answers 180 are from before the change: their mean is within the SLO."""
+    world.plan()
+    plan_id, windows = world.serve(), world.service.requests.windows
+    bound_s = 1.0
+    seconds = [0.1 * bound_s] * 180 + [1.5 * bound_s, 1.6 * bound_s] * 10
+    report = world.answered(plan_id, *seconds)
+    every, latest = (windows.observed("q-1", report, recent=recent) for recent in (False, True))
+    assert every is not None
+    assert latest is not None
+    assert every.latency_s.mean() < bound_s
+    assert latest.latency_s.tolist() == seconds[-20:]
+
+
+def test_a_plan_that_has_just_become_late_is_replaced(world: World) -> None:
+    world.plan()
+    bound_s = world.client.get("/v1/queries/q-1").json()["request"]["slo"]["latency_s"]
+    world.answered(world.serve(), *[0.1 * bound_s] * 180, *[1.5 * bound_s, 1.6 * bound_s] * 10)
+    asyncio.run(world.service.look_for_drift())
+    kinds = [
+        e["kind"] for e in world.client.get("/v1/events", params={"limit": 50}).json()["items"]
+    ]
+    assert EventKind.DRIFTED.value in kinds
+
+
+def test_scores_that_have_just_fallen_are_judged_alone(world: World) -> None:
+    world.plan()
+    plan_id, windows = world.serve(), world.service.requests.windows
+    for index in range(100):
+        windows.note("q-1", plan_id, _example(index, 100, 0), float(index < 80))
+    report = world.answered(plan_id, *[0.001] * 100)
+    latest = windows.observed("q-1", report, recent=True)
+    assert latest is not None
+    assert latest.scores.tolist() == [0.0] * 20
+
+
 def test_a_query_that_is_being_planned_is_not_replanned(world: World) -> None:
     response = world.client.post("/v1/queries/q-1:replan", json={"latency": "2x"})
     assert response.status_code == 409, response.text

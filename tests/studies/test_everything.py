@@ -120,6 +120,38 @@ def test_studies_that_are_killed_give_the_same_tables(traces: Path, tmp_path: Pa
     before = {file: file.stat().st_mtime_ns for file in out.rglob(RESULT)}
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert {file: file.stat().st_mtime_ns for file in out.rglob(RESULT)} == before
+    # A part of the studies leaves the others on the page.
+    assert invoke(*words(traces, out, "--only", "planning")).exit_code == 0
+    both = (out / "report.html").read_text()
+    assert both.count("<svg") > shown.count("<svg")
+    missing = "Not there yet, or it failed."
+    assert both.count(missing) == shown.count(missing) - 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_studies_and_their_processes(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "stopped"
+    command = [sys.executable, "-m", "circinus", *words(traces, out, "--workers", "1")]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60.0
+    while not list(out.glob("*/output.json")):  # a step runs
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30.0) != 0
+    deadline = time.monotonic() + 10.0
+    while _is_left(process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _is_left(group: int) -> bool:
+    """Return whether a process group has a process."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _killed_after(seconds: float, command: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import command
 from circinus.api.cli.options import decimals
 from circinus.api.cli.studies.everything import all_
+from circinus.api.cli.studies.live_drift import live_drift
 from circinus.api.cli.studies.online import computing, goodput
 from circinus.api.cli.studies.pool import pool
 from circinus.api.cli.studies.routing import routing
@@ -61,7 +62,18 @@ def group() -> typer.Typer:
     made = typer.Typer()
     serving = (ilp, dispatch, live, unlike, pool, pool_change, bounds, routing)
     online = (goodput, computing)
-    for study in (trace, stall, *serving, profiling, planning, *online, drift, fresh, all_):
+    for study in (
+        trace,
+        stall,
+        *serving,
+        profiling,
+        planning,
+        *online,
+        drift,
+        live_drift,
+        fresh,
+        all_,
+    ):
         command(made, study)
     return made
 

@@ -6,6 +6,7 @@ Its chain is `sampler -> denoiser -> locator -> features -> classifier -> voter`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,8 @@ from circinus.pipelines.io.datasets import Example
 from circinus.pipelines.model.payload import Payload
 
 NAME = "digits"
+NIGHT_SEED, NIGHT = 100, 0.25
+"""Of `nightfall`: the first seed of dark clips, and the part of the light that they are in."""
 
 FULL_GRID: Mapping[str, Knobs] = {
     "sampler": {"stride": (1, 2, 4, 12), "scale": SCALES},
@@ -78,6 +81,11 @@ def half_light() -> Pipeline:
 def three_quarter_light() -> Pipeline:
     """Return the same in three quarters of the light."""
     return _pipeline(NAME, FULL_GRID, light=0.75)
+
+
+def nightfall() -> Pipeline:
+    """Return the pipeline whose clips are in `NIGHT` of the light from seed `NIGHT_SEED` on."""
+    return replace(_pipeline(f"{NAME}_nightfall", FULL_GRID), examples=_NIGHTFALL)
 
 
 def _pipeline(name: str, grid: Mapping[str, Knobs], *, light: float = 1.0) -> Pipeline:
@@ -124,3 +132,10 @@ def _reading(field: str, value: Payload) -> str:
 def _draw(rng: np.random.Generator, seed: int, *, light: float) -> Example:
     clip = draw_clip(rng, light)
     return Example(input=clip.frames, expected=clip.digits)
+
+
+def _draw_until_night(rng: np.random.Generator, seed: int) -> Example:
+    return _draw(rng, seed, light=1.0 if seed < NIGHT_SEED else NIGHT)
+
+
+_NIGHTFALL = DrawnExamples(f"{NAME} clips", _draw_until_night)

@@ -12,8 +12,10 @@ import pytest
 from circinus import pipelines
 from circinus.pipelines.catalog.digits import (
     FULL_GRID,
+    NIGHT_SEED,
     SMALL_GRID,
     half_light,
+    nightfall,
     pipeline,
     small_pipeline,
     three_quarter_light,
@@ -97,6 +99,18 @@ def test_in_less_light_the_pipeline_is_the_same_and_its_examples_are_darker(
     assert isinstance(shown, np.ndarray)
     assert isinstance(usual_shown, np.ndarray)
     assert shown.mean() < usual_shown.mean()
+
+
+def test_night_falls_with_a_seed() -> None:
+    dusk = nightfall()
+    assert dusk.name == "digits_nightfall"
+    assert dusk.examples is not None
+    day, night = (dusk.examples(2, seed) for seed in (NIGHT_SEED - 1, NIGHT_SEED))
+    brightness = [
+        [float(np.mean(example.input)) for example in each.examples]  # type: ignore[arg-type]
+        for each in (day, night)
+    ]
+    assert max(brightness[1]) < min(brightness[0])
 
 
 def test_the_operators_are_a_chain_and_proportional() -> None:
