@@ -94,18 +94,26 @@ def cost_lines() -> list[str]:
 
 def part_lines() -> list[str]:
     """Return seconds without a part over those of the default: of each trace, and of all."""
+    return [*_part_lines("parts.csv"), *_part_lines("parts-fine.csv")]
+
+
+def _part_lines(name: str) -> Iterator[str]:
+    """Yield ratios of means, and last the mean of the seeds' log ratios, by their precision."""
     seconds: dict[tuple[str, str], list[float]] = {}
-    with (RESULTS / "parts.csv").open(newline="", encoding="utf-8") as file:
+    with (RESULTS / name).open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            key = row["method"], row["trace"]
-            seconds.setdefault(key, []).append(float(row["seconds"]))
+            seconds.setdefault((row["method"], row["trace"]), []).append(float(row["seconds"]))
     traces = sorted({trace for _, trace in seconds})
-    lines = []
     for method in dict.fromkeys(method for method, _ in seconds):
-        ratios = [np.mean(seconds[method, t]) / np.mean(seconds["default", t]) for t in traces]
-        ratios.append(np.exp(np.mean(np.log(ratios))))
-        lines.append(f"| {method} | {cells([float(ratio) for ratio in ratios])} |")
-    return [line for line in lines if "default" not in line]
+        if method == "default":
+            continue
+        both = [(np.array(seconds[method, t]), np.array(seconds["default", t])) for t in traces]
+        logs = [np.log(without / whole) for without, whole in both]
+        weights = np.array([len(each) / each.var() for each in logs])
+        mean_log = float(weights @ [each.mean() for each in logs] / weights.sum())
+        ratios = [float(without.mean() / whole.mean()) for without, whole in both]
+        error = float(np.exp(mean_log) / np.sqrt(weights.sum()))
+        yield f"| {method} | {cells(ratios)} | {np.exp(mean_log):.3g} ({error:.2g}) |"
 
 
 @pytest.mark.parametrize("of", [goodput_lines, ratio_lines, planned_lines, cost_lines, part_lines])
@@ -118,6 +126,6 @@ def test_every_line_of_rows_is_on_the_page(of: Any) -> None:  # noqa: ANN401 - a
 def test_every_figure_of_a_table_is_of_rows() -> None:
     """A trace that has no rows has no figures."""
     made = {*goodput_lines(), *ratio_lines(), *planned_lines(), *cost_lines(), *part_lines()}
-    shown = re.findall(r"^\| (?:paper-|without_).*[0-9] \|$", PAGE, re.MULTILINE)
+    shown = re.findall(r"^\| (?:paper-|without_).*[0-9)] \|$", PAGE, re.MULTILINE)
     assert [line for line in shown if line not in made] == []
     assert sum(file.stat().st_size for file in RESULTS.iterdir()) < 2_000_000

@@ -62,6 +62,13 @@ SMALL_GRID: Mapping[str, Knobs] = {
 }
 """72 configurations, small enough to measure them all."""
 
+FINE_GRID: Mapping[str, Knobs] = {
+    **SMALL_GRID,
+    "sampler": {"stride": tuple(range(1, 13)), "scale": SCALES},
+    "classifier": {"model": ("mlp", "knn", "svm")},
+}
+"""432 configurations: many values of a knob that is ordered."""
+
 
 def pipeline() -> Pipeline:
     """Return the pipeline with all its choices."""
@@ -71,6 +78,11 @@ def pipeline() -> Pipeline:
 def small_pipeline() -> Pipeline:
     """Return the same operators with fewer choices, for trying things out."""
     return _pipeline(f"{NAME}_small", SMALL_GRID)
+
+
+def fine_pipeline() -> Pipeline:
+    """Return the same operators with many values of ordered knobs, for studies of their order."""
+    return _pipeline(f"{NAME}_fine", FINE_GRID)
 
 
 def half_light() -> Pipeline:

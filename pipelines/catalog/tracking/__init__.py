@@ -33,16 +33,34 @@ NAME = "tracking"
 
 def pipeline() -> Pipeline:
     """Return the pipeline with all its choices: 180 configurations."""
+    return _pipeline(NAME, (1, 2, 4), (480, 240), KINDS, tuple(FOREGROUNDS), tuple(METHODS))
+
+
+def fine_pipeline() -> Pipeline:
+    """Return the same operators with many values of ordered knobs: 140 configurations."""
+    widths, one = (480, 420, 360, 300, 240), tuple(METHODS)[:1]
+    strides = (1, 2, 3, 4, 5, 6, 8)
+    return _pipeline(f"{NAME}_fine", strides, widths, KINDS[:2], tuple(FOREGROUNDS)[:2], one)
+
+
+def _pipeline(
+    name: str,
+    strides: tuple[int, ...],
+    widths: tuple[int, ...],
+    kinds: tuple[str, ...],
+    detectors: tuple[str, ...],
+    trackers: tuple[str, ...],
+) -> Pipeline:
     return Pipeline(
-        name=NAME,
+        name=name,
         metric="IDF1 of the tracks, at an IoU of 0.5",
         operators=chain(
             {
-                "sampler": step(checked_clip, sampled, stride=(1, 2, 4)),
-                "resizer": step(checked_footage, resized, width=(480, 240)),
-                "denoiser": step(checked_footage, denoised, kind=KINDS),
-                "detector": step(checked_footage, detected, method=tuple(FOREGROUNDS)),
-                "tracker": step(checked_detections, tracked, method=tuple(METHODS)),
+                "sampler": step(checked_clip, sampled, stride=strides),
+                "resizer": step(checked_footage, resized, width=widths),
+                "denoiser": step(checked_footage, denoised, kind=kinds),
+                "detector": step(checked_footage, detected, method=detectors),
+                "tracker": step(checked_detections, tracked, method=trackers),
             }
         ),
         score=lambda output, expected: idf1(

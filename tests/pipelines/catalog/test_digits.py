@@ -14,6 +14,7 @@ from circinus.pipelines.catalog.digits import (
     FULL_GRID,
     NIGHT_SEED,
     SMALL_GRID,
+    fine_pipeline,
     half_light,
     nightfall,
     pipeline,
@@ -74,6 +75,13 @@ def test_a_voter_rule_that_does_not_exist_is_refused() -> None:
 
 def test_the_full_grid_has_2016_configurations() -> None:
     assert np.prod([len(slot.knob.values) for slot in pipeline().graph.slots]) == 2016
+
+
+def test_the_fine_grid_has_432_configurations_of_the_same_operators() -> None:
+    fine = fine_pipeline()
+    assert np.prod([len(slot.knob.values) for slot in fine.graph.slots]) == 432
+    names = [spec.name for spec in pipeline().graph.operators]
+    assert [spec.name for spec in fine.graph.operators] == names
 
 
 def test_the_small_grid_has_72_configurations_that_the_full_grid_has_too() -> None:
