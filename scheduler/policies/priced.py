@@ -14,7 +14,7 @@ allowed: then a query may be moved, or stopped for others, when that wins more t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +35,9 @@ from circinus.scheduler.policies.improvement import (
 )
 from circinus.scheduler.policies.prices import Prices, dual_prices
 from circinus.scheduler.problem import Problem, Schedule
+
+_IDLE_STEPS_EACH = 300
+"""Steps without a new best, for each placed query that may be moved, after which none follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,11 @@ class Priced:
             stakes = self._stakes(arrays, placement, charge, pinned, home or {})
             rng = np.random.Generator(np.random.PCG64(self.effort.seed))
             improver = Improver(placement, stakes, RandomDraws(rng))
-            ruin_and_recreate(placement, self.effort, self.clock, until, improver.step)
+            # Where nearly all that is placed runs already and stays, few changes are possible.
+            movable = sum(query in placement.at for query in stakes.benefit)
+            idle_steps = min(self.effort.idle_steps, _IDLE_STEPS_EACH * movable)
+            effort = replace(self.effort, idle_steps=idle_steps)
+            ruin_and_recreate(placement, effort, self.clock, until, improver.step)
             fill(arrays, placement, charge)
         return prices
 
