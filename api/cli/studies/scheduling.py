@@ -56,10 +56,15 @@ Prices = Annotated[
         show_default="Kairos'",
     ),
 ]
+_MIXES = f"{', '.join(MIXES)}, or a file with a size per line"
 Model = Annotated[str, "Its name in the file."]
 QosMs = Annotated[float, "Requests are due within."]
-
-_MIXES = f"{', '.join(MIXES)}, or a file with a size per line"
+Out = Annotated[Path, Option(help="Folder of the results.", file_okay=False)]
+Budget = Annotated[float, "USD per hour."]
+Mix = Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")]
+Seeds = Annotated[int, Option(help="Number of seeds.", min=1)]
+FirstSeed = Annotated[int, Option(help="The first seed.", min=0)]
+Requests = Annotated[int, Option(help="Requests per measurement.", min=1000)]
 _ARRIVALS = f"{', '.join(ARRIVALS)}, or a file with seconds per line"
 
 
@@ -121,14 +126,14 @@ def dispatch(
     model: Model,
     qos_ms: QosMs,
     pool: Annotated[list[str], Option(metavar="[POLICY=]N,N,...", help="Instances of each type.")],
-    out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    out: Out,
     latency: Latency = KAIROS,
     policies: Annotated[str, "Names, joined by commas."] = ",".join(dispatch_study.POLICIES),
-    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
+    seeds: Seeds = 5,
     requests: Annotated[int, Option(help="Requests per run.", min=100)] = 20_000,
     service: Annotated[str, "mean or sampled."] = "mean",
-    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
-    mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
+    seed: FirstSeed = 0,
+    mix: Mix = "kairos",
     mix_after: Annotated[
         str | None, Option(metavar="NAME|FILE", help="The mix changes to it.")
     ] = None,
@@ -172,17 +177,17 @@ def pool_change(
     screen: Screen,
     model: Model,
     qos_ms: QosMs,
-    out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    out: Out,
     latency: Latency = KAIROS,
     prices: Prices = PRICES,
-    budget: Annotated[float, "USD per hour."] = 2.5,
-    mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
+    budget: Budget = 2.5,
+    mix: Mix = "kairos",
     mix_after: Annotated[
         str, Option(metavar="NAME|FILE", help="The mix changes to it.")
     ] = "gaussian",
-    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
-    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
-    requests: Annotated[int, Option(help="Requests per measurement.", min=1000)] = 20_000,
+    seeds: Seeds = 5,
+    seed: FirstSeed = 0,
+    requests: Requests = 20_000,
     evaluations: Annotated[int, Option(help="Pools that a scheme tries at most.", min=1)] = 20,
 ) -> None:
     """Change the mix of sizes under load: how good is the pool that is chosen anew?
@@ -216,17 +221,17 @@ def bounds(
     screen: Screen,
     model: Model,
     qos_ms: QosMs,
-    out: Annotated[Path, Option(help="Folder of the results.", file_okay=False)],
+    out: Out,
     latency: Latency = KAIROS,
     prices: Prices = PRICES,
-    budget: Annotated[float, "USD per hour."] = 2.5,
+    budget: Budget = 2.5,
     top: Annotated[int, Option(help="Pools, by their bounds.", min=1)] = 20,
     policies: Annotated[str, "Names, joined by commas."] = "plan_ahead,kairos,fcfs",
-    mix: Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")] = "kairos",
+    mix: Mix = "kairos",
     service: Annotated[str, "mean or sampled."] = "mean",
-    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 3,
-    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
-    requests: Annotated[int, Option(help="Requests per measurement.", min=1000)] = 20_000,
+    seeds: Seeds = 3,
+    seed: FirstSeed = 0,
+    requests: Requests = 20_000,
 ) -> None:
     """Measure the pools of a budget that Kairos' bound ranks first, under dispatch policies.
 
@@ -299,8 +304,8 @@ def unlike(
     policy: Annotated[
         list[str] | None, Option(help="Dispatches; repeatable.", show_default=_UNLIKE)
     ] = None,
-    seeds: Annotated[int, Option(help="Number of seeds.", min=1)] = 5,
-    seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    seeds: Seeds = 5,
+    seed: FirstSeed = 0,
     seconds: Annotated[float, "Of each load."] = 10.0,
 ) -> None:
     """Serve two sizes of request on fast and slow workers, up to three times what they can.
