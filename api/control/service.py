@@ -36,7 +36,7 @@ from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.query_pools import question_of
 from circinus.api.use_cases.replanning import replan_for_drift
-from circinus.api.use_cases.requests import Requests
+from circinus.api.use_cases.requests import WINDOWS, Requests
 from circinus.api.use_cases.routes import desired_routes
 from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.runtime.report import DeploymentReport
@@ -137,7 +137,9 @@ class Service:
 
     async def _look(self, query_id: str, report: DeploymentReport) -> None:
         windows, plan_id = self.requests.windows, report.plan_id
-        both = [windows.observed(query_id, report, recent=recent) for recent in (True, False)]
+        observations = [windows.observed(query_id, report, count) for count in WINDOWS]
+        if not any(observations):
+            return
         data = windows.data(query_id)
         record = await asyncio.to_thread(self.parts.store.query, query_id)
         stored = await asyncio.to_thread(self.parts.store.plans, query_id)
@@ -145,8 +147,8 @@ class Service:
         if record.phase is not QueryPhase.SERVING or plan is None:
             windows.forget(query_id, report)
             return
-        judged = ((each, drifted(plan, record.query.slo, each, _DRIFT)) for each in both if each)
-        drift, observed = next(((drift, each) for each, drift in judged if drift), (None, None))
+        judged = [(drifted(plan, record.query.slo, o, _DRIFT), o) for o in observations if o]
+        drift, observed = next(((d, o) for d, o in judged if d is not None), (None, None))
         if drift is None or observed is None:
             return
         event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)

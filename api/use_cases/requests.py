@@ -30,8 +30,9 @@ from circinus.pipelines.model.payload import Payload, content_hash
 from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.answers.drift import ObservedRequests
 
-RECENT, RECENT_S = 20, 5.0
-"""Answers, and their seconds, by which a change shows soon. Shorter disturbances do not count."""
+WINDOWS = (20, 60, JUDGED_ANSWERS)
+"""Latest answers that are judged, one after the other: a change shows in few of them first."""
+BRIEF_S = 5.0
 _RETRY_AFTER_S = 1.0
 _METRICS = 2  # that run at once: they are pipeline authors' code, and may hang
 
@@ -65,20 +66,17 @@ class RequestWindows:
             del scores[next(iter(scores))]
 
     def observed(
-        self, query_id: str, report: DeploymentReport, *, recent: bool = False
+        self, query_id: str, report: DeploymentReport, count: int = JUDGED_ANSWERS
     ) -> ObservedRequests | None:
-        """Return the observations of the latest requests of a query; None: there was none.
+        """Return the observations of a query's latest requests; None: there was none.
 
-        `recent`: the last `RECENT`, or those of the last `RECENT_S` if they are more. What has
-        changed shows in these first.
+        They are so many, or those of the last `BRIEF_S` if they are more: what ends sooner is no
+        change.
         """
         window = self._window(query_id, report.plan_id)
         new = min(report.answered - window.judged, JUDGED_ANSWERS)
         answers = report.answers.latest(max(new, 0))
-        scores = np.array(list(window.scores.values()))
-        if recent:
-            answers = answers.latest(max(RECENT, len(answers.within(RECENT_S))))
-            scores = scores[-RECENT:]
+        answers = answers.latest(max(count, len(answers.within(BRIEF_S))))
         if not len(answers):
             return None
         return ObservedRequests(
@@ -86,7 +84,7 @@ class RequestWindows:
             tier_s={tier: float(answers.tier_s(tier).mean()) for tier in answers.tiers},
             # What is no link's wait here is the network's own, in a cluster.
             moved_s=float(answers.moved_s.mean()),
-            scores=scores,
+            scores=np.array(list(window.scores.values())[-count:]),
         )
 
     def scores(self, query_id: str, plan_id: str) -> FloatArray:

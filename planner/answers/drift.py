@@ -37,9 +37,9 @@ class DriftSettings:
     # Fewest requests (or examples with known outputs) to judge by, `>= 2`. 20: as many as a plan's
     # latency rests on.
     least: int = 20
-    # Of the interval that must miss the SLO entirely, in (0, 1): it is looked at often, and at two
-    # windows of requests.
-    confidence: float = 0.9995
+    # Of the interval that must miss the SLO entirely, in (0, 1): it is looked at often, and at
+    # several windows of requests.
+    confidence: float = 0.9997
     # Least ratio of observed to expected seconds of a tier, or of a request for what links add to
     # it, that is taken over, `> 1`. 1.2: below, it is noise of a loaded machine.
     noticeable: float = 1.2

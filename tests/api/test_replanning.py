@@ -97,7 +97,7 @@ def test_a_change_shows_in_the_latest_answers_first(world: World) -> None:
     bound_s = 1.0
     seconds = [0.1 * bound_s] * 180 + [1.5 * bound_s, 1.6 * bound_s] * 10
     report = world.answered(plan_id, *seconds)
-    every, latest = (windows.observed("q-1", report, recent=recent) for recent in (False, True))
+    every, latest = (windows.observed("q-1", report, count) for count in (200, 20))
     assert every is not None
     assert latest is not None
     assert every.latency_s.mean() < bound_s
@@ -121,7 +121,7 @@ def test_scores_that_have_just_fallen_are_judged_alone(world: World) -> None:
     for index in range(100):
         windows.note("q-1", plan_id, _example(index, 100, 0), float(index < 80))
     report = world.answered(plan_id, *[0.001] * 100)
-    latest = windows.observed("q-1", report, recent=True)
+    latest = windows.observed("q-1", report, 20)
     assert latest is not None
     assert latest.scores.tolist() == [0.0] * 20
 

@@ -274,3 +274,24 @@ def test_what_differs_only_in_later_runs_is_noticed_and_its_interval_has_a_width
     assert result.seen_to_draw == ("answer",)
     (plan,) = result.plans
     assert plan.accuracy.low < plan.accuracy.value < plan.accuracy.high
+
+
+@pytest.mark.parametrize("count", [20, 60, 200])
+@pytest.mark.parametrize("statistic", [LatencyStatistic.MEAN, LatencyStatistic.P95])
+def test_many_looks_at_a_plan_that_holds_report_no_drift(
+    count: int, statistic: LatencyStatistic
+) -> None:
+    """Log-normal latencies as long as their deviation, on average a tenth below the bound."""
+    rng = np.random.default_rng(count)
+    spread = np.sqrt(np.log(2.0))
+    latency_s = rng.lognormal(-(spread**2) / 2, spread, 3000)
+    scores = rng.binomial(3, 0.8, 3000) / 3
+    figure = (
+        latency_s.mean() if statistic is LatencyStatistic.MEAN else np.quantile(latency_s, 0.95)
+    )
+    slo = Slo(accuracy=0.75, latency_s=float(figure) / 0.9, latency_statistic=statistic)
+    for end in range(count, len(scores), 10):
+        seen = replace(
+            _seen(), latency_s=latency_s[end - count : end], scores=scores[end - count : end]
+        )
+        assert drifted(_plan(), slo, seen) is None
