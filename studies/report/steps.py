@@ -17,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import yaml
@@ -30,6 +31,7 @@ RESULT = "result.json"
 
 ERRORS = "errors.txt"
 _OUTPUT = "output.json"
+_MINUTE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,13 @@ class StudyStep:
         return shlex.join(("circinus", "study", *self.words))
 
     def result(self, folder: Path) -> Mapping[str, Any] | None:
-        """Return its results; None unless they are of these options, traces and version."""
+        """Return its `results` and `seconds`; None unless of these options, traces and version."""
         try:
             known = json.loads((folder / RESULT).read_bytes())
         except (OSError, ValueError):
             return None
         there = isinstance(known, dict) and known.get("of") == _of(self.words)
-        return known["results"] if there else None
+        return known if there else None
 
 
 @cache
@@ -126,7 +128,7 @@ def run(step: StudyStep, folder: Path) -> bool:
     # One thread for each step: as many steps run as there are cores. It ends with this process.
     alone = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     words = [*watched("circinus"), "study", *step.words, "--out", str(folder), "--json"]
-    output = folder / _OUTPUT
+    output, began = folder / _OUTPUT, monotonic()
     with output.open("wb") as out, (folder / ERRORS).open("wb") as errors:
         with subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=out, stderr=errors, env={**os.environ, **alone}
@@ -135,7 +137,8 @@ def run(step: StudyStep, folder: Path) -> bool:
         if code:  # with --json an error is a document on stdout
             errors.write(output.read_bytes())
     if not code:
-        document = json.dumps({"of": of, "results": json.loads(output.read_bytes())}, indent=1)
+        results = {"seconds": monotonic() - began, "results": json.loads(output.read_bytes())}
+        document = json.dumps({"of": of, **results}, indent=1)
         part = result.with_suffix(".part")
         part.write_text(document, encoding="utf-8")
         part.replace(result)
@@ -147,20 +150,22 @@ def report(chosen: Sequence[StudyStep], out: Path, *, quick: bool) -> str:
     """Return the page of all steps: pictures and tables of those that are done."""
     load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
     how = "quick: few seeds, which say little" if quick else "full"
+    results = [step.result(out / step.name) for step in chosen]
+    minutes = sum(result["seconds"] for result in results if result is not None) / _MINUTE_S
     about = (
         f"circinus {version()}, {how}; Python {platform.python_version()} on "
-        f"{platform.machine()}, {os.cpu_count()} cores, load average {load} at the end."
+        f"{platform.machine()}, {os.cpu_count()} cores, load average {load} at the end. "
+        f"The studies took {minutes:.0f} minutes together."
     )
     parts = [paragraph(about)]
-    for step in chosen:
+    for step, result in zip(chosen, results, strict=True):
         folder = out / step.name
         parts += [heading(step.title), paragraph(step.answers), code(step.command)]
-        results = step.result(folder)
-        if results is None:
+        if result is None:
             parts.append(paragraph("Not there yet, or it failed."))
             continue
         parts += [picture.read_text(encoding="utf-8") for picture in sorted(folder.glob("*.svg"))]
-        parts += _tables(results)
+        parts += _tables(result["results"])
     return page("Studies of Circinus", *parts)
 
 

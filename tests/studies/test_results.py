@@ -116,7 +116,25 @@ def _part_lines(name: str) -> Iterator[str]:
         yield f"| {method} | {cells(ratios)} | {np.exp(mean_log):.3g} ({error:.2g}) |"
 
 
-@pytest.mark.parametrize("of", [goodput_lines, ratio_lines, planned_lines, cost_lines, part_lines])
+def live_lines() -> list[str]:
+    """Return means over runs: seconds to notice and to replace, latency, accuracy."""
+    with (RESULTS / "live-drift.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    columns = ["noticed_s", "replaced_s"]
+    columns += [f"latency_{when}" for when in ("before_s", "drifted_s", "after_s")]
+    columns += [f"accuracy_{when}" for when in ("before", "drifted", "after")]
+    lines = []
+    for drift in ("link", "light"):
+        own = [row for row in rows if row["drift"] == drift]
+        means = [mean([float(r[c]) for r in own if r[c]]) or 0.0 for c in columns]
+        lines.append(f"| {drift} | {cells(means)} |")
+    return lines
+
+
+TABLES = [goodput_lines, ratio_lines, planned_lines, cost_lines, part_lines, live_lines]
+
+
+@pytest.mark.parametrize("of", TABLES)
 def test_every_line_of_rows_is_on_the_page(of: Any) -> None:  # noqa: ANN401 - a function above
     lines = of()
     assert lines
@@ -125,7 +143,7 @@ def test_every_line_of_rows_is_on_the_page(of: Any) -> None:  # noqa: ANN401 - a
 
 def test_every_figure_of_a_table_is_of_rows() -> None:
     """A trace that has no rows has no figures."""
-    made = {*goodput_lines(), *ratio_lines(), *planned_lines(), *cost_lines(), *part_lines()}
-    shown = re.findall(r"^\| (?:paper-|without_).*[0-9)] \|$", PAGE, re.MULTILINE)
+    made = {line for of in TABLES for line in of()}
+    shown = re.findall(r"^\| (?:paper-|without_|link|light).*[0-9)] \|$", PAGE, re.MULTILINE)
     assert [line for line in shown if line not in made] == []
     assert sum(file.stat().st_size for file in RESULTS.iterdir()) < 2_000_000

@@ -41,7 +41,7 @@ _QUERY = DRIFTING.request.model_copy(
     }
 )
 _BEFORE_S = {"link": 26.0, "light": 30.0}  # the paper's times
-_NAMES = {"link": "latency", "light": "accuracy"}  # how the service begins its words
+_NAMES = {"link": "latency is", "light": "accuracy is"}  # in the service's words
 _SERVES_S = 10.0  # that another plan has to answer for before a drift counts as over
 _WITHIN_S = 180.0
 _PLANNED_WITHIN_S = 300.0
@@ -191,7 +191,7 @@ def _drifted(traffic: _Traffic, drift: str) -> LiveDrift:
     first, new = _first_of_other(since, old), [a for a in since if a.plan != old]
     query = traffic.client.query(traffic.query_id)
     replanned = query.replanned[: len(query.replanned) - known]  # the newest first
-    anew = [a for a in replanned if a.why.startswith(_NAMES[drift])]
+    anew = [a for a in replanned if _NAMES[drift] in a.why]
     own, late = ([a for a in each if a.plan == old] for each in (before, since))
     slo = _QUERY.slo
     return LiveDrift(
