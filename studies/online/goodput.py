@@ -186,7 +186,10 @@ class _Crowd:
             for one in oracle
         ]
         need = float(np.mean(needs))
-        rule = "must have shared machines that the oracle's cheapest plans use: load is of them"
+        rule = (
+            "must have shared machines that the oracle's cheapest plans use, as load is of them: "
+            "of so few queries (--queries) none does"
+        )
         known = need > _LEAST or study.times is not None
         checks.require(known, "infrastructure", rule, study.infrastructure.name)
         at_once = sum(shared.values()) / max(need, _LEAST)  # queries

@@ -29,7 +29,7 @@ class DriftAnswer:
     """A request and its answer; a line of `answers.csv`."""
 
     run: int
-    drift: str  # `before`, `link`, `light`: the latest one
+    drift: str  # `before`, `link`, `light`: the latest one; `between`: after the link's
     at_s: float  # when it was sent, since the first request
     plan: str | None  # that answered; None: none did
     latency_s: float | None
@@ -44,7 +44,7 @@ class LiveDrift:
     drift: str  # `link` or `light`
     at_s: float  # since the first request
     why: str | None  # in the service's words; None: it noticed nothing
-    noticed_s: float | None  # from the drift to that
+    noticed_s: float | None  # from the drift to the start of replanning
     # from the drift to the first request that another plan answered; None: none did
     replaced_s: float | None
     latency_before_s: float | None  # mean over the plan's answers before the drift

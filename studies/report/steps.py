@@ -97,24 +97,20 @@ def _of_entry(
 def _folders(which: str | None, traces: Sequence[Path]) -> Iterator[Sequence[Path]]:
     """Yield the traces of each step: `each` one but `-NAME`, `all` of them, none, or those named.
 
-    Where none of these is there the first one takes its place.
+    Where none of those named is there the first trace takes its place.
     """
     if which is None:
         yield ()
-    elif which == "all":
+        return
+    if which == "all":
         yield traces
-    else:
-        first, *others = which.split(",")
-        named = [
-            folder
-            for folder in traces
-            if (
-                f"-{folder.name}" not in others
-                if first == "each"
-                else folder.name in (first, *others)
-            )
-        ]
-        yield from ([folder] for folder in named or traces[:1])
+        return
+    first, *others = which.split(",")
+    if first == "each":
+        yield from ([folder] for folder in traces if f"-{folder.name}" not in others)
+        return
+    named = [folder for folder in traces if folder.name in (first, *others)]
+    yield from ([folder] for folder in named or traces[:1])
 
 
 def run(step: StudyStep, folder: Path) -> bool:

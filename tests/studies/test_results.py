@@ -68,6 +68,22 @@ def ratio_lines() -> list[str]:
     return lines
 
 
+def bound_lines() -> list[str]:
+    """Return `default` over the others, both within 15 s; the oracle over them within 5 s."""
+    lines = []
+    for name, each in windows("goodput"):
+        own = {(r.method, r.response_s) for r in each}
+        goodput = {
+            (m, s): mean([r.goodput for r in each if (r.method, r.response_s) == (m, s)]) or 0.0
+            for m, s in own
+        }
+        others = ("vulcan", "videostorm", "published")
+        ratios = [goodput["default", 15.0] / goodput[other, 15.0] for other in others]
+        ratios += [goodput["oracle", 5.0] / goodput[other, 5.0] for other in others]
+        lines.append(f"| {name} | {cells(ratios)} |")
+    return lines
+
+
 def planned_lines() -> list[str]:
     return [
         f"| {name} | "
@@ -131,7 +147,15 @@ def live_lines() -> list[str]:
     return lines
 
 
-TABLES = [goodput_lines, ratio_lines, planned_lines, cost_lines, part_lines, live_lines]
+TABLES = [
+    goodput_lines,
+    ratio_lines,
+    bound_lines,
+    planned_lines,
+    cost_lines,
+    part_lines,
+    live_lines,
+]
 
 
 @pytest.mark.parametrize("of", TABLES)

@@ -65,16 +65,18 @@ def live_drift(
     """
     checks.positive("rate", rate)
     checks.among("method", method, METHODS)
-    rows: list[LiveDrift] = []
     answers: list[DriftAnswer] = []
     with screen.follow() as lines:
-        for number in range(runs):
-            lines.update({f"run {number}": ("", "under way")})
-            drifts, answered = _run(number, rate, METHODS[method])
-            rows += drifts
-            answers += answered
-            lines.update({f"run {number}": ("done", "done")})
-    written(iter(rows), LiveDrift, out / "live-drift.csv")
+
+        def drifts() -> Iterator[LiveDrift]:
+            for number in range(runs):
+                lines.update({f"run {number}": ("", "under way")})
+                each, answered = _run(number, rate, METHODS[method])
+                answers.extend(answered)
+                yield from each
+                lines.update({f"run {number}": ("done", "done")})
+
+        rows = written(drifts(), LiveDrift, out / "live-drift.csv")
     written(iter(answers), DriftAnswer, out / "answers.csv")
     for number in range(runs):
         figure = picture(rows, answers, number)
@@ -140,7 +142,7 @@ class _Traffic:
 
 
 def _run(
-    number: int, rate_per_s: float, method: Method | None = None
+    number: int, rate_per_s: float, method: Method
 ) -> tuple[list[LiveDrift], list[DriftAnswer]]:
     """Return what became of both drifts in a service of their own, and all answers.
 
@@ -163,9 +165,15 @@ def _run(
 
 
 def _wait_until_steady(traffic: _Traffic, seconds: float) -> None:
-    """Return once the service searches no more and one plan has answered for so many seconds."""
-    since, plan = traffic.now_s(), None
+    """Return once the service searches no more and one plan has answered for so many seconds.
+
+    CircinusError if that takes too long.
+    """
+    began = since = traffic.now_s()
+    plan = None
     while traffic.now_s() < since + seconds:
+        if traffic.now_s() > began + _PLANNED_WITHIN_S:
+            raise CircinusError(f"no plan has answered for {seconds:g} s")
         query = traffic.client.query(traffic.query_id)
         searching = query.search is not None and query.search.ended is None
         if searching or query.plan_id != plan:
