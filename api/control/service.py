@@ -36,7 +36,7 @@ from circinus.api.use_cases.objectives import ObservedObjectives
 from circinus.api.use_cases.parts import ServiceParts
 from circinus.api.use_cases.query_pools import question_of
 from circinus.api.use_cases.replanning import replan_for_drift
-from circinus.api.use_cases.requests import WINDOWS, Requests
+from circinus.api.use_cases.requests import Requests
 from circinus.api.use_cases.routes import desired_routes
 from circinus.deploy.profiling.examples import ExampleSet
 from circinus.deploy.runtime.report import DeploymentReport
@@ -45,7 +45,7 @@ from circinus.pipelines.errors import CircinusError
 from circinus.planner.answers.drift import DriftSettings, drifted
 from circinus.scheduler.problem import Schedule
 
-_DRIFT = DriftSettings()
+_DRIFT, _SUDDEN = DriftSettings(), DriftSettings(margin=1.5)
 _COUNTED_S = 20.0  # for which a question about a query's measurements waits for its examples
 _DROPPED_S = 60.0  # between two looks at whether old events are too many
 _LOG = logging.getLogger(__name__)
@@ -137,19 +137,21 @@ class Service:
 
     async def _look(self, query_id: str, report: DeploymentReport) -> None:
         windows, plan_id = self.requests.windows, report.plan_id
-        observations = [windows.observed(query_id, report, count) for count in WINDOWS]
-        if not any(observations):
-            return
+        observed, recent = windows.observed(query_id, report), windows.recent(query_id, report)
         data = windows.data(query_id)
+        if observed is None:
+            return
         record = await asyncio.to_thread(self.parts.store.query, query_id)
         stored = await asyncio.to_thread(self.parts.store.plans, query_id)
         plan = next((entry.plan for entry in stored if entry.id == plan_id), None)
         if record.phase is not QueryPhase.SERVING or plan is None:
             windows.forget(query_id, report)
             return
-        judged = [(drifted(plan, record.query.slo, o, _DRIFT), o) for o in observations if o]
-        drift, observed = next(((d, o) for d, o in judged if d is not None), (None, None))
-        if drift is None or observed is None:
+        slo = record.query.slo
+        drift = drifted(plan, slo, observed, _DRIFT)
+        if recent is not None and (sudden := drifted(plan, slo, recent, _SUDDEN)) is not None:
+            drift, observed = sudden, recent
+        if drift is None:
             return
         event(_LOG, "plan.drifted", query_id=query_id, plan_id=plan_id, drift=drift.words)
         news = NewEvent(

@@ -21,7 +21,7 @@ from circinus.api.store.records import Conflict
 from circinus.api.use_cases.datasets import ExampleSource
 from circinus.api.use_cases.deployer import Deployer
 from circinus.api.use_cases.parts import ServiceParts
-from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport
+from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport, LatestAnswers
 from circinus.deploy.runtime.walk import RequestResult, RequestTerms
 from circinus.pipelines.clock import Clock, SystemClock
 from circinus.pipelines.errors import OperatorFailed, Unavailable
@@ -30,9 +30,7 @@ from circinus.pipelines.model.payload import Payload, content_hash
 from circinus.pipelines.model.profile import FloatArray
 from circinus.planner.answers.drift import ObservedRequests
 
-WINDOWS = (20, 60, JUDGED_ANSWERS)
-"""Latest answers that are judged, one after the other: a change shows in few of them first."""
-BRIEF_S = 5.0
+_RECENT, _RECENT_S, _RECENT_SCORES = 20, 5.0, 60
 _RETRY_AFTER_S = 1.0
 _METRICS = 2  # that run at once: they are pipeline authors' code, and may hang
 
@@ -65,27 +63,29 @@ class RequestWindows:
         if len(scores) > JUDGED_ANSWERS:
             del scores[next(iter(scores))]
 
-    def observed(
-        self, query_id: str, report: DeploymentReport, count: int = JUDGED_ANSWERS
-    ) -> ObservedRequests | None:
-        """Return the observations of a query's latest requests; None: there was none.
+    def observed(self, query_id: str, report: DeploymentReport) -> ObservedRequests | None:
+        """Return the observations of the latest requests of a query; None: there was none."""
+        answers, scores = self._latest(query_id, report)
+        return _observed(answers, answers.latency_s, scores)
 
-        They are so many, or those of the last `BRIEF_S` if they are more: what ends sooner is no
-        change.
+    def recent(self, query_id: str, report: DeploymentReport) -> ObservedRequests | None:
+        """Return those of the last `_RECENT_S`, or the last `_RECENT`; None: there are too few.
+
+        Latencies are without waiting: a queue that has formed is no change. None, too, where what
+        is known does not go back that far, as whatever ends sooner is no change.
         """
+        answers, scores = self._latest(query_id, report)
+        # With the one before these, which shows that nothing of that time is missing.
+        answers = answers.latest(max(_RECENT, len(answers.within(_RECENT_S)) + 1))
+        if len(answers) < _RECENT or answers.ago_s[0] < _RECENT_S:
+            return None
+        busy_s = sum((answers.tier_s(tier) for tier in answers.tiers), answers.moved_s)
+        return _observed(answers, np.minimum(answers.latency_s, busy_s), scores[-_RECENT_SCORES:])
+
+    def _latest(self, query_id: str, report: DeploymentReport) -> tuple[LatestAnswers, FloatArray]:
         window = self._window(query_id, report.plan_id)
         new = min(report.answered - window.judged, JUDGED_ANSWERS)
-        answers = report.answers.latest(max(new, 0))
-        answers = answers.latest(max(count, len(answers.within(BRIEF_S))))
-        if not len(answers):
-            return None
-        return ObservedRequests(
-            latency_s=answers.latency_s,
-            tier_s={tier: float(answers.tier_s(tier).mean()) for tier in answers.tiers},
-            # What is no link's wait here is the network's own, in a cluster.
-            moved_s=float(answers.moved_s.mean()),
-            scores=np.array(list(window.scores.values())[-count:]),
-        )
+        return report.answers.latest(max(new, 0)), np.array(list(window.scores.values()))
 
     def scores(self, query_id: str, plan_id: str) -> FloatArray:
         """Return what the latest known outputs of a plan scored, shape (k,), maybe none."""
@@ -112,6 +112,20 @@ class RequestWindows:
         if window is None or window.plan_id != plan_id:
             window = self._windows[query_id] = _Window(plan_id)
         return window
+
+
+def _observed(
+    answers: LatestAnswers, latency_s: FloatArray, scores: FloatArray
+) -> ObservedRequests | None:
+    if not len(answers):
+        return None
+    return ObservedRequests(
+        latency_s=latency_s,
+        tier_s={tier: float(answers.tier_s(tier).mean()) for tier in answers.tiers},
+        # What is no link's wait here is the network's own, in a cluster.
+        moved_s=float(answers.moved_s.mean()),
+        scores=scores,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,9 +37,11 @@ class DriftSettings:
     # Fewest requests (or examples with known outputs) to judge by, `>= 2`. 20: as many as a plan's
     # latency rests on.
     least: int = 20
-    # Of the interval that must miss the SLO entirely, in (0, 1): it is looked at often, and at
-    # several windows of requests.
-    confidence: float = 0.9997
+    # Of the interval that must miss the SLO entirely, in (0, 1). 99.9 %: it is looked at often.
+    confidence: float = 0.999
+    # Times the latency SLO that the interval must exceed, `>= 1`. Few requests may lack the fast
+    # ones of a plan that nearly misses it.
+    margin: float = 1.0
     # Least ratio of observed to expected seconds of a tier, or of a request for what links add to
     # it, that is taken over, `> 1`. 1.2: below, it is noise of a loaded machine.
     noticeable: float = 1.2
@@ -47,6 +49,7 @@ class DriftSettings:
     def __post_init__(self) -> None:
         checks.at_least("drift.least", self.least, 2)
         checks.open_probability("drift.confidence", self.confidence)
+        checks.at_least("drift.margin", self.margin, 1)
         checks.require(self.noticeable > 1, "drift.noticeable", "must be > 1", self.noticeable)
 
 
@@ -93,7 +96,7 @@ def drifted(
             population=_ENDLESS,
             confidence=settings.confidence,
         )
-        if now.at_most(slo.latency_s) is SloState.VIOLATED:
+        if now.at_most(settings.margin * slo.latency_s) is SloState.VIOLATED:
             late = (
                 f"latency is {units.seconds(now.value)}, "
                 f"planned were {units.seconds(plan.latency_s.value)}, "

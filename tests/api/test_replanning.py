@@ -22,7 +22,7 @@ from circinus.api.store.engine import connect
 from circinus.api.store.journal import measurement_counts
 from circinus.api.store.records import NewQuery, Replan, from_document, plan_documents
 from circinus.api.use_cases.knowledge import Knowledge
-from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport
+from circinus.deploy.runtime.report import JUDGED_ANSWERS, DeploymentReport, LatestAnswers
 from circinus.pipelines.model.infrastructure import Infrastructure
 from tests.api.fakes import PIPELINE, SPEC, FakeDeployer, answers, parts, planning_parts
 
@@ -64,6 +64,11 @@ class World:
             windows.observed("q-1", self.deployer.reported["q-1"]) is None
         )  # judged anew by new ones
 
+    def events(self) -> list[str]:
+        """Return the kinds of the latest events."""
+        items = self.client.get("/v1/events", params={"limit": 50}).json()["items"]
+        return [item["kind"] for item in items]
+
     def answered(self, plan_id: str, *latencies_s: float, before: int = 0) -> DeploymentReport:
         """Let the plan have answered so many requests, and others before."""
         count = before + len(latencies_s)
@@ -90,40 +95,59 @@ def _share(world: World) -> float:
     return float(plans[0]["demand"][0]["share"])
 
 
-def test_a_change_shows_in_the_latest_answers_first(world: World) -> None:
+def test_a_plan_that_has_just_become_late_is_replaced(world: World) -> None:
     """Of 200 answers 180 are from before the change: their mean is within the SLO."""
     world.plan()
-    plan_id, windows = world.serve(), world.service.requests.windows
-    bound_s = 1.0
-    seconds = [0.1 * bound_s] * 180 + [1.5 * bound_s, 1.6 * bound_s] * 10
-    report = world.answered(plan_id, *seconds)
-    every, latest = (windows.observed("q-1", report, count) for count in (200, 20))
+    bound_s = world.client.get("/v1/queries/q-1").json()["request"]["slo"]["latency_s"]
+    seconds = [0.1 * bound_s] * 180 + [2.5 * bound_s, 2.6 * bound_s] * 10
+    report = world.answered(world.serve(), *seconds)
+    every = world.service.requests.windows.observed("q-1", report)
     assert every is not None
-    assert latest is not None
     assert every.latency_s.mean() < bound_s
-    assert latest.latency_s.tolist() == seconds[-20:]
+    asyncio.run(world.service.look_for_drift())
+    assert EventKind.DRIFTED.value in world.events()
 
 
-def test_a_plan_that_has_just_become_late_is_replaced(world: World) -> None:
+@pytest.mark.parametrize("per_s", [1, 4, 30])
+def test_what_has_changed_for_seconds_is_recent_at_any_rate(world: World, per_s: int) -> None:
+    world.plan()
+    even = answers(*[0.1] * 200)
+    rows = tuple((at / per_s, *row[1:]) for at, row in enumerate(even.rows))
+    paced = replace(even, rows=rows, at=200 / per_s)
+    report = world.deployer.report("q-1", plan_id=world.serve(), answered=200, answers=paced)
+    recent = world.service.requests.windows.recent("q-1", report)
+    assert recent is not None
+    assert len(recent.latency_s) == max(20, 5 * per_s + 1)
+
+
+def test_requests_that_only_wait_have_not_changed_suddenly(world: World) -> None:
     world.plan()
     bound_s = world.client.get("/v1/queries/q-1").json()["request"]["slo"]["latency_s"]
-    world.answered(world.serve(), *[0.1 * bound_s] * 180, *[1.5 * bound_s, 1.6 * bound_s] * 10)
+    busy_s = 0.1 * bound_s
+    rows = [(float(at), busy_s, busy_s, 0.0, 0.0, busy_s) for at in range(180)]
+    rows += [(float(at), 2.5 * bound_s, 2.5 * bound_s, 0.0, 0.0, busy_s) for at in range(180, 200)]
+    queued = LatestAnswers(at=200.0, tiers=("cloud",), rows=tuple(rows))
+    world.deployer.report("q-1", plan_id=world.serve(), answered=200, answers=queued)
     asyncio.run(world.service.look_for_drift())
-    kinds = [
-        e["kind"] for e in world.client.get("/v1/events", params={"limit": 50}).json()["items"]
-    ]
-    assert EventKind.DRIFTED.value in kinds
+    assert EventKind.DRIFTED.value not in world.events()
 
 
-def test_scores_that_have_just_fallen_are_judged_alone(world: World) -> None:
+def test_a_disturbance_of_less_than_five_seconds_is_not_judged_alone(world: World) -> None:
+    world.plan()
+    late = replace(answers(*[9.0] * 200), at=0.0)
+    brief = replace(late, rows=tuple((at / 100 - 2, *row[1:]) for at, row in enumerate(late.rows)))
+    report = world.deployer.report("q-1", plan_id=world.serve(), answered=200, answers=brief)
+    assert world.service.requests.windows.recent("q-1", report) is None
+
+
+def test_twenty_failures_at_once_leave_a_plan_in_force(world: World) -> None:
     world.plan()
     plan_id, windows = world.serve(), world.service.requests.windows
-    for index in range(100):
-        windows.note("q-1", plan_id, _example(index, 100, 0), float(index < 80))
-    report = world.answered(plan_id, *[0.001] * 100)
-    latest = windows.observed("q-1", report, 20)
-    assert latest is not None
-    assert latest.scores.tolist() == [0.0] * 20
+    for index in range(200):
+        windows.note("q-1", plan_id, _example(index, 200, 0), float(index < 180))
+    world.answered(plan_id, *[0.001] * 200)
+    asyncio.run(world.service.look_for_drift())
+    assert EventKind.DRIFTED.value not in world.events()
 
 
 def test_a_query_that_is_being_planned_is_not_replanned(world: World) -> None:

@@ -82,7 +82,7 @@ def _seen(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("least", 1), ("confidence", 1.0), ("noticeable", 1.0)]
+    ("field", "value"), [("least", 1), ("confidence", 1.0), ("noticeable", 1.0), ("margin", 0.9)]
 )
 def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidInput, match=f"drift.{field} must be"):

@@ -19,7 +19,8 @@ def _answer(at_s: float, plan: str | None, latency_s: float | None) -> DriftAnsw
 @pytest.mark.parametrize(
     ("option", "value", "rule"),
     [
-        ("--rate", "0", "rate must be finite and > 0"),
+        ("--rate", "0", "rate must be in (0, 100]"),
+        ("--rate", "1e9", "rate must be in (0, 100]"),
         ("--runs", "0", "runs"),
         ("--method", "guess", "method must be among"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -22,7 +23,7 @@ from circinus.api.demo.sending import example_body
 from circinus.api.demo.service import running_service
 from circinus.api.phases import SETTLED, QueryPhase
 from circinus.api.schemas.query import SloRequest
-from circinus.api.text.screen import Screen
+from circinus.api.text.screen import Screen, on_signal
 from circinus.deploy.methods import METHODS, Method
 from circinus.pipelines import checks
 from circinus.pipelines.catalog.digits import NAME, NIGHT_SEED, nightfall
@@ -45,6 +46,7 @@ _NAMES = {"link": "latency is", "light": "accuracy is"}  # in the service's word
 _SERVES_S = 10.0  # that another plan has to answer for before a drift counts as over
 _WITHIN_S = 180.0
 _PLANNED_WITHIN_S = 300.0
+_MOST_PER_S = 100.0
 _AT_ONCE = 16  # requests under way
 _LOOK_S = 0.25
 _DAY_SEED, _EXAMPLES = 12, 200
@@ -63,7 +65,7 @@ def live_drift(
 
     A service of the demo's kind on this computer, with emulated tiers: some minutes a run.
     """
-    checks.positive("rate", rate)
+    checks.require(0 < rate <= _MOST_PER_S, "rate", f"must be in (0, {_MOST_PER_S:g}]", rate)
     checks.among("method", method, METHODS)
     answers: list[DriftAnswer] = []
     with screen.follow() as lines:
@@ -107,6 +109,7 @@ class _Traffic:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 for number in count():
                     if over.wait(max(self.start + number / self.rate_per_s - self.clock.now(), 0)):
+                        pool.shutdown(cancel_futures=True)
                         return
                     pool.submit(self._ask, number)
 
@@ -149,7 +152,10 @@ def _run(
     CircinusError if the query does not serve.
     """
     clock = SystemClock()
-    with running_service(calibrated, clock, method, pipeline=_PIPELINE) as client:
+    with (
+        on_signal(signal.SIGTERM, signal.default_int_handler),  # ends the service as Ctrl-C does
+        running_service(calibrated, clock, method, pipeline=_PIPELINE) as client,
+    ):
         request = _QUERY.model_copy(update={"request_rate_per_s": rate_per_s})
         query = client.submit(request)
         query = client.wait(query.id, lambda q: q.phase in SETTLED, timeout_s=_PLANNED_WITHIN_S)
@@ -185,7 +191,9 @@ def _drifted(traffic: _Traffic, drift: str) -> LiveDrift:
     """Return what becomes of a drift that begins now."""
     before = traffic.since(traffic.drift)
     known = len(traffic.client.query(traffic.query_id).replanned)
-    old = next(a.plan for a in reversed(before) if a.plan is not None)
+    old = next((a.plan for a in reversed(before) if a.plan is not None), None)
+    if old is None:
+        raise CircinusError(f"no request was answered before the drift of the {drift}")
     with thin(traffic.client) if drift == "link" else nullcontext():
         at_s, began = traffic.now_s(), datetime.now(UTC)
         traffic.drift, traffic.seed = drift, NIGHT_SEED if drift == "light" else _DAY_SEED
