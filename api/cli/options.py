@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # imports of sending probes, only for their commands
 _RETRIES = Retries(total_s=1.5)  # a person waits
 PIPELINE_HELP = "Registered name or module:attribute; default: all available."
 
+FirstSeed = Annotated[int, Option(help="The first seed.", min=0)]
 QueryFile = Annotated[Path, Argument(metavar="FILE", help="Query file (YAML).")]
 QueryId = Annotated[str, Argument(metavar="ID", help="Id of a query.")]
 Url = Annotated[str, Option(envvar="CIRCINUS_URL", help="Address of the service.")]

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from circinus.api.bootstrap.execution import opened_executor
 from circinus.api.bootstrap.registry import pipeline_here, reference_here
 from circinus.api.cli.command import command
-from circinus.api.cli.options import decimals
+from circinus.api.cli.options import FirstSeed, decimals
 from circinus.api.cli.studies.everything import all_
 from circinus.api.cli.studies.live_drift import live_drift
 from circinus.api.cli.studies.online import computing, goodput
@@ -50,7 +50,6 @@ Levels = Annotated[
     str,
     "Of easy, medium, hard, separated by commas; hard-medium: accuracy hard, latency medium.",
 ]
-FirstSeed = Annotated[int, Option(help="The first seed.", min=0)]
 _METHODS = (
     f"Names, separated by commas: {', '.join(names())}; with the extra studies "
     f"{', '.join(ADAPTERS)}. NAME_tuned@30, botorch@30: on 30 inputs instead of 20."

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from circinus.api.cli.options import decimals, numbers
+from circinus.api.cli.options import FirstSeed, decimals, numbers
 from circinus.api.query_file import read_infrastructure
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
@@ -40,7 +40,7 @@ def goodput(
     load: Annotated[str, "Needs of arrivals over machines, by commas."] = "1",
     history: Annotated[str, "Earlier queries of each, by commas."] = "0",
     seeds: Annotated[int, Option(help="Windows of each setting.", min=1)] = 5,
-    first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    first_seed: FirstSeed = 0,
     queries: Annotated[int, Option(help="Unlike queries of a seed.", min=1)] = 40,
     arrivals: Annotated[str, "poisson, bursty, or a file with a time in seconds a line."] = (
         ArrivalKind.POISSON

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from typer import Option
 
-from circinus.api.cli.options import numbers
+from circinus.api.cli.options import FirstSeed, numbers
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.io.files import read_file
@@ -67,7 +67,7 @@ def pool(
     counts: Annotated[str, Option(help=_COUNTS, show_default="derived")] = "",
     strategies: Annotated[str, f"By commas, of {', '.join(POOL_METHODS)}."] = _NAMES,
     seeds: Annotated[int, Option(help="Searches of each strategy.", min=1)] = 40,
-    first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    first_seed: FirstSeed = 0,
     prices: Annotated[
         Path | None,
         Option(metavar="CSV", help=f"instance,usd_per_hour; none: {PRICE_FILE} beside each."),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
+from circinus.api.cli.options import FirstSeed
 from circinus.api.query_file import read_document
 from circinus.api.schemas.routes import RouteInput
 from circinus.api.schemas.violations import checked
@@ -28,7 +29,7 @@ def routing(
         str, f"By commas, of {', '.join(study.ROUTERS)}; two are drawn."
     ] = ",".join(study.ROUTERS),
     seeds: Annotated[int, Option(help="Runs of each.", min=1)] = 5,
-    first_seed: Annotated[int, Option(help="The first seed.", min=0)] = 0,
+    first_seed: FirstSeed = 0,
 ) -> None:
     """Simulate an endpoint over deployment units while capacity varies.
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from typer import Option
 
-from circinus.api.cli.options import numbers
+from circinus.api.cli.options import FirstSeed, numbers
 from circinus.api.query_file import read_infrastructure
 from circinus.api.text import tables
 from circinus.api.text.screen import Screen
@@ -63,7 +63,6 @@ Out = Annotated[Path, Option(help="Folder of the results.", file_okay=False)]
 Budget = Annotated[float, "USD per hour."]
 Mix = Annotated[str, Option(metavar="NAME|FILE", help=f"Batch sizes: {_MIXES}.")]
 Seeds = Annotated[int, Option(help="Number of seeds.", min=1)]
-FirstSeed = Annotated[int, Option(help="The first seed.", min=0)]
 Requests = Annotated[int, Option(help="Requests per measurement.", min=1000)]
 _ARRIVALS = f"{', '.join(ARRIVALS)}, or a file with seconds per line"
 
