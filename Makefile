@@ -52,7 +52,7 @@ serve: $(STAMP)
 TRACES ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/circinus/traces
 NEW_TRACE = $(BIN)/circinus study trace --seed 0 --out $(@D)
 
-## traces: measure the built-in pipelines completely, for studies to replay (most of an hour)
+## traces: measure the built-in pipelines completely, for studies to replay (half an hour)
 traces: $(patsubst %,$(TRACES)/%/trace.npz,digits retrieval ocr tracking speech digits-stalled)
 
 $(TRACES)/digits/trace.npz: | $(STAMP)

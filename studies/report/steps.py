@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from circinus.deploy.workers.watched import watched
+from circinus.studies.data import trace_folder
 from circinus.studies.report.pages import code, grid, heading, page, paragraph
 from circinus.studies.report.tables import digest, text, version
 
@@ -62,7 +63,7 @@ class StudyStep:
 @cache
 def _of(words: tuple[str, ...]) -> list[str]:
     """Return what a result is of: options, traces and version."""
-    folders = [Path(word) for option, word in pairwise(words) if option == "--trace"]
+    folders = [trace_folder(word) for option, word in pairwise(words) if option == "--trace"]
     return [*words, digest(*folders), version()]
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,6 +37,7 @@ from circinus.planner.search.result import (
 )
 from circinus.planner.strategy.in_order import random_search
 from circinus.profiler.stopping import Betting
+from circinus.studies.data import TRACES
 from tests.oracles.synthetic import SyntheticEvaluator, chain
 
 GRAPH = chain(2, 2)  # o0 before o1, two values each
@@ -211,7 +211,7 @@ def test_own_time_is_neither_of_machines_nor_of_endpoints() -> None:
 
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
-_TRACE = Path(__file__).parents[2].parent / "shared/data/traces/digits_clip"
+_TRACE = TRACES["digits"]
 _EACH_S = 0.125  # exact in binary: sums of it are
 
 
@@ -403,7 +403,6 @@ def test_limits_hold_to_within_one_input(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not _TRACE.exists(), reason="no trace here")
 def test_what_searches_on_a_trace_cost_lies_within_the_forecast() -> None:
     trace = load_trace(_TRACE)
     accuracy = np.nanmean(trace.score, axis=1)

@@ -2,7 +2,6 @@ import gc
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from weakref import ref
 
 import numpy as np
@@ -33,10 +32,11 @@ from circinus.planner.strategy.in_order import exhaustive_search, random_search
 from circinus.planner.strategy.multi_fidelity import MultiFidelity
 from circinus.planner.strategy.protocol import SearchSetting, Strategy
 from circinus.profiler.stopping import TTest
+from circinus.studies.data import TRACES
 from tests.oracles.synthetic import SyntheticEvaluator, additive, chain
 
 ONE = Infrastructure(name="one", tiers=(Tier(name="t", price_usd_per_hour=3.6),))
-_TRACE = Path(__file__).parents[2].parent / "shared/data/traces/digits_clip"
+_TRACE = TRACES["digits"]
 
 # Accuracy grows with both knobs, seconds too; 12 configurations.
 _ACCURACY = additive([[0.3, 0.5, 0.6], [0.0, 0.1, 0.2, 0.3]])
@@ -339,7 +339,6 @@ def test_a_huge_space_is_searched_without_being_enumerated() -> None:
     assert _search(query, evaluator, settings=settings).outcome is PlanningOutcome.FEASIBLE
 
 
-@pytest.mark.skipif(not _TRACE.is_dir(), reason="the trace is not there")
 @pytest.mark.parametrize("tiers", ["one-tier", "three-tier"])
 def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> None:
     trace = load_trace(_TRACE)
@@ -359,7 +358,6 @@ def test_a_replayed_trace_is_planned_and_the_first_plan_is_true(tiers: str) -> N
         assert accuracy[rows[space.number(plan.configuration)]] >= slo.accuracy - 0.05
 
 
-@pytest.mark.skipif(not _TRACE.is_dir(), reason="the trace is not there")
 @pytest.mark.parametrize("tiers", ["one-tier", "three-tier"])
 @pytest.mark.parametrize("strategy", [Cmbo, MultiFidelity])
 def test_a_feasible_query_is_not_called_infeasible(tiers: str, strategy: object) -> None:

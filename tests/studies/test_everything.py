@@ -9,8 +9,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from circinus.pipelines.io.trace import load_trace
+from circinus.pipelines.model.configuration import ConfigurationSpace
+from circinus.studies.data import TRACES, trace_folder
 from circinus.studies.report.steps import RESULT, steps
 from tests.api.cli.commands import invoke
 from tests.studies.traces import saved_trace
@@ -50,6 +54,39 @@ def test_a_study_that_there_is_not_is_refused(traces: Path, tmp_path: Path) -> N
     result = invoke(*words(traces, tmp_path / "out", "--only", "planing"))
     assert result.exit_code == 2
     assert "--only must be among goodput, cost, ablation" in result.output
+
+
+def test_a_study_of_full_alone_is_refused_in_quick(traces: Path, tmp_path: Path) -> None:
+    result = invoke(*words(traces, tmp_path / "out", "--only", "planning,budgets"))
+    assert result.exit_code == 2
+    assert "--only must be of --quick, too, got 'budgets'" in result.output
+
+
+def test_without_a_folder_of_traces_those_shipped_are_taken_by_name(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = invoke("study", "all", "--out", str(out), "--only", "parts", "--workers", "1")
+    assert result.exit_code == 0, result.output
+    rows = (out / "parts-tracking" / "planning.csv").read_text().splitlines()
+    assert len(rows) > 6
+    assert "circinus study planning --slo medium" in (out / "report.html").read_text()
+    assert "--trace tracking" in (out / "report.html").read_text()
+
+
+def test_a_folder_goes_before_a_trace_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert trace_folder("tracking") == TRACES["tracking"]
+    (tmp_path / "tracking").mkdir()
+    assert trace_folder("tracking") == Path("tracking")
+    assert trace_folder("mine") == Path("mine")
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_trace_that_is_shipped_is_whole(name: str) -> None:
+    trace = load_trace(TRACES[name])
+    assert trace.score.shape[0] == ConfigurationSpace(trace.graph).size
+    assert not np.isnan(trace.score).any()
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -10,13 +10,27 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 
+from circinus.pipelines.io.trace import load_trace
+from circinus.studies.data import TRACES
 from circinus.studies.online.goodput import GoodputRow
 from circinus.studies.online.report import headlines
 from circinus.studies.report.tables import grouped, mean
+from circinus.studies.trace import front
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = RESULTS.with_suffix(".md").read_text(encoding="utf-8")
 METHODS = ("default", "published", "vulcan", "videostorm", "oracle")
+GOODPUT = ("goodput", "ablation")  # the files of `paper-large`, and of `paper-small`
+REMOVED = (
+    "default",
+    "default/greedy",
+    "default/fcfs",
+    "published",
+    "published/local_best",
+    "published_continuous",
+    "published_without_profiler",
+    "published_without_search",
+)
 OTHERS = [(m, s) for m in ("vulcan", "videostorm", "published") for s in (5.0, 15.0)]
 
 
@@ -39,9 +53,9 @@ def _value(kind: object, text: str) -> Any:  # noqa: ANN401 - of a field
     return float(text) if text else None
 
 
-def windows(kind: str) -> Iterator[tuple[str, list[GoodputRow]]]:
-    """Yield the rows of each file of a kind, named by set-up and trace."""
-    for file in sorted(RESULTS.glob(f"{kind}-*.csv")):
+def windows(*kinds: str) -> Iterator[tuple[str, list[GoodputRow]]]:
+    """Yield the rows of each file of some kinds, named by set-up and trace."""
+    for file in (file for kind in kinds for file in sorted(RESULTS.glob(f"{kind}-*.csv"))):
         each = rows(file)
         yield f"{each[0].setup} | {each[0].trace} | {len({row.seed for row in each})}", each
 
@@ -55,14 +69,14 @@ def goodput_lines() -> list[str]:
         f"| {name} | {response_s:g} s | "
         + cells([mean([r.goodput for r in group if r.method == m]) or 0.0 for m in METHODS])
         + " |"
-        for name, each in windows("goodput")
+        for name, each in windows(*GOODPUT)
         for (response_s,), group in grouped(each, "response_s").items()
     ]
 
 
 def ratio_lines() -> list[str]:
     lines = []
-    for name, each in windows("goodput"):
+    for name, each in windows(*GOODPUT):
         ratio = {(line.method, line.response_s): line.ratio for line in headlines(each)}
         lines.append(f"| {name} | {cells([ratio[other] for other in OTHERS])} |")
     return lines
@@ -71,7 +85,7 @@ def ratio_lines() -> list[str]:
 def bound_lines() -> list[str]:
     """Return `default` over the others, both within 15 s; the oracle over them within 5 s."""
     lines = []
-    for name, each in windows("goodput"):
+    for name, each in windows(*GOODPUT):
         own = {(r.method, r.response_s) for r in each}
         goodput = {
             (m, s): mean([r.goodput for r in each if (r.method, r.response_s) == (m, s)]) or 0.0
@@ -95,7 +109,7 @@ def planned_lines() -> list[str]:
             ]
         )
         + " |"
-        for name, each in windows("goodput")
+        for name, each in windows(*GOODPUT)
     ]
 
 
@@ -106,6 +120,35 @@ def cost_lines() -> list[str]:
         + " |"
         for name, each in windows("cost")
     ]
+
+
+def removed_lines() -> list[str]:
+    """Return goodput within 5 s of methods without parts, as far as a trace has them."""
+    return [
+        f"| {name} | "
+        + cells(
+            [
+                mean([r.goodput for r in each if (r.method, r.response_s) == (m, 5.0)]) or 0.0
+                for m in REMOVED
+            ]
+        )
+        + " |"
+        for name, each in windows("ablation")
+    ]
+
+
+def setting_lines() -> list[str]:
+    """Return goodput by what else varies: load, response time, earlier queries, SLOs, tiers."""
+    lines = []
+    for kind in ("loads", "budgets", "history", "levels", "one", "four"):
+        for name, each in windows(kind):
+            settings = grouped(each, "slo", "load", "history", "response_s")
+            for (slo, load, history, response_s), group in settings.items():
+                setting = f"{slo} | {load:g} | {history} | {response_s:g} s"
+                means = [mean([r.goodput for r in group if r.method == m]) for m in METHODS]
+                shown = " | ".join("" if value is None else f"{value:.3g}" for value in means)
+                lines.append(f"| {name} | {setting} | {shown} |")
+    return lines
 
 
 def part_lines() -> list[str]:
@@ -163,6 +206,13 @@ def test_every_line_of_rows_is_on_the_page(of: Any) -> None:  # noqa: ANN401 - a
     lines = of()
     assert lines
     assert [line for line in lines if line not in PAGE.splitlines()] == []
+
+
+@pytest.mark.parametrize("name", [name for name in TRACES if name != "digits-stalled"])
+def test_what_nobody_dominates_is_of_the_trace_that_is_shipped(name: str) -> None:
+    page = (RESULTS.parent / "pipelines.md").read_text(encoding="utf-8")
+    rows = front.table(front.tradeoff(load_trace(TRACES[name]))).partition("--- |\n")[2]
+    assert rows in page
 
 
 def test_every_figure_of_a_table_is_of_rows() -> None:

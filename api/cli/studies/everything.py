@@ -18,6 +18,7 @@ from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.pipelines.clock import SystemClock
 from circinus.pipelines.errors import InvalidInput
+from circinus.studies.data import TRACES
 from circinus.studies.report.steps import ERRORS, StudyStep, report, run, steps
 
 _PAGE = "report.html"
@@ -25,8 +26,11 @@ _PAGE = "report.html"
 
 def all_(
     screen: Screen,
-    traces: Annotated[Path, Option(help="Folder with traces, of `make traces`.", file_okay=False)],
     out: Annotated[Path, Option(help="Folder of the page and of every study.", file_okay=False)],
+    traces: Annotated[
+        Path | None,
+        Option(help="Folder with traces, of `make traces`; none: shipped ones.", file_okay=False),
+    ] = None,
     quick: Annotated[bool, Option("--quick/--full", help="Minutes, or hours.")] = True,
     only: Annotated[str, "Names of studies, by commas; none: all."] = "",
     workers: Annotated[int | None, Option(help="Steps at once; none: one a core.", min=1)] = None,
@@ -35,17 +39,20 @@ def all_(
 
     Done is what was run with the same options, traces and version.
     """
-    folders = sorted(path.parent for path in traces.glob("*/trace.npz"))
-    rule = "must hold traces, as `make traces` makes them"
-    checks.require(bool(folders), "--traces", rule, str(traces))
+    folders = [Path(name) for name in TRACES]
+    if traces is not None:
+        folders = sorted(path.parent for path in traces.glob("*/trace.npz"))
+        rule = "must hold traces, as `make traces` makes them"
+        checks.require(bool(folders), "--traces", rule, str(traces))
     every = chosen = steps(folders, quick=quick)
     if only:
-        known = dict.fromkeys([step.name.split("-")[0] for step in every])
-        known |= dict.fromkeys(step.name for step in every)
-        wanted = only.split(",")
-        for name in wanted:
-            checks.among("--only", name, known)
-        chosen = tuple(s for s in every if {s.name, s.name.split("-")[0]} & set(wanted))
+        wanted = set(only.split(","))
+        others = wanted & _names(steps(folders, quick=not quick)).keys() - _names(every).keys()
+        rule = f"must be of {'--quick' if quick else '--full'}, too"
+        checks.require(not others, "--only", rule, ", ".join(sorted(others)))
+        for name in only.split(","):
+            checks.among("--only", name, _names(every))
+        chosen = tuple(step for step in every if _names([step]).keys() & wanted)
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out), screen.follow() as lines:
         failed = list[StudyStep]()
@@ -62,6 +69,12 @@ def all_(
         names = ", ".join(step.name for step in failed)
         what = f"{names}: see {ERRORS} in their folders"
         raise CommandFailed(ExitCode.INTERNAL, what)
+
+
+def _names(chosen: Sequence[StudyStep]) -> dict[str, None]:
+    """Return what `--only` may name: studies, and steps of one trace."""
+    studies = dict.fromkeys(step.name.split("-")[0] for step in chosen)
+    return studies | dict.fromkeys(step.name for step in chosen)
 
 
 @contextmanager

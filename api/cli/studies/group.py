@@ -17,7 +17,7 @@ from circinus.api.cli.command import command
 from circinus.api.cli.options import FirstSeed, decimals
 from circinus.api.cli.studies.everything import all_
 from circinus.api.cli.studies.live_drift import live_drift
-from circinus.api.cli.studies.online import computing, goodput
+from circinus.api.cli.studies.online import Traces, computing, goodput
 from circinus.api.cli.studies.pool import pool
 from circinus.api.cli.studies.routing import routing
 from circinus.api.cli.studies.scheduling import bounds, dispatch, ilp, live, pool_change, unlike
@@ -45,7 +45,6 @@ from circinus.studies.trace import stalling
 from circinus.studies.trace.study import TraceProgress, TraceSummary, run
 
 _STALLS = stalling.Stalls()
-Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeatable.")]
 Levels = Annotated[
     str,
     "Of easy, medium, hard, separated by commas; hard-medium: accuracy hard, latency medium.",
@@ -145,7 +144,7 @@ def stall(
 
 def profiling(
     screen: Screen,
-    traces: Annotated[list[Path], Option("--trace", help="Folder of a trace; may be repeated.")],
+    trace: Traces,
     out: Annotated[Path, "Folder of the table, picture and page."],
     seeds: Annotated[int, Option(help="Each adds 2,000 profiles to every cell.", min=1)] = 1,
 ) -> None:
@@ -160,7 +159,7 @@ def profiling(
             line = f"{row.sampling} order, SLO at {row.slo_distance:+g} of the mean"
             lines.update({row.trace: (row.sampling, line)})
 
-        comparison = profiling_study.run(traces, seeds, out, observer=show)
+        comparison = profiling_study.run(trace, seeds, out, observer=show)
     document = {"folder": out, "cells": comparison.rows, "cache_ratios": comparison.cache_ratios}
     screen.show(_comparison(comparison, out), document=document)
 

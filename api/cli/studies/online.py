@@ -13,6 +13,7 @@ from circinus.api.query_file import read_infrastructure
 from circinus.api.text.screen import Screen
 from circinus.pipelines import checks
 from circinus.scheduler.problem import Objective
+from circinus.studies.data import TRACES, trace_folder
 from circinus.studies.online import report
 from circinus.studies.online.arrivals import ArrivalKind, read_times
 from circinus.studies.online.computing import table
@@ -24,7 +25,15 @@ from circinus.studies.report.tables import markdown, written
 
 _METHODS = "default,published,vulcan,videostorm,oracle"
 
-Traces = Annotated[list[Path], Option("--trace", help="Folder of a trace; repeatable.")]
+Traces = Annotated[
+    list[Path],
+    Option(
+        "--trace",
+        metavar="NAME|FOLDER",
+        parser=trace_folder,
+        help=f"A trace: {', '.join(TRACES)}, or a folder of your own; repeatable.",
+    ),
+]
 
 
 def goodput(
