@@ -125,7 +125,7 @@ class Service:
     async def look_for_drift(self) -> None:
         """Replan queries that no longer perform as planned; for use within one event loop."""
         reports = await self.deployer.reports()
-        self.requests.windows.keep(reports)
+        self.requests.windows.keep({(query, each.plan_id) for query, each in reports.items()})
         for query_id, report in reports.items():
             try:
                 await self._look(query_id, report)
@@ -138,7 +138,7 @@ class Service:
     async def _look(self, query_id: str, report: DeploymentReport) -> None:
         windows, plan_id = self.requests.windows, report.plan_id
         observed, recent = windows.observed(query_id, report), windows.recent(query_id, report)
-        data = windows.data(query_id)
+        data = windows.data(query_id, plan_id)
         if observed is None:
             return
         record = await asyncio.to_thread(self.parts.store.query, query_id)
@@ -171,7 +171,7 @@ class Service:
             replan_for_drift, self.parts, record, plan, drift, observed, data
         )
         # Judged anew by new requests, also where nothing could be done.
-        windows.forget(query_id, report)
+        windows.forget(query_id, report, scores=drift.accuracy)
         event(_LOG, "query.replanned", query_id=query_id, outcome=done)
 
 

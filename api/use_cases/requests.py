@@ -7,6 +7,7 @@ the others are answered here.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -37,7 +38,6 @@ _METRICS = 2  # that run at once: they are pipeline authors' code, and may hang
 
 @dataclass(slots=True)
 class _Window:
-    plan_id: str
     judged: int = 0  # answers of the plan that are judged no more
     scores: dict[ExampleReference, float] = field(default_factory=dict)  # the latest last
 
@@ -49,14 +49,14 @@ class RequestWindows:
     """
 
     def __init__(self) -> None:
-        self._windows: dict[str, _Window] = {}
+        self._windows: dict[tuple[str, str], _Window] = {}  # (query, plan): the last answers late
 
     def note(self, query_id: str, plan_id: str, example: ExampleReference, score: float) -> None:
         """Store the score of a request in [0, 1], where the right output is known; 0: it failed.
 
-        Answers of another plan of the query are forgotten; of each example the latest one counts.
+        Of each example the latest one counts.
         """
-        scores = self._window(query_id, plan_id).scores
+        scores = self._windows.setdefault((query_id, plan_id), _Window()).scores
         # A repeated example has no information on the others.
         scores.pop(example, None)
         scores[example] = score
@@ -83,42 +83,42 @@ class RequestWindows:
         return _observed(answers, np.minimum(answers.latency_s, busy_s), scores[-_RECENT_SCORES:])
 
     def _latest(self, query_id: str, report: DeploymentReport) -> tuple[LatestAnswers, FloatArray]:
-        window = self._window(query_id, report.plan_id)
+        window = self._windows.get((query_id, report.plan_id), _Window())
         new = min(report.answered - window.judged, JUDGED_ANSWERS)
         return report.answers.latest(max(new, 0)), np.array(list(window.scores.values()))
 
     def scores(self, query_id: str, plan_id: str) -> FloatArray:
         """Return what the latest known outputs of a plan scored, shape (k,), maybe none."""
-        window = self._windows.get(query_id)
-        known = window is not None and window.plan_id == plan_id
-        return np.array(list(window.scores.values()) if window is not None and known else [])
+        window = self._windows.get((query_id, plan_id), _Window())
+        return np.array(list(window.scores.values()))
 
-    def data(self, query_id: str) -> ReplanData | None:
-        """Return the examples of the latest known output; None: there was none."""
-        window = self._windows.get(query_id)
-        latest = None if window is None else next(reversed(window.scores), None)
-        return None if latest is None else ReplanData(examples=latest.count, seed=latest.seed)
+    def data(self, query_id: str, plan_id: str) -> ReplanData | None:
+        """Return the data that most of the latest known outputs are of; None: there was none."""
+        latest = [*self._windows.get((query_id, plan_id), _Window()).scores][-_RECENT_SCORES:]
+        sets = Counter((example.count, example.seed) for example in reversed(latest))
+        for (count, seed), _ in sets.most_common(1):
+            return ReplanData(examples=count, seed=seed)
+        return None
 
-    def forget(self, query_id: str, report: DeploymentReport) -> None:
-        """Judge a query by the answers after its latest ones."""
-        self._windows[query_id] = _Window(report.plan_id, judged=report.answered)
+    def forget(self, query_id: str, report: DeploymentReport, *, scores: bool = True) -> None:
+        """Judge a query by the answers after its latest ones, and maybe by the scores so far."""
+        known = {} if scores else self._windows.get((query_id, report.plan_id), _Window()).scores
+        self._windows[query_id, report.plan_id] = _Window(report.answered, known)
 
-    def keep(self, query_ids: Collection[str]) -> None:
-        """Drop all queries but these."""
-        self._windows = {query: w for query, w in self._windows.items() if query in query_ids}
-
-    def _window(self, query_id: str, plan_id: str) -> _Window:
-        window = self._windows.get(query_id)
-        if window is None or window.plan_id != plan_id:
-            window = self._windows[query_id] = _Window(plan_id)
-        return window
+    def keep(self, plans: Collection[tuple[str, str]]) -> None:
+        """Drop the observations of all but these queries and plans of theirs."""
+        self._windows = {key: window for key, window in self._windows.items() if key in plans}
 
 
 def _observed(
     answers: LatestAnswers, latency_s: FloatArray, scores: FloatArray
 ) -> ObservedRequests | None:
-    if not len(answers):
-        return None
+    if not len(answers):  # a plan that only fails has scores
+        return (
+            ObservedRequests(latency_s=latency_s, tier_s={}, moved_s=0.0, scores=scores)
+            if len(scores)
+            else None
+        )
     return ObservedRequests(
         latency_s=latency_s,
         tier_s={tier: float(answers.tier_s(tier).mean()) for tier in answers.tiers},

@@ -366,11 +366,11 @@ def test_of_each_of_the_latest_examples_the_latest_answer_counts(world: World) -
     for seed, score in ((old, 0.0), (new, 0.5), (old, 1.0)):
         windows.note("q-1", "p", _example(0, 500, seed), score)
     assert _scores(world, recent) == [0.5, 1.0]
-    assert windows.data("q-1") == ReplanData(examples=500, seed=old)
+    assert windows.data("q-1", "p") == ReplanData(examples=500, seed=old)
     for index in range(JUDGED_ANSWERS - 1):
         windows.note("q-1", "p", _example(index, 500, new), 0.25)
     assert _scores(world, recent) == [1.0] + [0.25] * (JUDGED_ANSWERS - 1)
-    assert windows.data("q-1") == ReplanData(examples=500, seed=new)
+    assert windows.data("q-1", "p") == ReplanData(examples=500, seed=new)
 
 
 def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
@@ -380,6 +380,43 @@ def test_answers_of_another_plan_are_not_mixed_in(world: World) -> None:
     seen = windows.observed("q-1", world.answered("p-new", 2.0))
     assert seen is not None
     assert (seen.latency_s.tolist(), seen.scores.tolist()) == ([2.0], [])
+
+
+def test_a_late_answer_of_the_plan_before_leaves_the_scores_of_the_new_one(world: World) -> None:
+    windows = world.service.requests.windows
+    windows.note("q-1", "p-new", _example(0, 5, 0), 1.0)
+    windows.note("q-1", "p-old", _example(1, 5, 0), 0.0)
+    assert windows.scores("q-1", "p-new").tolist() == [1.0]
+
+
+def test_a_plan_that_only_fails_after_it_was_judged_is_judged_again(world: World) -> None:
+    windows, report = world.service.requests.windows, world.answered("p", 1.0)
+    windows.forget("q-1", report)
+    windows.note("q-1", "p", _example(0, 5, 0), 0.0)
+    observed = windows.observed("q-1", report)
+    assert observed is not None
+    assert (observed.latency_s.tolist(), observed.scores.tolist()) == ([], [0.0])
+
+
+def test_a_query_is_planned_again_on_the_data_of_most_of_the_latest_examples(world: World) -> None:
+    windows = world.service.requests.windows
+    for index in range(3):
+        windows.note("q-1", "p", _example(index, 5, 1), 0.0)
+    windows.note("q-1", "p", _example(0, 5, 2), 1.0)
+    assert windows.data("q-1", "p") == ReplanData(examples=5, seed=1)
+
+
+def test_scores_are_judged_on_where_only_latency_drifted(world: World) -> None:
+    world.plan()
+    plan_id = world.serve()
+    windows = world.service.requests.windows
+    for index in range(40):
+        windows.note("q-1", plan_id, _example(index, 40, 0), 1.0)
+    report = world.answered(plan_id, *[1.5] * 40)
+    asyncio.run(world.service.look_for_drift())
+    observed = windows.observed("q-1", report)
+    assert observed is not None
+    assert (len(observed.latency_s), len(observed.scores)) == (0, 40)
 
 
 def test_answers_that_were_judged_are_not_judged_again(world: World) -> None:
