@@ -17,6 +17,7 @@ from circinus.pipelines.clock import Clock
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.execution.calling import EndpointCaller
 from circinus.pipelines.execution.connections import measured
+from circinus.pipelines.execution.loaded import loading
 from circinus.pipelines.execution.pipeline import run_operator
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
@@ -35,6 +36,7 @@ class Completed(CacheEntry):
     hosts: tuple[str, ...] = ()  # connected to without having declared it, see `connections`
     # of the run just before on the same inputs and settings; None: there was none
     first_s: float | None = None
+    loading_s: float = 0.0  # of `spent_s`, of loading models; no part of `seconds`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ class InProcess:
             return warm_up
         self._warm.add(key)
         timed = run_once(self.clock, operator, inputs, configuration, self.busy_s)
-        return compared(operator, warm_up, replace(timed, spent_s=warm_up.spent_s + timed.spent_s))
+        return compared(operator, warm_up, both_paid(warm_up, timed))
 
 
 def run_once(
@@ -113,7 +115,7 @@ def run_once(
 ) -> Completed | FailedRun:
     """Return what one call makes of the inputs, see `Executor`, timed by the clock."""
     copies = handed_out(inputs)
-    with measured() as hosts:
+    with measured() as hosts, loading() as loaded:
         busy_began_s = busy_s() if busy_s is not None else 0.0
         start = clock.now()
         try:
@@ -121,10 +123,21 @@ def run_once(
         except OperatorFailed as error:
             spent_s = clock.now() - start
             return FailedRun(cause=error.cause, spent_s=spent_s, hosts=tuple(hosts))
-        seconds = clock.now() - start
-        own_s = busy_s() - busy_began_s if busy_s is not None else seconds
-    waited_s = max(seconds - own_s, 0.0)
-    return replace(_completed(output, seconds, waited_s), hosts=tuple(hosts))
+        spent_s = clock.now() - start
+        own_s = busy_s() - busy_began_s if busy_s is not None else spent_s
+    seconds = max(spent_s - loaded.seconds, 0.0)
+    done = _completed(output, seconds, waited_s=min(max(spent_s - own_s, 0.0), seconds))
+    if isinstance(done, FailedRun):
+        return replace(done, spent_s=spent_s, hosts=tuple(hosts))
+    return replace(done, spent_s=spent_s, loading_s=loaded.seconds, hosts=tuple(hosts))
+
+
+def both_paid(first: Completed, second: Ran) -> Ran:
+    """Return the second of two runs, which both are paid for."""
+    spent_s = first.spent_s + second.spent_s
+    if isinstance(second, FailedRun):
+        return replace(second, spent_s=spent_s)
+    return replace(second, spent_s=spent_s, loading_s=first.loading_s + second.loading_s)
 
 
 def compared(operator: Operator, first: Completed, second: Ran) -> Ran:

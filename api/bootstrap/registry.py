@@ -90,16 +90,17 @@ def import_from_here() -> None:
         sys.path.insert(0, here)
 
 
-def pipeline_here(reference: str) -> Pipeline:
+def pipeline_here(reference: str, *, to_prepare: bool = False) -> Pipeline:
     """Return the pipeline of a registered name, or of `module:attribute`, here or installed.
 
-    Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs.
+    Raises InvalidInput if there is no such pipeline, or this machine lacks what it needs: of one
+    that is about to be prepared, all but its weights.
     """
     reference = reference_here(reference)
     if ":" in reference:
         import_from_here()
     pipeline = load_pipeline(reference, allow_import=True)
-    pipeline.require_available()
+    pipeline.require_available(to_prepare=to_prepare)
     return pipeline
 
 

@@ -98,8 +98,10 @@ def prepare(
     import_module(_COMPILED)
     for reference in all_here(screen) if pipeline is None else [pipeline]:
         start = clock.now()
-        loaded = pipeline_here(reference)
-        if loaded.prepare is not None:
+        loaded = pipeline_here(reference, to_prepare=True)
+        for weights in loaded.weights:
+            screen.note(f"{reference}: {weights.described}, in {weights.folder}")
+        if loaded.prepare is not None or loaded.weights:
             loaded.make_ready()
             mark = _mark(loaded)
             mark.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +115,7 @@ def prepare(
 
 def is_prepared(pipeline: Pipeline) -> bool:
     """Return whether `prepare` prepared the pipeline in its present version."""
-    return pipeline.prepare is None or _mark(pipeline).exists()
+    return (pipeline.prepare is None and not pipeline.weights) or _mark(pipeline).exists()
 
 
 def calibrate(

@@ -23,7 +23,7 @@ from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.endpoints import NOTHING_USED, Usage
 from circinus.pipelines.model.operators import KnobValue, Operator
 from circinus.pipelines.model.payload import Payload
-from circinus.profiler.execution import Completed, FailedRun, calls, compared, freeze
+from circinus.profiler.execution import Completed, FailedRun, both_paid, calls, compared, freeze
 
 _STARTS = 2  # a worker that ended by itself so often while loading will not come up
 _KILLED_STARTS = 20  # the same, of workers that were killed from outside
@@ -277,8 +277,7 @@ class WorkerPool(ABC):
         if not run.is_warm_up or isinstance(done, FailedRun):
             return done
         again = worker.run(replace(run, is_warm_up=False), longest_s)
-        again = replace(again, spent_s=done.spent_s + again.spent_s)
-        return compared(run.operator, done, again)
+        return compared(run.operator, done, both_paid(done, again))
 
     def _explained(self, done: Completed | FailedRun) -> Completed | FailedRun:
         """Name the limit in the cause where memory was not enough."""

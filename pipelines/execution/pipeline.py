@@ -21,6 +21,7 @@ from circinus.pipelines.execution.metrics import (
 )
 from circinus.pipelines.execution.needs import Need, missing, require
 from circinus.pipelines.execution.suggested import SuggestedEndpoint
+from circinus.pipelines.execution.weights import Weights
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.graph import PipelineGraph
@@ -82,6 +83,7 @@ class Pipeline:
     example_count: int | None = None
     suggested: tuple[SuggestedEndpoint, ...] = ()  # what it knows of the endpoints that it calls
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
+    weights: tuple[Weights, ...] = ()  # of models that they load; made ready before `prepare`
 
     def __post_init__(self) -> None:
         where = f"pipeline {self.name}.score"
@@ -103,14 +105,23 @@ class Pipeline:
 
     def available(self) -> tuple[Need, ...]:
         """Return what is missing on this machine; nothing when the pipeline can run."""
-        return missing(self.needs)
+        return missing(self._all_needs)
 
-    def require_available(self) -> None:
-        """Raise InvalidInput if it cannot run here: with what is missing, how to install it."""
-        require("pipeline", self.name, self.needs)
+    def require_available(self, *, to_prepare: bool = False) -> None:
+        """Raise InvalidInput if it cannot run here: with what is missing, how to install it.
+
+        Weights may be missing `to_prepare` it.
+        """
+        require("pipeline", self.name, self.needs if to_prepare else self._all_needs)
+
+    @property
+    def _all_needs(self) -> tuple[Need, ...]:
+        return (*self.needs, *(each.need for each in self.weights))
 
     def make_ready(self) -> None:
-        """Make what it needs once, where it has to be prepared."""
+        """Make what it needs once, where that has to be; InvalidInput if it cannot be had."""
+        for each in self.weights:
+            each.prepare()
         if self.prepare is not None:
             with copies_ended():
                 self.prepare()
