@@ -21,7 +21,7 @@ from circinus.pipelines.execution.metrics import (
 )
 from circinus.pipelines.execution.needs import Need, missing, require
 from circinus.pipelines.execution.suggested import SuggestedEndpoint
-from circinus.pipelines.execution.weights import Weights
+from circinus.pipelines.execution.weights import ModelWeights
 from circinus.pipelines.io.datasets import Dataset
 from circinus.pipelines.model.configuration import Configuration
 from circinus.pipelines.model.graph import PipelineGraph
@@ -83,7 +83,7 @@ class Pipeline:
     example_count: int | None = None
     suggested: tuple[SuggestedEndpoint, ...] = ()  # what it knows of the endpoints that it calls
     needs: tuple[Need, ...] = ()  # what they use beyond the base install; see `available`
-    weights: tuple[Weights, ...] = ()  # of models that they load; made ready before `prepare`
+    weights: tuple[ModelWeights, ...] = ()  # of models that they load; made ready before `prepare`
 
     def __post_init__(self) -> None:
         where = f"pipeline {self.name}.score"
@@ -110,7 +110,7 @@ class Pipeline:
     def require_available(self, *, to_prepare: bool = False) -> None:
         """Raise InvalidInput if it cannot run here: with what is missing, how to install it.
 
-        Weights may be missing `to_prepare` it.
+        ModelWeights may be missing `to_prepare` it.
         """
         require("pipeline", self.name, self.needs if to_prepare else self._all_needs)
 

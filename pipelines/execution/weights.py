@@ -1,4 +1,4 @@
-"""Weights of neural models: files in a folder of the user's, each of which has a known hash.
+"""ModelWeights of neural models: files in a folder of the user's, each of which has a known hash.
 
     $CIRCINUS_MODELS/<name>/<file>
 
@@ -33,7 +33,7 @@ def models_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class ModelWeights:
     """Files of one model, or of one set of data."""
 
     name: str  # of their folder

@@ -1,4 +1,4 @@
-"""Weights of models: where they lie, and what is checked of them."""
+"""ModelWeights of models: where they lie, and what is checked of them."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.weights import FOLDER, Weights
+from circinus.pipelines.execution.weights import FOLDER, ModelWeights
 
 _CONTENT = b"weights"
 
 
-def _weights(**more: str) -> Weights:
+def _weights(**more: str) -> ModelWeights:
     files = {"model.bin": sha256(_CONTENT).hexdigest()}
-    return Weights(
+    return ModelWeights(
         name="tiny", what="a model", licence="MIT", size_bytes=len(_CONTENT), files=files, **more
     )
 
