@@ -110,7 +110,7 @@ class Pipeline:
     def require_available(self, *, to_prepare: bool = False) -> None:
         """Raise InvalidInput if it cannot run here: with what is missing, how to install it.
 
-        ModelWeights may be missing `to_prepare` it.
+        Weights may be missing `to_prepare` it.
         """
         require("pipeline", self.name, self.needs if to_prepare else self._all_needs)
 

@@ -1,4 +1,4 @@
-"""ModelWeights of neural models: files in a folder of the user's, each of which has a known hash.
+"""Weights of neural models: files in a folder of the user's, each of which has a known hash.
 
     $CIRCINUS_MODELS/<name>/<file>
 

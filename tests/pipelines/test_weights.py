@@ -1,4 +1,4 @@
-"""ModelWeights of models: where they lie, and what is checked of them."""
+"""Weights of models: where they lie, and what is checked of them."""
 
 from hashlib import sha256
 from pathlib import Path
