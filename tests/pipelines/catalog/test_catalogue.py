@@ -33,7 +33,10 @@ NAMES = tuple(
         if point.value.startswith("circinus.")
     )
 )
-EXTRAS = ("bm25s", "cv2", "jiwer", "PIL", "pocketsphinx", "rapidfuzz", "tesserocr")
+EXTRAS = (
+    *("bm25s", "cv2", "ctranslate2", "faster_whisper", "jiwer", "onnxruntime", "PIL"),
+    *("pocketsphinx", "rapidfuzz", "tesserocr", "tokenizers"),
+)
 HEAVY = ("sklearn", "torch")
 SEED = 2  # of tests: planning and reporting have others, see `pipelines.catalog.material`
 LARGE = 100 * 10**6
