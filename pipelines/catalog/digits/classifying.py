@@ -1,8 +1,7 @@
 """Operator `classifier`: log-probabilities of the ten digits for each crop of each frame.
 
-Trained models are stored on disk: made once per machine and version, read by every process. A file
-is complete or absent: a model is written beside its place and renamed, and a lock per model makes
-processes that miss the same one train it once.
+Trained models are stored on disk, made once per machine and version: see
+`pipelines.catalog.stored`.
 
     <user cache>/circinus/digits/<version>/<model>-<features>.npz
 
@@ -11,15 +10,12 @@ processes that miss the same one train it once.
 
 from __future__ import annotations
 
-import fcntl
-import zipfile
 from collections.abc import Mapping
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import platformdirs
 from threadpoolctl import threadpool_limits
 
@@ -32,6 +28,7 @@ from circinus.pipelines.catalog.digits.models import (
     Classifier,
     Weights,
 )
+from circinus.pipelines.catalog.stored import stored_arrays
 
 CLASSIFIERS: Mapping[str, Classifier] = {**NUMPY_CLASSIFIERS, "cnn": CONVOLUTIONAL_NETWORK}
 
@@ -69,16 +66,7 @@ def stored_weights(folder: Path, model: str, kind: str, classifier: Classifier) 
     counts as missing.
     """
     path = folder / f"{model}-{kind}.npz"
-    weights = _read(path)
-    if weights is not None:
-        return weights
-    folder.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # given up when the process ends, however it ends
-        weights = _read(path)  # another process may have trained it while this one waited
-        return (
-            _written(path, classifier.train(*training_set(kind))) if weights is None else weights
-        )
+    return stored_arrays(path, lambda: classifier.train(*training_set(kind)))
 
 
 def user_folder() -> Path:
@@ -91,19 +79,3 @@ def models_version() -> str:
     """Return what trained models depend on, as a short hash."""
     parts = [f"models {MODELS_VERSION}", *(f"{name} {version(name)}" for name in _LIBRARIES)]
     return blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
-
-
-def _read(path: Path) -> Weights | None:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    except (FileNotFoundError, EOFError, ValueError, zipfile.BadZipFile):
-        return None
-
-
-def _written(path: Path, weights: Weights) -> Weights:
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        np.savez(file, allow_pickle=False, **weights)
-    part.replace(path)
-    return weights

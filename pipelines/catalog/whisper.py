@@ -1,0 +1,86 @@
+"""Whisper by CTranslate2: words of speech, with their seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from circinus.pipelines.execution.loaded import MODELS
+from circinus.pipelines.execution.weights import ModelWeights
+
+if TYPE_CHECKING:
+    from faster_whisper import WhisperModel
+
+RATE = 16_000  # samples per second that the model takes
+COMPUTE_TYPES = ("int8", "float32")
+BEAMS = (1, 5)
+WHISPER: Mapping[str, ModelWeights] = {
+    "tiny.en": ModelWeights(
+        name="whisper-tiny.en",
+        what="Whisper tiny.en, CTranslate2",
+        licence="MIT",
+        size_bytes=78_090_594,
+        files={
+            "config.json": "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
+            "model.bin": "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+            "tokenizer.json": "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+            "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
+        },
+    ),
+    "base": ModelWeights(
+        name="whisper-base",
+        what="Whisper base, CTranslate2",
+        licence="MIT",
+        size_bytes=150_218_479,
+        files={
+            "config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+            "model.bin": "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57",
+            "tokenizer.json": "7e146198186d5e3b9ce7d9d7f131b69b44569eaed9ad64a5516629a6c6a865c4",
+            "vocabulary.json": "22f3cb2fc2be1545b9a7db8e993ddd59aeccadfbc7d7b00ca517ca8960864766",
+        },
+    ),
+}
+
+
+class TimedWord(NamedTuple):
+    """A word and when it is spoken."""
+
+    start: float  # seconds
+    end: float
+    text: str
+
+
+def timed_words(
+    sound: NDArray[np.float32], *, model: str, compute: str, beam: int
+) -> Sequence[TimedWord]:  # (n,) at `RATE`, in [-1, 1]
+    """Return the words of speech by a model of `WHISPER`."""
+    weights = WHISPER[model]
+    size = weights.size_bytes * (2 if compute == "float32" else 1)
+    load = partial(_model, weights, compute)
+    whisper = MODELS.get(("whisper", weights.folder, compute), size, load)
+    segments, _ = whisper.transcribe(
+        sound,
+        language="en",
+        beam_size=beam,
+        temperature=0.0,  # no second try by chance
+        condition_on_previous_text=False,
+        word_timestamps=True,
+    )
+    return [
+        TimedWord(float(word.start), float(word.end), word.word.strip())
+        for segment in segments
+        for word in segment.words or ()
+    ]
+
+
+def _model(weights: ModelWeights, compute: str) -> WhisperModel:
+    from ctranslate2 import get_cuda_device_count
+    from faster_whisper import WhisperModel
+
+    device = "cuda" if get_cuda_device_count() else "cpu"
+    folder = str(weights.path("model.bin").parent)
+    return WhisperModel(folder, device=device, compute_type=compute, cpu_threads=1)
