@@ -70,7 +70,7 @@ def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] =
         **{each.name: hosted(each) for each in endpoints},
     }
     sides = tuple(side for side in SIDES if side <= SIDE)
-    hearing = step(
+    speaking = step(
         checked_clip, transcribed, model=tuple(WHISPER), compute=COMPUTE_TYPES, beam=BEAMS
     )
     writing = step(checked_material, partial(captioned, writers), model=tuple(writers))
@@ -78,7 +78,7 @@ def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] =
         name=NAME,
         metric="temporal IoU times ROUGE-L of matched captions, F-measure",
         operators=(
-            _operator("transcript", hearing),
+            _operator("transcript", speaking),
             _operator("sampler", step(checked_clip, sampled, fps=RATES, side=sides)),
             _operator("vision", step(checked_frames, viewed, model=NAMES), "sampler"),
             _calling(_operator("captioner", writing, "transcript", "vision"), endpoints),

@@ -27,7 +27,7 @@ from circinus.pipelines.catalog.video_captions.footage import (
     SpokenClip,
     caption_of,
 )
-from circinus.pipelines.catalog.whisper import RATE as HEARING_RATE
+from circinus.pipelines.catalog.whisper import RATE as WHISPER_RATE
 from circinus.pipelines.catalog.whisper import TimedWord, timed_words
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.payload import Payload
@@ -66,7 +66,7 @@ def transcribed(clip: SpokenClip, *, model: str, compute: str, beam: int) -> lis
     """Return the words that are spoken, dicts of `start`, `end` (seconds) and `text`."""
     from scipy.signal import resample_poly
 
-    sound = resample_poly(clip.sound.astype(np.float32) / 32768, HEARING_RATE // RATE, 1)
+    sound = resample_poly(clip.sound.astype(np.float32) / 32768, WHISPER_RATE // RATE, 1)
     words = timed_words(sound.astype(np.float32), model=model, compute=compute, beam=beam)
     return [{"start": each.start, "end": each.end, "text": each.text} for each in words]
 

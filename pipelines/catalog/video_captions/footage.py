@@ -192,8 +192,8 @@ def draw_example(rng: np.random.Generator, seed: int) -> Example:
     for picture, number in zip(_drawn_pictures(rng, seed, count), chosen, strict=True):
         sound = _padded(rng, voices[number].sound)
         length = len(sound) * FPS // RATE
-        shown = np.stack([drawn_frame(picture.pixels, camera, rng) for _ in range(length)])
-        frames.append(shrunk(shown, SIDE))
+        pieces = np.stack([drawn_frame(picture.pixels, camera, rng) for _ in range(length)])
+        frames.append(shrunk(pieces, SIDE))
         sounds.append(sound)
         text = caption_of(picture.labels, voices[number].text)
         captions.append({"start": start / FPS, "end": (start + length) / FPS, "text": text})
