@@ -1,10 +1,14 @@
-"""Whisper by CTranslate2: words of speech, with their seconds."""
+"""Whisper (Radford et al. 2023) by CTranslate2: what is said in a sound, and when.
+
+It always works on 30 s of sound, so that its time hardly depends on the sound's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +27,14 @@ WHISPER: Mapping[str, ModelWeights] = {
         name="whisper-tiny.en",
         what="Whisper tiny.en, CTranslate2",
         licence="MIT",
-        size_bytes=78_090_594,
+        size_bytes=78_090_614,
         files={
             "config.json": "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
             "model.bin": "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
             "tokenizer.json": "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
             "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
         },
+        hub="Systran/faster-whisper-tiny.en",
     ),
     "base": ModelWeights(
         name="whisper-base",
@@ -54,33 +59,62 @@ class TimedWord(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhisperSettings:
+    """Which Whisper listens, and how."""
+
+    model: str  # of `WHISPER`; else a folder of the user's, or a name that the hub's cache has
+    compute: str  # of `COMPUTE_TYPES`
+    beam: int  # that its decoder searches with, `>= 1`
+    threads: int = 1  # `>= 1`
+
+
 def timed_words(
-    sound: NDArray[np.float32], *, model: str, compute: str, beam: int
+    sound: NDArray[np.float32], settings: WhisperSettings
 ) -> Sequence[TimedWord]:  # (n,) at `RATE`, in [-1, 1]
-    """Return the words of speech by a model of `WHISPER`."""
-    weights = WHISPER[model]
-    size = weights.size_bytes * (2 if compute == "float32" else 1)
-    load = partial(_model, weights, compute)
-    whisper = MODELS.get(("whisper", weights.folder, compute), size, load)
-    segments, _ = whisper.transcribe(
-        sound,
-        language="en",
-        beam_size=beam,
-        temperature=0.0,  # no second try by chance
-        condition_on_previous_text=False,
-        word_timestamps=True,
-    )
+    """Return the words of speech and their seconds."""
     return [
         TimedWord(float(word.start), float(word.end), word.word.strip())
-        for segment in segments
+        for segment in _segments(sound, settings, word_timestamps=True)
         for word in segment.words or ()
     ]
 
 
-def _model(weights: ModelWeights, compute: str) -> WhisperModel:
+def said(sound: NDArray[np.float32], settings: WhisperSettings) -> str:  # (n,), as above
+    """Return what is said, as Whisper writes it."""
+    segments = _segments(sound, settings, without_timestamps=True)
+    return " ".join(segment.text for segment in segments)
+
+
+def _segments(
+    sound: NDArray[np.float32], settings: WhisperSettings, **options: bool
+) -> Iterable[Any]:
+    known = WHISPER.get(settings.model)
+    where = settings.model if known is None else str(known.folder)
+    size = 0 if known is None else known.size_bytes * (2 if settings.compute == "float32" else 1)
+    key = ("whisper", where, settings.compute, settings.threads)
+    model = MODELS.get(key, size, partial(_model, where, known, settings))
+    segments, _ = model.transcribe(
+        sound,
+        language="en",
+        beam_size=settings.beam,
+        temperature=0.0,  # no second try by chance
+        condition_on_previous_text=False,
+        **options,
+    )
+    return cast("Iterable[Any]", segments)
+
+
+def _model(where: str, known: ModelWeights | None, settings: WhisperSettings) -> WhisperModel:
     from ctranslate2 import get_cuda_device_count
     from faster_whisper import WhisperModel
 
-    device = "cuda" if get_cuda_device_count() else "cpu"
-    folder = str(weights.path("model.bin").parent)
-    return WhisperModel(folder, device=device, compute_type=compute, cpu_threads=1)
+    if known is not None:
+        known.path("model.bin")
+    return WhisperModel(
+        where,
+        device="cuda" if get_cuda_device_count() else "cpu",
+        compute_type=settings.compute,
+        cpu_threads=settings.threads,
+        local_files_only=True,
+    )

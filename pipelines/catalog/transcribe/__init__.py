@@ -26,15 +26,15 @@ from circinus.pipelines.catalog.transcribe.cleaning import (
     trimmed,
 )
 from circinus.pipelines.catalog.transcribe.networks import WEIGHTS
-from circinus.pipelines.catalog.transcribe.recognising import PRECISIONS, RECOGNISERS, recognised
+from circinus.pipelines.catalog.transcribe.recognising import RECOGNISERS, recognised
 from circinus.pipelines.catalog.transcribe.recordings import SOUNDS, WORDS, draw_recording, normal
+from circinus.pipelines.catalog.whisper import BEAMS, COMPUTE_TYPES
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.needs import file, package
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.payload import Payload
 
 NAME = "transcribe"
-BEAMS = (1, 5)
 THREADS = (1, 2)
 _PACKAGES = ("faster_whisper", "jiwer", "onnxruntime")
 
@@ -61,7 +61,7 @@ def pipeline_with(*recognisers: str) -> Pipeline:
                     checked_sound,
                     recognised,
                     model=recognisers,
-                    precision=PRECISIONS,
+                    precision=COMPUTE_TYPES,
                     beam=BEAMS,
                     threads=THREADS,
                 ),

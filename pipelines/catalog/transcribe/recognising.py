@@ -1,12 +1,10 @@
 """Operator `recogniser`: the words of a sound, by Whisper or Moonshine.
 
-Whisper (Radford et al. 2023) runs by CTranslate2, always on 30 s of sound: its time hardly depends
-on the sound's. Moonshine (Jeffries et al. 2024) encodes what there is, and decodes greedily.
+Moonshine (Jeffries et al. 2024) encodes what there is of sound, and decodes greedily.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,24 +12,16 @@ from numpy.typing import NDArray
 
 from circinus.pipelines.catalog.onnx import session
 from circinus.pipelines.catalog.speech.sound import FULL_SCALE, RATE, Sound, resampled
-from circinus.pipelines.catalog.transcribe.networks import (
-    MOONSHINE,
-    WHISPER_BASE,
-    WHISPER_TINY,
-)
+from circinus.pipelines.catalog.transcribe.networks import MOONSHINE
 from circinus.pipelines.catalog.transcribe.recordings import normal
+from circinus.pipelines.catalog.whisper import WHISPER, WhisperSettings, said
 from circinus.pipelines.execution.loaded import MODELS
-from circinus.pipelines.execution.weights import ModelWeights
 
 if TYPE_CHECKING:
-    from faster_whisper import WhisperModel
     from onnxruntime import InferenceSession
     from tokenizers import Tokenizer
 
-WHISPERS: Mapping[str, ModelWeights] = {"tiny.en": WHISPER_TINY, "base": WHISPER_BASE}
-RECOGNISERS = (*WHISPERS, "moonshine")
-PRECISIONS = ("int8", "float32")
-_BYTES: Mapping[str, float] = {"int8": 1.0, "float32": 2.0}  # in memory, of those on disk
+RECOGNISERS = (*WHISPER, "moonshine")
 _UNPACKED = 2.0  # memory of a network over its file
 
 _BEGIN, _END = 1, 2  # tokens of Moonshine
@@ -49,37 +39,8 @@ def recognised(sound: Sound, *, model: str, precision: str, beam: int, threads: 
     samples = np.asarray(resampled(sound, RATE).samples / FULL_SCALE, dtype=np.float32)
     if model == "moonshine":
         return normal(_by_moonshine(samples, threads))
-    whisper = _whisper(model, precision, threads)
-    segments, _ = whisper.transcribe(
-        samples,
-        language="en",
-        beam_size=beam,
-        temperature=0.0,
-        condition_on_previous_text=False,
-        without_timestamps=True,
-    )
-    return normal(" ".join(segment.text for segment in segments))
-
-
-def _whisper(model: str, precision: str, threads: int) -> WhisperModel:
-    known = WHISPERS.get(model)
-    where = model if known is None else str(known.folder)
-    size = _BYTES.get(precision, 1.0) * (0.0 if known is None else known.size_bytes)
-
-    def load() -> WhisperModel:
-        from faster_whisper import WhisperModel
-
-        if known is not None:
-            known.path("model.bin")
-        return WhisperModel(
-            where,
-            device="auto",
-            compute_type=precision,
-            cpu_threads=threads,
-            local_files_only=True,
-        )
-
-    return MODELS.get(("whisper", where, precision, threads), size, load)
+    settings = WhisperSettings(model=model, compute=precision, beam=beam, threads=threads)
+    return normal(said(samples, settings))
 
 
 def _by_moonshine(samples: NDArray[np.float32], threads: int) -> str:

@@ -28,7 +28,7 @@ from circinus.pipelines.catalog.video_captions.footage import (
     caption_of,
 )
 from circinus.pipelines.catalog.whisper import RATE as WHISPER_RATE
-from circinus.pipelines.catalog.whisper import TimedWord, timed_words
+from circinus.pipelines.catalog.whisper import TimedWord, WhisperSettings, timed_words
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.model.payload import Payload
 
@@ -67,7 +67,8 @@ def transcribed(clip: SpokenClip, *, model: str, compute: str, beam: int) -> lis
     from scipy.signal import resample_poly
 
     sound = resample_poly(clip.sound.astype(np.float32) / 32768, WHISPER_RATE // RATE, 1)
-    words = timed_words(sound.astype(np.float32), model=model, compute=compute, beam=beam)
+    settings = WhisperSettings(model=model, compute=compute, beam=beam)
+    words = timed_words(sound.astype(np.float32), settings)
     return [{"start": each.start, "end": each.end, "text": each.text} for each in words]
 
 
