@@ -29,7 +29,7 @@ BLUR = 1.2
 """Standard deviation of the Gaussian, pixels of the frame as it is (so blurrier at half size)."""
 
 
-def sampled(clip: UInt8Array, *, stride: int) -> Footage:  # (n_frames, height, width)
+def sampled(clip: UInt8Array, *, stride: int) -> Footage:  # (n_frames, height, width, ...)
     """Return every `stride`-th frame, from the first on."""
     frames = np.ascontiguousarray(clip[::stride])
     return Footage(frames=frames, stride=stride, length=len(clip))
@@ -37,7 +37,7 @@ def sampled(clip: UInt8Array, *, stride: int) -> Footage:  # (n_frames, height, 
 
 def resized(footage: Footage, *, width: int) -> Footage:
     """Return frames of that width and in proportion; those that are no wider stay as they are."""
-    _, height_now, width_now = footage.frames.shape
+    height_now, width_now = footage.frames.shape[1:3]
     if width >= width_now:
         return footage
     height = max(1, round(height_now * width / width_now))

@@ -7,7 +7,7 @@ scikit-learn's two sample photographs. Noise, light, shake, speed and rests make
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -39,13 +39,19 @@ LOOK = 8  # bins of the grey histogram that describes the look of a box
 UInt8Array: TypeAlias = NDArray[np.uint8]
 BoxArray: TypeAlias = NDArray[np.int16]
 FloatArray: TypeAlias = NDArray[np.float64]
+Looks: TypeAlias = NDArray[np.uint8] | NDArray[np.float32]
+Pixel: TypeAlias = tuple[int, ...]
+"""Axes of one pixel, behind those of frames: none of grey ones, (3,) of coloured ones."""
+
+GREY: Pixel = ()
+COLOURED: Pixel = (3,)  # blue, green and red, as OpenCV has them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footage:
     """Some frames of a clip."""
 
-    frames: UInt8Array  # uint8 (n_frames, height, width)
+    frames: UInt8Array  # uint8 (n_frames, height, width), or (..., 3)
     stride: int  # frames of the clip per frame here, `>= 1`
     length: int  # frames of the clip
     scale: float = 1.0  # pixels of the clip per pixel here, `>= 1`
@@ -56,35 +62,41 @@ class Detections:
     """The boxes detected in the frames of a clip."""
 
     boxes: BoxArray  # int16 (n, 5): frame of the clip, x, y, w, h; in the order of frames
-    looks: UInt8Array  # uint8 (n, LOOK): grey histogram of each box, its sum about 255
+    looks: Looks  # (n, k) of each box; here grey histograms, uint8 (n, LOOK), sums about 255
     stride: int  # frames of the clip per frame that was searched, `>= 1`
     length: int  # frames of the clip
 
 
-def checked_clip(value: Payload) -> UInt8Array:  # (n_frames, height, width)
-    """Return the value as a clip; InvalidInput unless uint8, of three axes, within limits."""
+def checked_clip(value: Payload, pixel: Pixel = GREY) -> UInt8Array:
+    """Return the value as a clip (n_frames, height, width, *pixel); else InvalidInput.
+
+    It is uint8, and within limits.
+    """
     limits = ((FEWEST_FRAMES, MOST_FRAMES), *((SHORTEST_SIDE, LONGEST_SIDE),) * 2)
 
     def fits(its: tuple[int, ...]) -> bool:
         within = (low <= n <= high for n, (low, high) in zip(its, limits, strict=False))
-        return len(its) == len(limits) and all(within) and prod(its) <= LARGEST_CLIP
+        whole = len(its) >= len(limits) and its[len(limits) :] == pixel
+        return whole and all(within) and prod(its) <= LARGEST_CLIP
 
     rule = (
-        f"a uint8 array of {FEWEST_FRAMES} to {MOST_FRAMES} grey frames, each side of "
+        f"a uint8 array of {FEWEST_FRAMES} to {MOST_FRAMES} {_named(pixel)} frames, each side of "
         f"{SHORTEST_SIDE} to {LONGEST_SIDE} pixels, at most {LARGEST_CLIP} bytes in all"
     )
     return checked_array("clip", value, np.uint8, fits, rule)
 
 
-def checked_footage(value: Payload) -> Footage:
+def checked_footage(value: Payload, pixel: Pixel = GREY) -> Footage:
     """Return the value as some frames of a clip; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
     field, scale = "footage.frames", parts.get("scale")
-    stride, length = _stride_and_length("footage", parts)
-    pixels, rule = parts.get("frames"), "uint8 frames"
-    frames = checked_array(field, pixels, np.uint8, lambda its: len(its) == 3, rule)
+    stride, length = checked_times("footage", parts)
+    pixels, rule = parts.get("frames"), f"uint8 frames, {_named(pixel)}"
+    frames = checked_array(
+        field, pixels, np.uint8, lambda its: len(its) >= 3 and its[3:] == pixel, rule
+    )
     expected = -(-length // stride)
-    sides = frames.shape[1:]
+    sides = frames.shape[1:3]
     if not (len(frames) == expected and min(sides) >= 4 and frames.nbytes <= LARGEST_CLIP):
         rule = f"must be {expected} frames of 4 x 4 pixels or more, at most {LARGEST_CLIP} bytes"
         raise InvalidInput.of(field, rule, described(frames))
@@ -97,26 +109,39 @@ def checked_footage(value: Payload) -> Footage:
 def checked_detections(value: Payload) -> Detections:
     """Return the value as a detector's boxes; InvalidInput unless a dict of its fields."""
     parts = value if isinstance(value, dict) else {}
-    stride, length = _stride_and_length("detections", parts)
-    boxes = _rows("detections.boxes", parts.get("boxes"), np.int16, 5, length * MOST_BOXES)
-    looks = _rows("detections.looks", parts.get("looks"), np.uint8, LOOK, length * MOST_BOXES)
+    stride, length = checked_times("detections", parts)
+    boxes = checked_boxes("detections.boxes", parts.get("boxes"), stride, length)
+    looks = checked_rows(
+        "detections.looks", parts.get("looks"), np.uint8, LOOK, length * MOST_BOXES
+    )
     if len(boxes) != len(looks):
         raise InvalidInput.of("detections.looks", f"must have {len(boxes)} rows", len(looks))
+    return Detections(boxes=boxes, looks=looks, stride=stride, length=length)
+
+
+def checked_boxes(field: str, value: Payload, stride: int, length: int) -> BoxArray:  # (n, 5)
+    """Return rows of frame, x, y, w, h; InvalidInput unless sizes and frames are possible."""
+    boxes = checked_rows(field, value, np.int16, 5, length * MOST_BOXES)
     if np.any(boxes[:, 3:] < 1) or not np.isin(boxes[:, 0], np.arange(0, length, stride)).all():
         rule = "must have sizes >= 1 and times of searched frames"
-        raise InvalidInput.of("detections.boxes", rule, described(boxes))
-    return Detections(boxes=boxes, looks=looks, stride=stride, length=length)
+        raise InvalidInput.of(field, rule, described(boxes))
+    return boxes
 
 
 def checked_tracks(field: str, value: Payload) -> BoxArray:  # (n, 6)
     """Return rows of frame, identity, x, y, w, h; InvalidInput unless int16, sizes >= 1."""
-    rows = _rows(field, value, np.int16, 6, MOST_FRAMES * MOST_TRACKS)
+    rows = checked_rows(field, value, np.int16, 6, MOST_FRAMES * MOST_TRACKS)
     if np.any(rows[:, 4:] < 1):
         raise InvalidInput.of(field, "must have sizes >= 1", described(rows))
     return rows
 
 
-def _stride_and_length(field: str, parts: dict[str, Payload]) -> tuple[int, int]:
+def _named(pixel: Pixel) -> str:
+    return "BGR" if pixel == COLOURED else "grey"
+
+
+def checked_times(field: str, parts: Mapping[str, Payload]) -> tuple[int, int]:
+    """Return stride and length, in frames of the clip; InvalidInput unless they fit."""
     stride, length = parts.get("stride"), parts.get("length")
     if isinstance(stride, int) and isinstance(length, int) and 1 <= stride < length <= MOST_FRAMES:
         return stride, length
@@ -124,9 +149,10 @@ def _stride_and_length(field: str, parts: dict[str, Payload]) -> tuple[int, int]
     raise InvalidInput.of(field, rule, {name: described(part) for name, part in parts.items()})
 
 
-def _rows(
+def checked_rows(
     field: str, value: Payload, dtype: type[Number], columns: int, most: int
 ) -> NDArray[Number]:
+    """Return an array (n, columns), n at most so many; else InvalidInput."""
     rule = f"a {np.dtype(dtype)} array of at most {most} rows of {columns}"
     return checked_array(
         field, value, dtype, lambda its: its[1:] == (columns,) and its[0] <= most, rule

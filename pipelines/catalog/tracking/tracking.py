@@ -171,9 +171,6 @@ def cornered(x: FloatArray) -> FloatArray:
     return np.concatenate([x[:2] - size / 2, size])
 
 
-FEWEST_SIGHTS, SHORTEST = 3, 8
-"""A track must be detected in so many searched frames, and in a span of so many frames of the
-clip if it is detected in all: others are taken for noise."""
 FADING = 0.8  # weight of the earlier look of a track against the latest one
 
 
@@ -188,27 +185,37 @@ class _Track:
 
 
 @dataclass(frozen=True, slots=True)
-class _Method:
+class TrackingMethod:
     """What makes a tracker."""
 
     patience: int  # frames of the clip after which an undetected track ends
     _: KW_ONLY
     predicts: bool  # whether a track is expected where the filter predicts, not where it was last
-    compares_looks: bool  # whether boxes must be alike in their looks too
     pairs: Callable[[FloatArray, float], Pairs]  # chooses pairs, none dearer than `limit`
-    limit: float
+    limit: float  # of the cost of a pair, in [0, 1]
+    # (n, k), (m, k) -> (n, m): how unlike looks are, in [0, 1]; None: looks do not count
+    unlike: Callable[[FloatArray, FloatArray], FloatArray] | None = None
+    # a track must be detected in so many searched frames, and in a span of so many frames of the
+    # clip if it is detected in all: others are taken for noise
+    fewest_sights: int = 3
+    shortest: int = 8
 
 
 def tracked(detections: Detections, *, method: str) -> BoxArray:  # (n, 6)
     """Return rows of frame, identity, x, y, w, h of all frames, by one of `METHODS`."""
-    tracks = _followed(detections, METHODS[method])
-    fewest = max(FEWEST_SIGHTS, SHORTEST // detections.stride)
+    return tracks_of(detections, METHODS[method])
+
+
+def tracks_of(detections: Detections, method: TrackingMethod) -> BoxArray:  # (n, 6)
+    """Return rows of frame, identity, x, y, w, h of all frames, by a method."""
+    tracks = _followed(detections, method)
+    fewest = max(method.fewest_sights, method.shortest // detections.stride)
     lasting = [track for track in tracks if len(track.times) >= fewest]
     rows = [_between(track, identity, detections) for identity, track in enumerate(lasting)]
     return np.concatenate([np.empty((0, 6), dtype=np.int16), *rows])
 
 
-def _followed(detections: Detections, method: _Method) -> list[_Track]:
+def _followed(detections: Detections, method: TrackingMethod) -> list[_Track]:
     tracks: list[_Track] = []
     for time in range(0, detections.length, detections.stride):
         here = detections.boxes[:, 0] == time
@@ -229,7 +236,11 @@ def _followed(detections: Detections, method: _Method) -> list[_Track]:
 
 
 def _paired(
-    alive: Sequence[_Track], boxes: FloatArray, looks: FloatArray, time: int, method: _Method
+    alive: Sequence[_Track],
+    boxes: FloatArray,
+    looks: FloatArray,
+    time: int,
+    method: TrackingMethod,
 ) -> Pairs:
     if not alive or not len(boxes):
         return []
@@ -237,10 +248,10 @@ def _paired(
     if method.predicts:
         motions = [track.motion.after(time - track.times[-1]) for track in alive]
         expected = np.stack([cornered(motion.x) for motion in motions])
-    if not method.compares_looks:
+    if method.unlike is None:
         return method.pairs(1 - iou(expected, boxes), method.limit)
     remembered = np.stack([track.look for track in alive])
-    unlike = np.abs(remembered[:, None] - looks[None]).sum(axis=2) / 510  # histograms sum to 255
+    unlike = method.unlike(remembered, looks)
     costs = (1 - generalised_iou(expected, boxes)) / 4 + unlike / 2  # in [0, 1]
     return method.pairs(costs, method.limit)
 
@@ -261,8 +272,15 @@ def _between(track: _Track, identity: int, detections: Detections) -> BoxArray:
     return np.asarray(np.rint(rows), dtype=np.int16)
 
 
-METHODS: Mapping[str, _Method] = {
-    "iou": _Method(2, predicts=False, compares_looks=False, pairs=greedy_pairs, limit=0.8),
-    "sort": _Method(8, predicts=True, compares_looks=False, pairs=best_pairs, limit=0.85),
-    "app": _Method(16, predicts=True, compares_looks=True, pairs=best_pairs, limit=0.5),
+def unlike_histograms(a: FloatArray, b: FloatArray) -> FloatArray:  # (n, k), (m, k) -> (n, m)
+    """Return half the difference of histograms that sum to 255, in [0, 1]."""
+    return np.asarray(np.abs(a[:, None] - b[None]).sum(axis=2) / 510)
+
+
+METHODS: Mapping[str, TrackingMethod] = {
+    "iou": TrackingMethod(2, predicts=False, pairs=greedy_pairs, limit=0.8),
+    "sort": TrackingMethod(8, predicts=True, pairs=best_pairs, limit=0.85),
+    "app": TrackingMethod(
+        16, predicts=True, pairs=best_pairs, limit=0.5, unlike=unlike_histograms
+    ),
 }
