@@ -26,8 +26,8 @@ import platformdirs
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from circinus.pipelines.catalog.detectors import SSD
 from circinus.pipelines.catalog.efficientnet import LITE, embedded
-from circinus.pipelines.catalog.material import opencv
 from circinus.pipelines.catalog.pictures import (
     COLOURS,
     EASY_VQA,
@@ -39,31 +39,17 @@ from circinus.pipelines.catalog.pictures import (
     shrunk,
 )
 from circinus.pipelines.catalog.stored import Arrays, stored_arrays
-from circinus.pipelines.execution.loaded import MODELS
-from circinus.pipelines.execution.weights import ModelWeights
 
 if TYPE_CHECKING:
     import torch
 
 CLASSES = len(COLOURS) + len(SHAPES)
 SIDES = (32, 64, 128)  # pixels of frames that models are trained for
-VERSION = 1  # raise whenever training, its frames or the features change
+VERSION = 2  # raise whenever training, its frames or the features change
 
 FloatArray: TypeAlias = NDArray[np.float32]
 
-SSD = ModelWeights(
-    name="ssd-mobilenet-v2",
-    what="SSD MobileNetV2, COCO, for OpenCV",
-    licence="Apache-2.0",
-    size_bytes=69_798_036,
-    files={
-        "frozen_inference_graph.pb": (
-            "2a8d8a89d695842e60d8c6d144181100555563e21acf2fa1e8f561fec5c3c6ad"
-        ),
-        "graph.pbtxt": "af72da998866289c47021ca4df447951564a787f00874b59632537546b91fc54",
-    },
-)
-WEIGHTS = (EASY_VQA, *LITE.values(), SSD)  # that `prepare_models` and the models need
+WEIGHTS = (EASY_VQA, *LITE.values(), *SSD.weights)  # that `prepare_models` and the models need
 
 
 def log_probabilities(frames: UInt8Array, model: str) -> FloatArray:  # -> P
@@ -126,17 +112,13 @@ def _normalised(scores: NDArray[np.floating]) -> FloatArray:  # (n, CLASSES) bot
 # --- Detector ---------------------------------------------------------------------------
 
 _DETECTOR_CLASSES = 91
-_INPUTS = {32: 200, 64: 200, 128: 300}  # side of a frame -> side of what the detector gets
+_INPUTS = {32: 204, 64: 204, 128: 300}  # side of a frame -> side of what the detector gets
 
 
 def _detected(frame: UInt8Array) -> FloatArray:  # (d,)
     """Return the best score of each class, then size, shape and colour of the surest box."""
-    cv2 = opencv()
     side = frame.shape[0]
-    network = MODELS.get(("ssd", SSD.folder), SSD.size_bytes * 2, _detector)
-    size = (_INPUTS.get(side, 300),) * 2
-    network.setInput(cv2.dnn.blobFromImage(np.ascontiguousarray(frame), size=size))
-    rows = network.forward()[0, 0]  # (n, 7): image, class, score, left, top, right, bottom
+    rows = SSD.rows_of(frame, _INPUTS.get(side, 300))
     scores = np.zeros(_DETECTOR_CLASSES, dtype=np.float32)
     np.maximum.at(scores, rows[:, 1].astype(np.intp), rows[:, 2])
     small = rows[(rows[:, 5:] - rows[:, 3:5]).max(axis=1) < 0.7]  # not the whole picture
@@ -146,12 +128,6 @@ def _detected(frame: UInt8Array) -> FloatArray:  # (d,)
     colour = np.median(box, axis=0) / 255 if len(box) else np.zeros(3)
     sides = np.array([right - left, bottom - top]) / side
     return np.concatenate([scores, sides, colour]).astype(np.float32)
-
-
-def _detector():  # type: ignore[no-untyped-def]  # noqa: ANN202 - a network of OpenCV
-    cv2 = opencv()
-    graph, text = (str(SSD.path(file)) for file in SSD.files)
-    return cv2.dnn.readNetFromTensorflow(graph, text)
 
 
 # --- Training ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from circinus.pipelines.catalog.chaining import chain, step
+from circinus.pipelines.catalog.detectors import SIDES, SSD, ObjectDetector
 from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.catalog.track_objects.appearance import (
     LOOKS,
@@ -19,10 +20,7 @@ from circinus.pipelines.catalog.track_objects.appearance import (
     with_looks,
 )
 from circinus.pipelines.catalog.track_objects.detecting import (
-    SIDES,
-    SSD,
     THRESHOLDS,
-    ObjectDetector,
     checked_crops,
     detecting,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from circinus.pipelines.catalog.detectors import SSD, NetworkBoxes, YoloNetwork
 from circinus.pipelines.catalog.material import PARTS
 from circinus.pipelines.catalog.track_objects import (
     NAME,
@@ -25,10 +26,7 @@ from circinus.pipelines.catalog.track_objects.appearance import (
 )
 from circinus.pipelines.catalog.track_objects.detecting import (
     CROP,
-    SSD,
     CroppedDetections,
-    NetworkBoxes,
-    YoloNetwork,
     detecting,
 )
 from circinus.pipelines.catalog.track_objects.pictures import (
