@@ -44,6 +44,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Run the job on standard input, and write how it ended to standard output, both JSON."""
     job = json.load(sys.stdin.buffer)
+    os.umask(0o022)  # these three are the caller's otherwise
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         _enter_namespaces()
         _end_with_parent(job["parent"])
@@ -194,8 +197,15 @@ def _limit(limits: Mapping[str, Any]) -> None:
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_NPROC, 0),  # it starts no process and no thread
     ):
-        resource.setrlimit(what, (most, most))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+        _lower(what, most, most)
+    _lower(resource.RLIMIT_CPU, cpu_s, cpu_s + 1)
+
+
+def _lower(what: int, soft: int, hard: int) -> None:
+    """Set limits, those of the caller where they are lower: nobody may raise them."""
+    own = resource.getrlimit(what)[1]
+    most = hard if own == resource.RLIM_INFINITY else min(hard, own)
+    resource.setrlimit(what, (min(soft, most), most))
 
 
 def _refuse_calls(architecture: int, numbers: Sequence[int]) -> None:

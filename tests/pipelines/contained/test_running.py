@@ -18,6 +18,7 @@ from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.contained import running
 from circinus.pipelines.execution.contained.running import (
     MOST_CHARACTERS,
+    ContainmentFailed,
     ProgramLimits,
     ProgramOutcome,
     containment_need,
@@ -36,7 +37,7 @@ def _cannot() -> str:
 
 needs_containment = pytest.mark.skipif(bool(_cannot()), reason=f"no containment here: {_cannot()}")
 ROOT = Path(__file__).parents[3]
-LIMITS = ProgramLimits(cpu_s=1, wall_s=3)
+LIMITS = ProgramLimits(cpu_s=1, wall_s=20)
 C = "import ctypes\nlibc = ctypes.CDLL(None)\n"
 UNWATCHED = running._source("harness.py").replace("sys.addaudithook(", "str(")
 CAUGHT = "try:\n    {}\nexcept BaseException:\n    pass"
@@ -100,9 +101,53 @@ def test_a_machine_where_namespaces_cannot_be_had_refuses_and_runs_nothing(
     assert not (tmp_path / "ran").exists()
 
 
+@needs_containment
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("print('no JSON')", "no verdict of a contained program: no JSON"),
+        ("import time; time.sleep(60)", "it was not contained within 2 s"),
+        ('print(\'{"failed": "mount: no"}\')', "mount: no"),
+    ],
+)
+def test_a_run_that_fails_by_itself_is_tried_again_and_then_named(
+    script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\n{script}")
+    require_containment()
+    monkeypatch.setattr(running, "_SCRIPT", file)
+    monkeypatch.setattr(running, "_GRACE_S", 1.5)
+    with pytest.raises(ContainmentFailed, match=message):
+        run_contained("", (), ProgramLimits(wall_s=0.5))
+    assert (tmp_path / "runs").read_text() == "xx"
+
+
+def test_an_interpreter_that_cannot_be_started_is_named() -> None:
+    with pytest.raises(ContainmentFailed, match="/no/python cannot be started"):
+        running._output_of(("/no/python",), "", 1.0)
+
+
+@needs_containment
+def test_limits_and_signals_of_the_caller_do_not_matter() -> None:
+    code = (
+        "import os, resource, signal\n"
+        "os.umask(0o077)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))\n"
+        "from circinus.pipelines.execution.contained.running import run_contained\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_DFL)\n"
+        "print(run_contained('x = 1', ['assert x == 1']).errors)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "('',)\n", done.stderr
+
+
 ENDED = {  # program -> cause
     "while True: pass": "it took more than 1 s of the processor",
-    "import time; time.sleep(100)": "it took longer than 3 s",
     "x = bytearray(10 << 30)": "it needed more memory than it may have",
     "x = []\nwhile True: x.append(bytearray(1 << 20))": "it needed more memory than it may have",
     "import os; os.fork()": "it started a process",
@@ -160,6 +205,12 @@ def test_a_program_that_does_what_it_must_not_is_ended_with_the_cause(
 ) -> None:
     outcome = outcome_of(program)
     assert (outcome.cause, outcome.breach, outcome.passed) == (cause, True, 0)
+
+
+@needs_containment
+def test_a_program_that_waits_is_ended_when_its_time_is_over() -> None:
+    outcome = run_contained("import time; time.sleep(100)", (), ProgramLimits(wall_s=0.5))
+    assert (outcome.cause, outcome.breach) == ("it took longer than 0.5 s", True)
 
 
 KERNEL = {  # program -> part of the cause, where nothing but the kernel looks
