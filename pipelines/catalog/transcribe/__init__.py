@@ -10,6 +10,7 @@ from functools import partial
 
 from circinus.pipelines.catalog.chaining import chain, step
 from circinus.pipelines.catalog.material import DrawnExamples
+from circinus.pipelines.catalog.prompts import NEEDS
 from circinus.pipelines.catalog.speech.sound import (
     RATE,
     RATES,
@@ -27,10 +28,10 @@ from circinus.pipelines.catalog.transcribe.cleaning import (
 )
 from circinus.pipelines.catalog.transcribe.networks import WEIGHTS
 from circinus.pipelines.catalog.transcribe.recognising import RECOGNISERS, recognised
-from circinus.pipelines.catalog.transcribe.recordings import SOUNDS, WORDS, draw_recording, normal
+from circinus.pipelines.catalog.transcribe.recordings import draw_recording, normal
 from circinus.pipelines.catalog.whisper import BEAMS, COMPUTE_TYPES
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.needs import file, package
+from circinus.pipelines.execution.needs import package
 from circinus.pipelines.execution.pipeline import Pipeline
 from circinus.pipelines.model.payload import Payload
 
@@ -73,8 +74,7 @@ def pipeline_with(*recognisers: str) -> Pipeline:
         request_size=lambda recording: len(checked_recording(recording)) / RATE,
         needs=(
             *(package(name, extra=NAME) for name in _PACKAGES),
-            file("English voice prompts", (SOUNDS,), debian="asterisk-core-sounds-en-wav"),
-            file("their words", (WORDS,), debian="asterisk-core-sounds-en"),
+            *NEEDS,
         ),
         weights=WEIGHTS,
     )

@@ -20,6 +20,7 @@ from circinus.pipelines.catalog.picture_models import (
     models_version,
     prepare_models,
 )
+from circinus.pipelines.catalog.prompts import NEEDS
 from circinus.pipelines.catalog.video_captions.captioning import (
     captioned,
     checked_frames,
@@ -33,7 +34,6 @@ from circinus.pipelines.catalog.video_captions.captioning import (
 )
 from circinus.pipelines.catalog.video_captions.footage import (
     FPS,
-    NEEDS,
     SIDE,
     checked_clip,
     clip_features,

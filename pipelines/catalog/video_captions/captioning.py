@@ -17,13 +17,13 @@ from circinus.pipelines.catalog.chaining import checked_array, described
 from circinus.pipelines.catalog.language import ChatEndpoint, ChatMessage, Generation, chat
 from circinus.pipelines.catalog.picture_models import SIDES, log_probabilities
 from circinus.pipelines.catalog.pictures import Labels, UInt8Array, shrunk
+from circinus.pipelines.catalog.prompts import RATE
 from circinus.pipelines.catalog.sequences import LABELS, likeliest, runs_of
 from circinus.pipelines.catalog.video_captions.footage import (
     FPS,
     LONGEST_S,
     MOST_CAPTIONS,
     MOST_CHARACTERS,
-    RATE,
     SpokenClip,
     caption_of,
 )

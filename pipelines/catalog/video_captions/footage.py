@@ -7,13 +7,8 @@ segments are exact.
 
 from __future__ import annotations
 
-import gzip
-import re
-import wave
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +24,17 @@ from circinus.pipelines.catalog.pictures import (
     pictures,
     shrunk,
 )
+from circinus.pipelines.catalog.prompts import RATE, Samples, Suited, recordings
 from circinus.pipelines.errors import InvalidInput
-from circinus.pipelines.execution.needs import Need, file
 from circinus.pipelines.io.datasets import Example
 from circinus.pipelines.model.payload import Payload
 
 FPS = 8  # frames per second of a clip
-RATE = 8000  # samples per second of its sound
 SIDE = 64  # pixels
 SHORTEST_S, LONGEST_S = 1.0, 30.0
 MOST_CAPTIONS = 64
 MOST_CHARACTERS = 1000  # of a caption
 _LENGTH_TOLERANCE_S = 1.0  # between sound and frames
-
-Samples = NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,67 +100,7 @@ def _caption(field: str, row: Payload) -> Caption:
     raise InvalidInput.of(field, rule, row)
 
 
-# --- Recordings ----------------------------------------------------------------------------
-
-SOUNDS = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
-TRANSCRIPTS = tuple(
-    Path("/usr/share/doc/asterisk-core-sounds-en") / f"core-sounds-en.txt{end}"
-    for end in (".gz", "")
-)
-NEEDS: tuple[Need, ...] = (
-    file(str(SOUNDS), [SOUNDS / "activated.wav"], debian="asterisk-core-sounds-en-wav"),
-    file(TRANSCRIPTS[0].name, TRANSCRIPTS, debian="asterisk-core-sounds-en"),
-)
-FEWEST_WORDS, MOST_WORDS = 3, 14
-SHORTEST_RECORDING_S, LONGEST_RECORDING_S = 0.8, 4.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """A sentence that somebody spoke."""
-
-    text: str
-    sound: Samples  # at `RATE`
-
-
-@cache
-def recordings() -> Sequence[Recording]:
-    """Return the recordings that suit a segment, in the order of their names."""
-    texts = transcripts(_transcript_text())
-    suitable = [
-        Recording(text=text, sound=sound)
-        for name, text in texts.items()
-        if (sound := _sound(SOUNDS / f"{name}.wav")) is not None
-    ]
-    return tuple({each.text.lower(): each for each in suitable}.values())
-
-
-def transcripts(lines: str) -> Mapping[str, str]:
-    """Return the words of recordings by name: sentences of some words, and of letters alone."""
-    pairs = (line.split(":", 1) for line in lines.splitlines() if re.match(r"[\w-]+:", line))
-    return {
-        name: text.strip()
-        for name, text in pairs
-        if re.fullmatch(r"[A-Za-z ,.'?!]+", text.strip())
-        and FEWEST_WORDS <= len(text.split()) <= MOST_WORDS
-    }
-
-
-def _transcript_text() -> str:
-    path = next(path for path in TRANSCRIPTS if path.exists())
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
-
-
-def _sound(path: Path) -> Samples | None:
-    """Return the samples of a recording; None if there is none, or it is too short or long."""
-    if not path.exists():
-        return None
-    with wave.open(str(path)) as recording:
-        suits = recording.getframerate() == RATE and recording.getnchannels() == 1
-        samples = np.frombuffer(recording.readframes(recording.getnframes()), "<i2")
-    within = SHORTEST_RECORDING_S <= len(samples) / RATE <= LONGEST_RECORDING_S
-    return samples.astype(np.int16) if suits and within else None
+_SUITED = Suited(fewest_words=3, most_words=14, shortest_s=0.8, longest_s=4.5)
 
 
 # --- Drawing -------------------------------------------------------------------------------
@@ -186,7 +118,7 @@ def caption_of(labels: Labels, words: str) -> str:
 def draw_example(rng: np.random.Generator, seed: int) -> Example:
     """Return a clip of two to four segments, and its captions."""
     frames, sounds, captions = list[UInt8Array](), list[Samples](), list[Payload]()
-    voices, count = part_of(recordings(), seed), int(rng.integers(2, 5))
+    voices, count = part_of(recordings(_SUITED), seed), int(rng.integers(2, 5))
     camera, start = drawn_camera(rng), 0
     chosen = rng.permutation(len(voices))[:count].tolist()
     for picture, number in zip(_drawn_pictures(rng, seed, count), chosen, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from circinus.pipelines.catalog.transcribe import pipeline, pipeline_with
 from circinus.pipelines.catalog.transcribe.cleaning import DENOISERS, denoised, trimmed
 from circinus.pipelines.catalog.transcribe.networks import DTLN, GTCRN
 from circinus.pipelines.catalog.transcribe.recognising import RECOGNISERS, recognised
-from circinus.pipelines.catalog.transcribe.recordings import normal, sentences
+from circinus.pipelines.catalog.transcribe.recordings import normal
 from circinus.pipelines.errors import InvalidInput, OperatorFailed
 from circinus.pipelines.execution.loaded import MODELS
 from circinus.pipelines.execution.weights import FOLDER
@@ -24,14 +23,6 @@ from circinus.pipelines.model.payload import Payload
 with_weights = pytest.mark.skipif(
     bool(pipeline().available()), reason="CIRCINUS_MODELS has no weights, or an extra is missing"
 )
-
-
-def recorded(path: Path, *, seconds: float = 2.0, channels: int = 1) -> None:
-    with wave.open(str(path), "wb") as sound:
-        sound.setnchannels(channels)
-        sound.setsampwidth(2)
-        sound.setframerate(8000)
-        sound.writeframes(bytes(int(seconds * 8000) * 2 * channels))
 
 
 def loud_between(begin: int, end: int, *, length: int = RATE) -> Sound:
@@ -77,25 +68,6 @@ def test_a_score_needs_words_to_compare_with() -> None:
 
 def test_there_are_over_five_hundred_configurations() -> None:
     assert ConfigurationSpace(pipeline().graph).size == 576
-
-
-def test_lines_that_describe_tones_or_have_no_recording_are_no_sentences(tmp_path: Path) -> None:
-    for name in ("welcome", "tone", "short", "digits"):
-        recorded(tmp_path / f"{name}.wav")
-    recorded(tmp_path / "brief.wav", seconds=0.5)
-    text = """; Title
-welcome: Welcome to the office.
-tone: [this is a beep tone]
-digits: Press 1 for more help.
-short: Hello there.
-brief: That was too short.
-missing: There is no such recording.
-"""
-    (sentence,) = sentences(text, tmp_path)
-    assert (sentence.file, sentence.words) == (
-        tmp_path / "welcome.wav",
-        "welcome to the office",
-    )
 
 
 def test_words_are_compared_without_case_marks_and_figures() -> None:

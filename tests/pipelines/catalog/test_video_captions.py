@@ -8,6 +8,7 @@ import pytest
 
 from circinus.pipelines.catalog.language import ChatEndpoint
 from circinus.pipelines.catalog.pictures import Labels
+from circinus.pipelines.catalog.prompts import RATE
 from circinus.pipelines.catalog.video_captions import over_set, pipeline, with_models
 from circinus.pipelines.catalog.video_captions.captioning import (
     Material,
@@ -19,15 +20,12 @@ from circinus.pipelines.catalog.video_captions.captioning import (
 )
 from circinus.pipelines.catalog.video_captions.footage import (
     FPS,
-    RATE,
     Caption,
     caption_of,
     checked_captions,
     checked_clip,
     clip_features,
     draw_example,
-    recordings,
-    transcripts,
 )
 from circinus.pipelines.catalog.video_captions.scoring import (
     caption_score,
@@ -236,15 +234,6 @@ def test_an_endpoint_is_declared_and_writes() -> None:
 # --- Examples ------------------------------------------------------------------------------
 
 
-def test_transcripts_are_sentences_of_letters() -> None:
-    lines = (
-        "; a comment\n\nactivated: Activated.\nbeep: [a simple beep tone]\n"
-        "vm-goodbye: Goodbye and farewell.\nconf: Please press 1 to mute.\nnumber-x: The number is"
-    )
-    expected = {"vm-goodbye": "Goodbye and farewell.", "number-x": "The number is"}
-    assert transcripts(lines) == expected
-
-
 @real
 def test_an_example_has_a_caption_for_each_segment() -> None:
     example = draw_example(np.random.Generator(np.random.PCG64(3)), 2)
@@ -257,12 +246,6 @@ def test_an_example_has_a_caption_for_each_segment() -> None:
     assert np.isfinite(clip_features(clip)).all()
     assert pipeline().size_of(example.input) == clip.seconds
     assert len(clip.frames) == round(clip.seconds * FPS)
-
-
-@real
-def test_there_are_enough_recordings_for_three_parts() -> None:
-    assert len(recordings()) > 120
-    assert len({each.text.lower() for each in recordings()}) == len(recordings())
 
 
 # --- With weights --------------------------------------------------------------------------
