@@ -80,7 +80,7 @@ def timed_words(
     ]
 
 
-def said(sound: NDArray[np.float32], settings: WhisperSettings) -> str:  # (n,), as above
+def transcript(sound: NDArray[np.float32], settings: WhisperSettings) -> str:  # (n,), as above
     """Return what is said, as Whisper writes it."""
     segments = _segments(sound, settings, without_timestamps=True)
     return " ".join(segment.text for segment in segments)

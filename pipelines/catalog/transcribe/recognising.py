@@ -14,7 +14,7 @@ from circinus.pipelines.catalog.onnx import session
 from circinus.pipelines.catalog.speech.sound import FULL_SCALE, RATE, Sound, resampled
 from circinus.pipelines.catalog.transcribe.networks import MOONSHINE
 from circinus.pipelines.catalog.transcribe.recordings import normal
-from circinus.pipelines.catalog.whisper import WHISPER, WhisperSettings, said
+from circinus.pipelines.catalog.whisper import WHISPER, WhisperSettings, transcript
 from circinus.pipelines.execution.loaded import MODELS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def recognised(sound: Sound, *, model: str, precision: str, beam: int, threads: 
     if model == "moonshine":
         return normal(_by_moonshine(samples, threads))
     settings = WhisperSettings(model=model, compute=precision, beam=beam, threads=threads)
-    return normal(said(samples, settings))
+    return normal(transcript(samples, settings))
 
 
 def _by_moonshine(samples: NDArray[np.float32], threads: int) -> str:
