@@ -167,14 +167,36 @@ def test_a_misread_word_is_the_option_that_is_most_like_it() -> None:
     assert most_alike(("BASKET", "LANTERN"), []) == "BASKET"
 
 
-def test_the_prompt_states_places_counts_and_options() -> None:
-    (message,) = prompt(described("is there a red circle?"))
-    assert message["content"] == (
-        "The first picture shows a red circle. "
-        "The second picture shows a blue triangle and the word LANTERN. "
-        "There are 2 pictures. 1 with a circle, 0 with a rectangle, 1 with a triangle. "
-        "Question: is there a red circle? Answer with one of: yes, no."
-    )
+@pytest.mark.parametrize(
+    ("question", "content"),
+    [
+        (
+            "in the second picture, is there a circle?",
+            "The picture shows a blue triangle and the word LANTERN. "
+            "Question: is there a circle? Options: yes, no.",
+        ),
+        (
+            "in the last picture, is there a circle?",
+            "The picture shows a blue triangle and the word LANTERN. "
+            "Question: is there a circle? Options: yes, no.",
+        ),
+        (
+            "in the third picture, is there a circle?",  # of two that were described
+            "The pictures show a red circle, then a blue triangle and the word LANTERN. "
+            "Question: in the third picture, is there a circle? Options: yes, no.",
+        ),
+        (
+            "how many pictures are there?",
+            "There are 2 pictures: 1 circle, 0 rectangle, 1 triangle, 0 black, 1 blue, 0 brown, "
+            "0 gray, 0 green, 1 red, 0 teal, 0 yellow. "
+            "Question: how many pictures are there? Options: yes, no.",
+        ),
+    ],
+)
+def test_the_prompt_states_what_the_question_is_about(question: str, content: str) -> None:
+    *shots, last = prompt(described(question))
+    assert last == {"role": "user", "content": content}
+    assert [each["role"] for each in shots] == ["user", "assistant"] * 2
 
 
 def test_a_gguf_answers_by_an_option(tmp_path: Path) -> None:
@@ -207,7 +229,7 @@ def test_an_endpoint_is_declared_and_its_answer_is_the_option_that_is_most_like_
         assert answerer.run(value, {"model": "hosted"}) == "circle"
     assert answerer.spec.endpoints == ("hosted",)
     assert answerer.spec.called({"model": "overlap"}) == ()
-    assert "Answer with one of: circle, rectangle, triangle." in str(requests[0]["messages"])
+    assert "Options: circle, rectangle, triangle." in str(requests[0]["messages"])
 
 
 @pytest.mark.parametrize("reader", READERS)
