@@ -1,4 +1,4 @@
-"""External programs that operators call: the only home of `subprocess` among the algorithms.
+"""External programs that operators call; those that nobody has read run in `execution.contained`.
 
 The one rule: a program ends within its time-out, by itself or killed, and reports why it failed.
 """

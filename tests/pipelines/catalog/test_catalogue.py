@@ -35,7 +35,8 @@ NAMES = tuple(
 )
 EXTRAS = (
     *("bm25s", "cv2", "ctranslate2", "faster_whisper", "jiwer", "onnxruntime", "PIL"),
-    *("pocketsphinx", "rapidfuzz", "tesserocr", "tokenizers"),
+    *("pocketsphinx", "rapidfuzz", "rapidocr", "rouge_score", "tesserocr", "tokenizers"),
+    "xllamacpp",
 )
 HEAVY = ("sklearn", "torch")
 SEED = 2  # of tests: planning and reporting have others, see `pipelines.catalog.material`
