@@ -196,6 +196,8 @@ TABLES = [
     bound_lines,
     planned_lines,
     cost_lines,
+    removed_lines,
+    setting_lines,
     part_lines,
     live_lines,
 ]
