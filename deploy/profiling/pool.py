@@ -30,7 +30,8 @@ _KILLED_STARTS = 20  # the same, of workers that were killed from outside
 _RUNS = 3  # a run whose worker died gets another worker: what so many die of is the run
 _RETRY_AFTER_S = 60.0
 _LOOK_S = 0.1  # between two looks at whether to stop
-_NO_MEMORY = re.compile(r"^\w*MemoryError\b|\bout of memory\b")  # of the causes of failed runs
+# Of the causes of failed runs.
+_NO_MEMORY = re.compile(r"^\w*MemoryError\b|\bout of memory\b|\bfailed to allocate memory\b")
 _USED_UP = re.compile(rf"{_NO_MEMORY.pattern}|\[Errno 24\]|can't start new thread")
 """Likewise: what a worker has had by then of memory, descriptors or threads."""
 

@@ -17,6 +17,7 @@ from threading import local
 
 from circinus.deploy.workers.shares import ProcessorSeconds
 from circinus.pipelines.clock import SystemClock
+from circinus.pipelines.execution.loaded import MODELS
 
 _PR_SET_TIMERSLACK = 29
 _LEAST_NS = 1
@@ -28,11 +29,16 @@ OUT_OF_MEMORY = 12
 """Exit code of a worker whose operators hold on to most of the memory that it may have."""
 
 
+_MODELS_PART = 0.4  # below the half that `lift_if_held` takes for a leak
+
+
 def limit_memory(beyond_bytes: int) -> None:
     """Let this process take at most so much more memory of its own than it has now.
 
-    Not address space: libraries map gigabytes of it that they never touch.
+    Not address space: libraries map gigabytes of it that they never touch. Models that stay loaded
+    may take a part of it, as running them takes memory, too.
     """
+    MODELS.limit_bytes = _MODELS_PART * beyond_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_held_bytes() + beyond_bytes, hard))
 

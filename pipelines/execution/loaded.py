@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 from typing import TypeVar, cast
 
 import psutil
@@ -55,7 +55,8 @@ class LoadedModels:
     _models: OrderedDict[Hashable, tuple[object, float]] = field(
         default_factory=OrderedDict, init=False, repr=False
     )  # the latest used last
-    _turn: Lock = field(default_factory=Lock, init=False, repr=False)
+    # Of one thread at a time, which may load a model while it loads another one.
+    _turn: RLock = field(default_factory=RLock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         checks.positive("limit_bytes", self.limit_bytes)

@@ -33,6 +33,12 @@ def test_a_model_is_loaded_once_while_it_is_held() -> None:
     assert loads == ["a"]
 
 
+def test_a_model_may_be_loaded_while_another_one_is() -> None:
+    models = LoadedModels(limit_bytes=10)
+    models.get("outer", 4, lambda: models.get("inner", 4, lambda: "inner"))
+    assert set(models.held) == {"inner", "outer"}
+
+
 def test_what_was_not_used_for_longest_makes_room() -> None:
     models = LoadedModels(limit_bytes=10)
     for key in ("a", "b", "a", "c"):
