@@ -51,6 +51,9 @@ WHISPER: Mapping[str, ModelWeights] = {
 }
 
 
+_BUFFER_BYTES = 800_000_000  # beside the weights, as measured of tiny.en
+
+
 class TimedWord(NamedTuple):
     """A word and when it is spoken."""
 
@@ -91,7 +94,9 @@ def _segments(
 ) -> Iterable[Any]:
     known = WHISPER.get(settings.model)
     where = settings.model if known is None else str(known.folder)
-    size = 0 if known is None else known.size_bytes * (2 if settings.compute == "float32" else 1)
+    size = _BUFFER_BYTES
+    if known is not None:
+        size += known.size_bytes * (2 if settings.compute == "float32" else 1)
     key = ("whisper", where, settings.compute, settings.threads)
     model = MODELS.get(key, size, partial(_model, where, known, settings))
     segments, _ = model.transcribe(
