@@ -113,12 +113,10 @@ class RequestWindows:
 def _observed(
     answers: LatestAnswers, latency_s: FloatArray, scores: FloatArray
 ) -> ObservedRequests | None:
-    if not len(answers):  # a plan that only fails has scores
-        return (
-            ObservedRequests(latency_s=latency_s, tier_s={}, moved_s=0.0, scores=scores)
-            if len(scores)
-            else None
-        )
+    if not len(answers) and not len(scores):
+        return None
+    if not len(answers):  # a plan that only fails
+        return ObservedRequests(latency_s=latency_s, tier_s={}, moved_s=0.0, scores=scores)
     return ObservedRequests(
         latency_s=latency_s,
         tier_s={tier: float(answers.tier_s(tier).mean()) for tier in answers.tiers},

@@ -46,13 +46,13 @@ def all_(
         checks.require(bool(folders), "--traces", rule, str(traces))
     every = chosen = steps(folders, quick=quick)
     if only:
-        wanted = set(only.split(","))
-        others = wanted & _names(steps(folders, quick=not quick)).keys() - _names(every).keys()
+        wanted, known = only.split(","), _names(every)
+        others = {*wanted} & _names(steps(folders, quick=not quick)).keys() - known.keys()
         rule = f"must be of {'--quick' if quick else '--full'}, too"
         checks.require(not others, "--only", rule, ", ".join(sorted(others)))
-        for name in only.split(","):
-            checks.among("--only", name, _names(every))
-        chosen = tuple(step for step in every if _names([step]).keys() & wanted)
+        for name in wanted:
+            checks.among("--only", name, known)
+        chosen = tuple(step for step in every if _names([step]).keys() & {*wanted})
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out), screen.follow() as lines:
         failed = list[StudyStep]()

@@ -6,8 +6,6 @@ A.1 and A.3.
 
 from __future__ import annotations
 
-from functools import partial
-
 from circinus.pipelines.catalog.chaining import chain, step
 from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.catalog.prompts import NEEDS
@@ -80,13 +78,10 @@ def pipeline_with(*recognisers: str) -> Pipeline:
     )
 
 
-_checked_words = partial(checked_transcript, "output")
-
-
 def _score(output: Payload, expected: Payload) -> float:
     from jiwer import wer
 
     words = normal(checked_transcript("expected", expected))
     if not words:
         raise InvalidInput.of("expected", "must have a word", expected)
-    return max(0.0, 1.0 - wer(words, normal(_checked_words(output))))
+    return max(0.0, 1.0 - wer(words, normal(checked_transcript("output", output))))
