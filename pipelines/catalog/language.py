@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from secrets import token_hex
@@ -23,6 +23,7 @@ from circinus.pipelines.errors import CircinusError, InvalidInput
 from circinus.pipelines.execution.calling import report_lost, report_usage
 from circinus.pipelines.execution.loaded import MODELS
 from circinus.pipelines.execution.weights import ModelWeights
+from circinus.pipelines.model.operators import Operator
 
 if TYPE_CHECKING:
     from xllamacpp import Server
@@ -83,6 +84,32 @@ class Completion:
 
 class ModelFailed(CircinusError):
     """A language model is missing, or did not complete a chat."""
+
+
+ChatModel = Callable[[Sequence[ChatMessage], Generation], Completion]
+"""`model(messages, generation) -> completion`."""
+
+
+def chat_models(
+    ggufs: Mapping[str, Path], endpoints: Sequence[ChatEndpoint]
+) -> Mapping[str, ChatModel]:
+    """Return the models of the catalogue, further GGUF files and hosted ones, by name."""
+    return {
+        **{name: weights_model(weights) for name, weights in GGUFS.items()},
+        **{name: partial(chat, Path(path)) for name, path in ggufs.items()},
+        **{endpoint.name: endpoint.chat for endpoint in endpoints},
+    }
+
+
+def weights_model(weights: ModelWeights) -> ChatModel:
+    """Return the model whose file is `model.gguf`, which is looked up at each call."""
+    return lambda messages, generation: chat(weights.path("model.gguf"), messages, generation)
+
+
+def calling(operator: Operator, endpoints: Sequence[ChatEndpoint]) -> Operator:
+    """Return the operator, declared to call endpoints that its knobs name."""
+    calls = tuple(endpoint.name for endpoint in endpoints)
+    return replace(operator, spec=replace(operator.spec, calls=calls))
 
 
 def chat(path: Path, messages: Sequence[ChatMessage], generation: Generation) -> Completion:

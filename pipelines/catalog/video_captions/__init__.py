@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from circinus.pipelines.catalog.chaining import ChainStep, step
-from circinus.pipelines.catalog.language import GGUFS, ChatEndpoint
+from circinus.pipelines.catalog.language import GGUFS, ChatEndpoint, calling, chat_models
 from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.catalog.picture_models import (
     NAMES,
@@ -22,12 +22,12 @@ from circinus.pipelines.catalog.picture_models import (
 )
 from circinus.pipelines.catalog.prompts import NEEDS
 from circinus.pipelines.catalog.video_captions.captioning import (
+    Writer,
+    by_model,
     captioned,
     checked_frames,
     checked_material,
     extract,
-    gguf,
-    hosted,
     sampled,
     transcribed,
     viewed,
@@ -63,11 +63,11 @@ def over_set() -> Pipeline:
 
 def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] = ()) -> Pipeline:
     """Return the pipeline with further captioners: GGUF files by name, and hosted models."""
-    writers = {
+    writers: dict[str, Writer] = {
         "extract": extract,
-        **{name: gguf(partial(weights.path, "model.gguf")) for name, weights in GGUFS.items()},
-        **{name: gguf(partial(Path, path)) for name, path in ggufs.items()},
-        **{each.name: hosted(each) for each in endpoints},
+        **{
+            name: partial(by_model, model) for name, model in chat_models(ggufs, endpoints).items()
+        },
     }
     sides = tuple(side for side in SIDES if side <= SIDE)
     speaking = step(
@@ -81,7 +81,7 @@ def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] =
             _operator("transcript", speaking),
             _operator("sampler", step(checked_clip, sampled, fps=RATES, side=sides)),
             _operator("vision", step(checked_frames, viewed, model=NAMES), "sampler"),
-            _calling(_operator("captioner", writing, "transcript", "vision"), endpoints),
+            calling(_operator("captioner", writing, "transcript", "vision"), endpoints),
         ),
         score=caption_score,
         features=lambda clip: clip_features(checked_clip(clip)),
@@ -97,9 +97,3 @@ def _operator(name: str, does: ChainStep, *after: str) -> Operator:
     knobs = tuple(Knob(name=knob, values=values) for knob, values in does.knobs.items())
     spec = OperatorSpec(name=name, after=after, knobs=knobs)
     return Operator(spec=spec, run=does.run, version=f"1-{models_version()}")
-
-
-def _calling(operator: Operator, endpoints: tuple[ChatEndpoint, ...]) -> Operator:
-    """Return the operator, declared to call endpoints."""
-    calls = tuple(each.name for each in endpoints)
-    return replace(operator, spec=replace(operator.spec, calls=calls))

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from circinus.pipelines.catalog.chaining import checked_array, described
-from circinus.pipelines.catalog.language import ChatEndpoint, ChatMessage, Generation, chat
+from circinus.pipelines.catalog.language import ChatMessage, ChatModel, Generation
 from circinus.pipelines.catalog.picture_models import SIDES, log_probabilities
 from circinus.pipelines.catalog.pictures import Labels, UInt8Array, shrunk
 from circinus.pipelines.catalog.prompts import RATE
@@ -190,21 +188,9 @@ def _notes(labels: Labels, words: str) -> str:
     return f"Write a caption. Picture: {labels}. Voice: {words}"
 
 
-def gguf(path: Callable[[], Path]) -> Writer:
-    """Return the writer by a GGUF, whose path is looked up when it is first needed."""
-    return lambda labels, words: _first_line(
-        chat(path(), prompt(labels, words), Generation(most_tokens=MOST_TOKENS)).text
-    )
-
-
-def hosted(endpoint: ChatEndpoint) -> Writer:
-    """Return the writer by a model at an endpoint."""
-    return partial(_by_endpoint, endpoint)
-
-
-def _by_endpoint(endpoint: ChatEndpoint, labels: Labels, words: str) -> str:
-    generation = Generation(most_tokens=MOST_TOKENS)
-    return _first_line(endpoint.chat(prompt(labels, words), generation).text)
+def by_model(model: ChatModel, labels: Labels, words: str) -> str:
+    """Return the caption that a model writes: its first line."""
+    return _first_line(model(prompt(labels, words), Generation(most_tokens=MOST_TOKENS)).text)
 
 
 def _first_line(text: str) -> str:

@@ -6,12 +6,11 @@ Its chain is `sampler -> processor -> describer -> answerer`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from circinus.pipelines.catalog.chaining import chain, step
-from circinus.pipelines.catalog.language import GGUFS, ChatEndpoint
+from circinus.pipelines.catalog.language import GGUFS, ChatEndpoint, calling, chat_models
 from circinus.pipelines.catalog.material import DrawnExamples
 from circinus.pipelines.catalog.picture_models import (
     NAMES,
@@ -22,9 +21,9 @@ from circinus.pipelines.catalog.picture_models import (
 )
 from circinus.pipelines.catalog.video_qa.answering import (
     IN_HOUSE,
+    Answerer,
     answered,
-    gguf,
-    hosted,
+    by_model,
     trained,
 )
 from circinus.pipelines.catalog.video_qa.clips import (
@@ -43,7 +42,6 @@ from circinus.pipelines.catalog.video_qa.describing import (
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.needs import package
 from circinus.pipelines.execution.pipeline import Pipeline
-from circinus.pipelines.model.operators import Operator
 from circinus.pipelines.model.payload import Payload
 
 NAME = "video-qa"
@@ -58,14 +56,14 @@ def pipeline() -> Pipeline:
 
 def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] = ()) -> Pipeline:
     """Return the pipeline with further answerers: GGUF files by name, and hosted models."""
-    answerers = {
+    answerers: dict[str, Answerer] = {
         **IN_HOUSE,
-        **{name: gguf(partial(weights.path, "model.gguf")) for name, weights in GGUFS.items()},
-        **{name: gguf(partial(Path, path)) for name, path in ggufs.items()},
-        **{each.name: hosted(each) for each in endpoints},
+        **{
+            name: partial(by_model, model) for name, model in chat_models(ggufs, endpoints).items()
+        },
     }
     checked_small = partial(checked_request, smallest=min(SIDES))
-    operators = chain(
+    *before, answerer = chain(
         {
             "sampler": step(checked_request, sampled, frames=COUNTS),
             "processor": step(checked_request, processed, side=SIDES),
@@ -80,7 +78,7 @@ def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] =
     return Pipeline(
         name=NAME,
         metric="share of questions answered right",
-        operators=tuple(_calling(each, endpoints) for each in operators),
+        operators=(*before, calling(answerer, endpoints)),
         score=_score,
         features=lambda request: clip_features(checked_request(request)),
         examples=DrawnExamples(f"{NAME} clips with questions", draw_example),
@@ -89,14 +87,6 @@ def with_models(ggufs: Mapping[str, Path], endpoints: tuple[ChatEndpoint, ...] =
         needs=tuple(package(module, extra=NAME) for module in MODULES),
         weights=(*WEIGHTS, *GGUFS.values()),
     )
-
-
-def _calling(operator: Operator, endpoints: tuple[ChatEndpoint, ...]) -> Operator:
-    """Return the operator, declared to call endpoints if it answers."""
-    if operator.name != "answerer":
-        return operator
-    calls = tuple(each.name for each in endpoints)
-    return replace(operator, spec=replace(operator.spec, calls=calls))
 
 
 def _prepare() -> None:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from circinus.pipelines.catalog.language import ChatEndpoint, ChatMessage, Generation, chat
+from circinus.pipelines.catalog.language import ChatMessage, ChatModel, Generation
 from circinus.pipelines.catalog.picture_models import FloatArray, store
 from circinus.pipelines.catalog.pictures import COLOURS, SHAPES, pictures
 from circinus.pipelines.catalog.stored import Arrays, stored_arrays
@@ -68,16 +67,9 @@ def most_alike(options: Sequence[str], texts: Sequence[str]) -> str:
 # --- Language models ------------------------------------------------------------------------
 
 
-def by_gguf(path: Callable[[], Path], clip: DescribedClip) -> str:
-    """Return the option that a GGUF completes the prompt by."""
-    generation = Generation(most_tokens=MOST_TOKENS, choices=clip.options)
-    completion = chat(path(), prompt(clip), generation)
-    return most_alike(clip.options, [completion.text])
-
-
-def by_endpoint(endpoint: ChatEndpoint, clip: DescribedClip) -> str:
-    """Return the option that is most like what the model of an endpoint answers."""
-    completion = endpoint.chat(prompt(clip), Generation(most_tokens=MOST_TOKENS))
+def by_model(model: ChatModel, clip: DescribedClip) -> str:
+    """Return the option that a model completes the prompt by, or that is most like it."""
+    completion = model(prompt(clip), Generation(most_tokens=MOST_TOKENS, choices=clip.options))
     return most_alike(clip.options, [completion.text])
 
 
@@ -259,13 +251,3 @@ IN_HOUSE: Mapping[str, Answerer] = {"overlap": by_overlap, "network": by_network
 def answered(answerers: Mapping[str, Answerer], clip: DescribedClip, *, model: str) -> str:
     """Return the answer by one of the answerers."""
     return answerers[model](clip)
-
-
-def gguf(path: Callable[[], Path]) -> Answerer:
-    """Return the answerer by a GGUF, whose path is looked up when it is first needed."""
-    return partial(by_gguf, path)
-
-
-def hosted(endpoint: ChatEndpoint) -> Answerer:
-    """Return the answerer by a model at an endpoint."""
-    return partial(by_endpoint, endpoint)

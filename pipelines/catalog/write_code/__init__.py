@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from circinus.pipelines import checks
 from circinus.pipelines.catalog.chaining import chain, step
-from circinus.pipelines.catalog.language import GGUFS, ChatEndpoint, chat
+from circinus.pipelines.catalog.language import GGUFS, ChatEndpoint, ChatModel, weights_model
 from circinus.pipelines.catalog.write_code.agents import (
     ANALYSES,
     GENERATIONS,
@@ -19,7 +19,6 @@ from circinus.pipelines.catalog.write_code.agents import (
     NO_MODEL,
     OWN,
     Agents,
-    ChatModel,
     checked_analysed,
     checked_draft,
     checked_program,
@@ -73,7 +72,7 @@ def local_pipeline(
     models: Mapping[str, ModelWeights], temperatures: tuple[float, ...] = (0.0,)
 ) -> Pipeline:
     """Return the pipeline with GGUF models of your own, each the file `model.gguf`, by name."""
-    chats = {name: _gguf(weights) for name, weights in models.items()}
+    chats = {name: weights_model(weights) for name, weights in models.items()}
     coders = tuple(name for name in models if "coder" in name) or tuple(models)
     needs = (package("xllamacpp", extra=NAME), containment_need())
     made = _pipeline(chats, (OWN, *coders), temperatures)
@@ -99,10 +98,6 @@ def hosted_pipeline(
         replace(each, spec=replace(each.spec, calls=calls[each.name])) for each in made.operators
     )
     return replace(made, operators=operators, needs=(containment_need(),), weights=(HUMAN_EVAL,))
-
-
-def _gguf(weights: ModelWeights) -> ChatModel:
-    return lambda messages, generation: chat(weights.path("model.gguf"), messages, generation)
 
 
 def _pipeline(

@@ -9,12 +9,12 @@ hands on the tokens that all so far have read and written. One rule: what a mode
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import randbits
 
 from circinus.pipelines import checks
-from circinus.pipelines.catalog.language import ChatMessage, Completion, Generation
+from circinus.pipelines.catalog.language import ChatMessage, ChatModel, Generation
 from circinus.pipelines.catalog.write_code.problems import (
     CodeProblem,
     checked_problem,
@@ -31,9 +31,6 @@ from circinus.pipelines.execution.contained.running import (
     run_contained,
 )
 from circinus.pipelines.model.payload import Payload
-
-ChatModel = Callable[[Sequence[ChatMessage], Generation], Completion]
-"""`model(messages, generation) -> completion`."""
 
 NO_MODEL = "none"  # of an analyser: there are no notes
 OWN = "generator"  # of a repairer: the model that wrote the program

@@ -1,20 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 
-from circinus.pipelines.catalog.language import ChatEndpoint
+from circinus.pipelines.catalog.language import ChatEndpoint, chat
 from circinus.pipelines.catalog.picture_models import NAMES
 from circinus.pipelines.catalog.pictures import COLOURS, SHAPES, LabelledPicture, Labels
 from circinus.pipelines.catalog.video_qa import COUNTS, pipeline, with_models
 from circinus.pipelines.catalog.video_qa.answering import (
+    by_model,
     by_network,
     by_overlap,
-    gguf,
     most_alike,
     prompt,
 )
@@ -203,7 +204,7 @@ def test_a_gguf_answers_by_an_option(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
     path = write_tiny_gguf(tmp_path / "tiny.gguf")
     clip = described("which shape is it?", *SHAPES)
-    assert gguf(lambda: path)(clip) in SHAPES
+    assert by_model(partial(chat, path), clip) in SHAPES
     further = with_models({"tiny": path}).by_name["answerer"]
     value: Payload = {
         "pictures": [{"colour": "red", "shape": "circle", "word": ""}],
