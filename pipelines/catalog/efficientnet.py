@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from circinus.pipelines.catalog.training import one_thread
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.loaded import MODELS
 from circinus.pipelines.execution.weights import ModelWeights
@@ -91,8 +92,7 @@ def embeddings(network: LiteNetwork, frames: NDArray[np.uint8]) -> NDArray[np.fl
     """Return what comes out before the last layer, a row for each frame."""
     import torch
 
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    one_thread()
     rows = []
     with torch.inference_mode():
         for frame in frames:  # one by one: a batch would take the memory of all

@@ -39,6 +39,7 @@ from circinus.pipelines.catalog.pictures import (
     shrunk,
 )
 from circinus.pipelines.catalog.stored import Arrays, stored_arrays
+from circinus.pipelines.catalog.training import NetworkTraining, one_thread, trained_network
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +134,8 @@ def _detected(frame: UInt8Array) -> FloatArray:  # (d,)
 # --- Training ---------------------------------------------------------------------------
 
 TRAINED_BY_SEED = 0
-NETWORK_FRAMES, EPOCHS, BATCH, LEARNING_RATE = 6000, 8, 64, 3e-3
+NETWORK_FRAMES = 6000
+_TRAINING = NetworkTraining(epochs=8, batch=64, learning_rate=3e-3)
 HEAD_FRAMES, DETECTOR_FRAMES = 600, 240  # a detector takes a tenth of a second for each
 
 
@@ -173,20 +175,12 @@ def train_network(frames: UInt8Array, labels: NDArray[np.int64]) -> Arrays:
     """Return the weights of the small network, trained on frames and their labels, (n, 2)."""
     import torch
 
-    torch.set_num_threads(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(TRAINED_BY_SEED)
-        network = _layers(frames.shape[1])
-        optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
-        samples, targets = torch.from_numpy(frames), torch.from_numpy(labels)
-        for _ in range(EPOCHS):
-            order = torch.randperm(len(samples))
-            for rows in (order[at : at + BATCH] for at in range(0, len(order), BATCH)):
-                optimiser.zero_grad()
-                loss = _loss(_scores(network, samples[rows]), targets[rows])
-                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-                optimiser.step()
-    return {name: value.numpy().copy() for name, value in network.state_dict().items()}
+    samples, targets = torch.from_numpy(frames), torch.from_numpy(labels)
+
+    def loss(network: torch.nn.ModuleDict, rows: torch.Tensor) -> torch.Tensor:
+        return _loss(_scores(network, samples[rows]), targets[rows])
+
+    return trained_network(lambda: _layers(frames.shape[1]), loss, len(samples), _TRAINING)
 
 
 def _layers(side: int) -> torch.nn.ModuleDict:
@@ -225,8 +219,7 @@ def by_network(arrays: Arrays, frames: UInt8Array) -> FloatArray:
     """Return log-probabilities of frames by the weights of a small network."""
     import torch
 
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    one_thread()
     network = _layers(frames.shape[1])
     network.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
     with torch.inference_mode():

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from circinus.pipelines.catalog.digits.geometry import CLASSES, FloatArray, IntArray
+from circinus.pipelines.catalog.training import NetworkTraining, one_thread, trained_network
 
 if TYPE_CHECKING:
     from sklearn.tree import DecisionTreeClassifier
@@ -237,29 +238,20 @@ NUMPY_CLASSIFIERS: Mapping[str, Classifier] = {
 
 
 CHANNELS = (16, 32)
-EPOCHS = 10
-BATCH = 64
-LEARNING_RATE = 2e-3
+_TRAINING = NetworkTraining(epochs=10, batch=64, learning_rate=2e-3, weight_decay=1e-4)
 
 
 def _train(features: FloatArray, labels: IntArray) -> Weights:
     import torch
 
-    torch.set_num_threads(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(TRAINED_BY_SEED)
-        network = _network(features.shape[1])
-        optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, weight_decay=1e-4)
-        samples, targets = torch.from_numpy(features), torch.from_numpy(labels)
-        for _ in range(EPOCHS):
-            order = torch.randperm(len(samples))
-            for rows in (order[at : at + BATCH] for at in range(0, len(order), BATCH)):
-                optimiser.zero_grad()
-                images = samples[rows].reshape(-1, *SHAPES[kind_of(features.shape[1])])
-                loss = torch.nn.functional.cross_entropy(network(images), targets[rows])
-                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-                optimiser.step()
-    return {name: value.numpy().copy() for name, value in network.state_dict().items()}
+    samples, targets = torch.from_numpy(features), torch.from_numpy(labels)
+    shape = SHAPES[kind_of(features.shape[1])]
+
+    def loss(network: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        scores = network(samples[rows].reshape(-1, *shape))
+        return torch.nn.functional.cross_entropy(scores, targets[rows])
+
+    return trained_network(lambda: _network(features.shape[1]), loss, len(samples), _TRAINING)
 
 
 def _network(n_features: int) -> torch.nn.Sequential:
@@ -284,8 +276,7 @@ def _predict(weights: Weights, features: FloatArray) -> FloatArray:
     import torch
     from torch.nn import functional
 
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    one_thread()
     tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
     with torch.inference_mode():
         # A copy: what operators get is read-only, and torch warns of memory it could write.

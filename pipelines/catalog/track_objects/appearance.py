@@ -26,6 +26,7 @@ from circinus.pipelines.catalog.tracking.footage import (
     checked_boxes,
     checked_times,
 )
+from circinus.pipelines.catalog.training import one_thread
 from circinus.pipelines.errors import InvalidInput
 from circinus.pipelines.execution.loaded import MODELS
 from circinus.pipelines.execution.weights import ModelWeights
@@ -120,8 +121,7 @@ def _embedded(crops: UInt8Array) -> Vectors:
     """Return the network's vectors, each of length 1."""
     import torch
 
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    one_thread()
     path = MOBILENET.path("mobilenetv2.pt")
     network = MODELS.get(("appearance", str(path)), _MEMORY_BYTES, lambda: load_network(str(path)))
     parts = [np.empty((0, 1280), dtype=np.float32)]

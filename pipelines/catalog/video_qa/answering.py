@@ -22,6 +22,7 @@ from circinus.pipelines.catalog.language import ChatMessage, ChatModel, Generati
 from circinus.pipelines.catalog.picture_models import FloatArray, store
 from circinus.pipelines.catalog.pictures import COLOURS, SHAPES, pictures
 from circinus.pipelines.catalog.stored import Arrays, stored_arrays
+from circinus.pipelines.catalog.training import NetworkTraining, trained_network
 from circinus.pipelines.catalog.video_qa.clips import (
     MOST_PICTURES,
     NUMBERS,
@@ -143,7 +144,8 @@ _FUNCTION_WORDS = (
 )
 VOCABULARY = (*COLOURS, *SHAPES, *ORDINALS, *_FUNCTION_WORDS)
 _PER_PICTURE = len(COLOURS) + len(SHAPES) + 1  # and whether a word is over it
-HIDDEN, EPOCHS, BATCH, LEARNING_RATE = 256, 14, 256, 1.5e-3
+HIDDEN = 256
+_TRAINING = NetworkTraining(epochs=14, batch=256, learning_rate=1.5e-3)
 TRAINING_QUESTIONS, TRAINED_BY_SEED = 40_000, 0
 VERSION = 1  # raise whenever training or encoding change
 
@@ -193,21 +195,12 @@ def _one_picture(picture: DescribedPicture) -> FloatArray:
 def _train() -> Arrays:
     import torch
 
-    torch.set_num_threads(1)
     samples, targets = (torch.from_numpy(part) for part in _training_questions())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(TRAINED_BY_SEED)
-        network = _layers(samples.shape[1])
-        optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
-        for _ in range(EPOCHS):
-            order = torch.randperm(len(samples))
-            for rows in (order[at : at + BATCH] for at in range(0, len(order), BATCH)):
-                optimiser.zero_grad()
-                scores = network(samples[rows])
-                loss = torch.nn.functional.cross_entropy(scores, targets[rows])
-                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-                optimiser.step()
-    return {name: value.numpy().copy() for name, value in network.state_dict().items()}
+
+    def loss(network: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(network(samples[rows]), targets[rows])
+
+    return trained_network(lambda: _layers(samples.shape[1]), loss, len(samples), _TRAINING)
 
 
 def _layers(inputs: int) -> torch.nn.Sequential:
